@@ -36,7 +36,9 @@ def rendered(values: Mapping[str, Any] | None = None) -> list[Object]:
 
 @lru_cache
 def _rendered(values: str) -> tuple[Object, ...]:
-    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *set_options(values))
+    code, output, errors = helm(
+        "template", NAME, render.CHART, "--skip-tests", "--namespace", NAMESPACE, *set_options(values)
+    )
     assert code == 0, errors
     return tuple(found for found in yaml.safe_load_all(output) if found)
 

@@ -12,7 +12,7 @@ import yaml
 
 from deploy import render
 from server.settings import SETTINGS
-from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered
+from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 EVERY_POD: Mapping[str, Any] = {"doctor": {"enabled": True}}
@@ -66,6 +66,46 @@ def test_in_the_network_of_the_node_ports_and_name_resolution_are_the_nodes() ->
     assert [item["metadata"]["name"] for item in objects if item["kind"] == "NetworkPolicy"] == [f"{NAME}-doctor"]
 
 
+# helm test.
+
+
+def hooks(values: Mapping[str, Any], namespace: str = NAMESPACE) -> list[Object]:
+    options = set_options(json.dumps(values))
+    code, output, errors = helm("template", NAME, render.CHART, "--namespace", namespace, *options)
+    assert code == 0, errors
+    return [
+        item
+        for item in yaml.safe_load_all(output)
+        if item and "helm.sh/hook" in item["metadata"].get("annotations", {})
+    ]
+
+
+def test_the_test_has_the_right_to_create_pods_in_one_namespace_while_it_runs() -> None:
+    objects = hooks({"helmTest": {"namespace": "ml"}})
+    name = f"{NAME}-test"
+
+    assert sorted(item["kind"] for item in objects) == ["Pod", "Role", "RoleBinding", "ServiceAccount"]
+    for item in objects:
+        annotations = item["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "test"
+        assert {"hook-succeeded", "hook-failed"} <= {*annotations["helm.sh/hook-delete-policy"].split(",")}
+        assert item["metadata"]["namespace"] == ("ml" if item["kind"].startswith("Role") else NAMESPACE)
+    assert one(objects, "Role", name)["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    assert one(objects, "RoleBinding", name)["subjects"] == [subject]
+    pod = one(objects, "Pod", name)
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["serviceAccountName"] == name
+    assert container["args"][0] == "ml"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    server = one(rendered(), "Service")["spec"]["selector"].items()
+    assert not server <= pod["metadata"]["labels"].items(), "the Service would send reviews to the test"
+
+
+def test_a_release_whose_own_namespace_is_tested_has_no_test() -> None:
+    assert hooks({}, namespace="default") == []
+
+
 # As part of a parent chart.
 
 
@@ -106,7 +146,8 @@ def test_a_parent_chart_sets_names_labels_and_images_of_all_its_charts(program: 
     assert objects
     for item in objects:
         assert item["metadata"]["name"].startswith("infra-gpu-rules")
-        assert item["metadata"]["labels"].items() >= {"team": "platform", "cost": "7"}.items()
+        team = "gpu" if item["kind"] == "Pod" else "platform"
+        assert item["metadata"]["labels"].items() >= {"team": team, "cost": "7"}.items()
     for pod in pods(objects):
         assert pod["metadata"]["labels"].items() >= {"team": "gpu", "cost": "7"}.items()
         assert pod["spec"]["imagePullSecrets"] == [{"name": "mirror"}]
@@ -179,6 +220,7 @@ def encoded(text: str) -> str:
         ),
         ({"global": {"commonLabels": {"helm.sh/chart": "a"}}}, "global.commonLabels must not have helm.sh/chart"),
         ({"podLabels": {"app.kubernetes.io/instance": "a"}}, "podLabels must not have app.kubernetes.io/instance"),
+        ({"helmTest": {"namespace": "kube-system"}}, "helmTest.namespace is kube-system, whose pods are not sent"),
         ({"server": {"extraArgs": ["--rules=/tmp"]}}, "server.extraArgs must not have --rules=/tmp: other values"),
     ],
 )

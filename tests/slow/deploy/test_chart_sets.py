@@ -49,7 +49,7 @@ def test_the_installed_files_are_the_packaged_ones(sets: Sequence[str], tmp_path
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [
-        ({"sets": []}, "no rules are chosen: set rules.sets, or your own rules (docs/deploy.md)"),
+        ({"sets": []}, "no rules are chosen: set rules.sets, or your own rules (docs/how-to/deploy.md)"),
         ({"sets": ["mig-7g"]}, "rules.sets has mig-7g, but the packaged sets are "),
         ({"sets": SETS[:1], "a.yaml": "x"}, "rules has files as well as sets: leave rules.sets empty"),
     ],

@@ -33,6 +33,11 @@ app.kubernetes.io/name: {{ include "gpu-rules.base" . }}-doctor
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- define "gpu-rules.testSelector" -}}
+app.kubernetes.io/name: {{ include "gpu-rules.base" . }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{- /* Labels of pods: a list of the values and the name of the template of their selector. */ -}}
 {{- define "gpu-rules.podLabels" -}}
 {{- $root := first . -}}
@@ -94,7 +99,7 @@ capabilities: {drop: [ALL]}
 {{- $names := keys $packaged.sets | sortAlpha | join ", " -}}
 {{- $advice := printf "the packaged sets are %s; gpu-rules sets suggest --cluster live names those for the cards of your nodes" $names -}}
 {{- if not .Values.rules.sets -}}
-{{- fail (printf "no rules are chosen: set rules.sets, or your own rules (docs/deploy.md): %s" $advice) -}}
+{{- fail (printf "no rules are chosen: set rules.sets, or your own rules (docs/how-to/deploy.md): %s" $advice) -}}
 {{- end -}}
 {{- $chosen := list -}}
 {{- range .Values.rules.sets -}}

@@ -48,6 +48,9 @@
 {{- if eq (int .Values.ports.https) (int .Values.ports.metrics) -}}
 {{- fail "ports.https and ports.metrics must differ" -}}
 {{- end -}}
+{{- if has .Values.helmTest.namespace (append .Values.webhook.excludeNamespaces "kube-system") -}}
+{{- fail (printf "helmTest.namespace is %s, whose pods are not sent to the server: set another one" .Values.helmTest.namespace) -}}
+{{- end -}}
 {{- range $labels, $given := dict "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "podLabels" .Values.podLabels -}}
 {{- range $key, $value := $given -}}
 {{- if regexMatch "^(app.kubernetes.io/(name|instance|version|managed-by)|helm.sh/chart)$" $key -}}

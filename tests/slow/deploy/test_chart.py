@@ -26,7 +26,7 @@ from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
-from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
+from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
 from tests.support.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
@@ -774,10 +774,28 @@ def test_notes_warn_of_fail_and_of_sending_every_pod(endpoint: str, path: str) -
     assert "kubectl label namespace NAME gpurules.io/admission=disabled" in every
 
 
-def notes(values: Mapping[str, Any]) -> str:
-    code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *set_options(json.dumps(values)))
+def notes(values: Mapping[str, Any], *arguments: str) -> str:
+    options = set_options(json.dumps(values))
+    code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *arguments, *options)
     assert code == 0, errors
     return output.partition("\nNOTES:\n")[2]
+
+
+def test_notes_begin_with_the_next_commands(tmp_path: Path) -> None:
+    printed = notes({}, "--namespace", NAMESPACE)
+
+    assert f"by the rule sets {RULES['sets'][0]}, once it is ready. Next:" in printed
+    commands = [line.strip() for line in printed.splitlines() if line.startswith("  ")]
+    assert commands == [
+        f"kubectl -n {NAMESPACE} rollout status deployment/{NAME}",
+        f"helm test {NAME} -n {NAMESPACE} --logs",
+        f"gpu-rules explain -f pod.yaml --rules configmap:{NAMESPACE}/{NAME}-rules --cluster kubeconfig",
+        f"kubectl -n {NAMESPACE} logs -f deployment/{NAME}",
+    ]
+    assert "by the rules in ladder.yaml, once" in notes(own_values(tmp_path))
+    assert "Pods of the namespace default are not sent" in notes({}, "--namespace", "default")
+    assert "Pods of the namespace" not in printed
+    assert "reaches the ports 8443 and 9090 (metrics and rules, in plain HTTP)" in notes({"hostNetwork": True})
 
 
 def test_notes_warn_that_nothing_is_reserved_and_no_event_sent() -> None:
@@ -1106,6 +1124,8 @@ TESTED_ELSEWHERE = {
     "rules.sets",
     "webhook.caBundle",
     "nameOverride",
+    "helmTest.namespace",
+    "helmTest.resource",
     "metrics.enabled",
     "tls.bootstrap.admissionPolicy",
 } | {
@@ -1206,6 +1226,20 @@ def test_the_generated_files_of_the_chart_are_current() -> None:
     assert {path: path.read_text() for path in expected if path.exists()} == expected, "run make manifests"
     stray = {path for path in (render.CHART / "files").rglob("*") if path.is_file()} - expected.keys()
     assert stray == {render.CHART / "files" / "dry_run.py"}
+
+
+def test_the_readme_lists_all_values_with_their_defaults() -> None:
+    rows = [line.split(" | ") for line in (render.CHART / "README.md").read_text().splitlines() if line[:3] == "| `"]
+    listed = {path.strip("|` "): yaml.safe_load(default.strip("`")) for path, default, _ in rows if default.strip()}
+
+    def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if path in listed or not isinstance(value, dict):
+            yield path, value
+        else:
+            for key, inner in value.items():
+                yield from leaves(inner, f"{path}.{key}".lstrip("."))
+
+    assert listed == dict(leaves(yaml.safe_load((render.CHART / "values.yaml").read_text()), ""))
 
 
 def test_the_installed_rules_are_the_packaged_ones(tmp_path: Path, default_rules: RuleSet) -> None:

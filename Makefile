@@ -30,7 +30,7 @@ imports: $(STAMP)
 # The shipped rules pass their cases, which cover every rule, rung, entry and outcome of a condition. In the sets by card, two
 # ladders share rungs: tests/rules has the rungs of the second one that no pod can request.
 rules: $(STAMP)
-	$(BIN)/gpu-rules test rules/diagnostics rules/gpu-allocation examples/rules --quiet --coverage-min 100
+	$(BIN)/gpu-rules test rules/diagnostics rules/gpu-allocation examples/rules examples/gitops/rules --quiet --coverage-min 100
 	$(BIN)/gpu-rules test rules --quiet
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.

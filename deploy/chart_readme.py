@@ -23,8 +23,8 @@ helm install gpu-rules CHART -n gpu-rules --set image.repository=REGISTRY/gpu-ru
 helm test gpu-rules -n gpu-rules --logs
 ```
 
-Kubernetes {kubernetes}. `gpu-rules sets list` prints the packaged sets, and `gpu-rules sets suggest --cluster live` names
-those for your cards. See docs/how-to/deploy.md in the repository for rules, certificates, permissions and upgrades.
+Kubernetes {kubernetes}. `gpu-rules sets list` prints the packaged sets, and `gpu-rules sets suggest --cluster live`
+names those for your cards. docs/how-to/deploy.md in the repository is about rules, certificates and permissions.
 
 ## Values
 

@@ -23,7 +23,7 @@ helm install gpu-rules CHART -n gpu-rules --set image.repository=REGISTRY/gpu-ru
 helm test gpu-rules -n gpu-rules --logs
 ```
 
-Kubernetes {kubernetes}. `gpu-rules sets list` prints the packaged sets, and `gpu-rules sets suggest --cluster live`
+Kubernetes {kubernetes}. `gpu-rules sets list` prints the packaged sets, `gpu-rules sets suggest --cluster kubeconfig`
 names those for your cards. docs/how-to/deploy.md in the repository is about rules, certificates and permissions.
 
 ## Values

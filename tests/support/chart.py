@@ -1,8 +1,10 @@
 """The chart, rendered by helm."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +63,15 @@ def one(objects: list[Object], kind: str, name: str = NAME) -> Object:
     """Return the only object of this kind and name."""
     (found,) = (item for item in objects if (item["kind"], item["metadata"]["name"]) == (kind, name))
     return found
+
+
+def parent(folder: Path, values: Mapping[str, Any], *aliases: str, chart: Path = render.CHART) -> Path:
+    """Write a chart with our chart as dependency, once for each alias ("" for none)."""
+    version = yaml.safe_load((chart / "Chart.yaml").read_text())["version"]
+    dependencies = [{"name": NAME, "version": version, **({"alias": alias} if alias else {})} for alias in aliases]
+    metadata = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies}
+    folder.mkdir(exist_ok=True)
+    (folder / "Chart.yaml").write_text(json.dumps(metadata))
+    (folder / "values.yaml").write_text(json.dumps(values))
+    shutil.copytree(chart, folder / "charts" / NAME)
+    return folder

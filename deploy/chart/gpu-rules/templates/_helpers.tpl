@@ -97,7 +97,7 @@ capabilities: {drop: [ALL]}
 {{- define "gpu-rules.setsDerived" -}}
 {{- $packaged := .Files.Get "files/sets.yaml" | fromYaml -}}
 {{- $names := keys $packaged.sets | sortAlpha | join ", " -}}
-{{- $advice := printf "the packaged sets are %s; gpu-rules sets suggest --cluster live names those for the cards of your nodes" $names -}}
+{{- $advice := printf "the packaged sets are %s; gpu-rules sets suggest --cluster kubeconfig names those for the cards of your nodes" $names -}}
 {{- if not .Values.rules.sets -}}
 {{- fail (printf "no rules are chosen: set rules.sets, or your own rules (docs/how-to/deploy.md): %s" $advice) -}}
 {{- end -}}

@@ -458,13 +458,18 @@ def test_webhook_configurations_are_compared_if_enabled(values: Mapping[str, Any
 # The network.
 
 
+TEST_POD = {
+    "podSelector": {"matchLabels": {"app.kubernetes.io/name": f"{NAME}-test", "app.kubernetes.io/instance": NAME}}
+}
+
+
 def test_the_default_network_policy() -> None:
     spec = one(rendered(), "NetworkPolicy")["spec"]
 
     assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
     assert spec["ingress"] == [
         {"ports": [{"port": "https", "protocol": "TCP"}]},
-        {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": [{"namespaceSelector": {}}]},
+        {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": [{"namespaceSelector": {}}, TEST_POD]},
     ]
     assert spec["egress"] == [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}]
 
@@ -480,7 +485,7 @@ def test_peers_of_the_network_policy_can_be_restricted() -> None:
     webhook, metrics = one(objects, "NetworkPolicy")["spec"]["ingress"]
 
     assert webhook["from"] == [{"ipBlock": {"cidr": cidr}} for cidr in given["apiServerCIDRs"]]
-    assert metrics["from"] == [prometheus]
+    assert metrics["from"] == [prometheus, TEST_POD]
     assert one(objects, "NetworkPolicy")["spec"]["egress"] == [{"ports": [{"port": 8443, "protocol": "TCP"}]}]
 
 

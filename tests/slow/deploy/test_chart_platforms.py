@@ -1,6 +1,7 @@
 """The chart on OpenShift, in the network of the node, and as part of a parent chart; values that it refuses."""
 
 import json
+import shutil
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -220,6 +221,17 @@ def test_fail_with_one_replica_is_refused_only_for_an_endpoint_that_is_called() 
     validating = {**FAIL, "operations": [], "matchConditions": []}
 
     assert rendered({"replicas": 1, "webhook": {"validating": validating}})
+
+
+def test_values_of_a_previous_version_are_refused_whole(tmp_path: Path) -> None:
+    """`helm upgrade --reuse-values` keeps the defaults of the previous chart, which lack new values."""
+    chart = shutil.copytree(render.CHART, tmp_path / "chart")
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    (chart / "values.yaml").write_text(json.dumps({name: value for name, value in values.items() if name != "ports"}))
+    code, _, errors = helm("template", NAME, chart, *set_options("{}"))
+
+    assert code != 0
+    assert "in place of --reuse-values, use --reset-then-reuse-values or pass your values again" in errors
 
 
 NOT_IN_PODS = {"--kubeconfig", "--context", "--ready-fd", "--receive-seconds", "--test-on-reload"}

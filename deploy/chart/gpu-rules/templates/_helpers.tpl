@@ -1,4 +1,7 @@
 {{- define "gpu-rules.base" -}}
+{{- if not (hasKey .Values "ports") -}}
+{{- fail "values of this version of the chart are missing: in place of --reuse-values, use --reset-then-reuse-values or pass your values again" -}}
+{{- end -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 

@@ -90,8 +90,14 @@ class SecretName(click.ParamType[tuple[str, str]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         namespace, _, name = str(value).partition("/")
         if not (is_label(namespace) and is_subdomain(name)):
-            self.fail(f"{value!r} is not NAMESPACE/SECRET", param, ctx)
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
         return namespace, name
+
+
+class InstallationName(SecretName):
+    """`NAMESPACE/NAME` of an installation as a pair."""
+
+    name = "NAMESPACE/NAME"
 
 
 class DnsName(click.ParamType[str]):

@@ -77,6 +77,24 @@ class WebhookComparison:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeStatus:
+    """Policies of the API server and their writer. Stamps name the rules; "" if there are none.
+
+    `writer` holds the Lease, and `writes` is True in this replica. `offers_at`: the last write, None if no rule reads
+    offers. `problem`: why policies or offers cannot be written or read.
+    """
+
+    writer: str
+    writes: bool
+    in_force: str
+    wanted: str
+    offers_at: datetime | None
+    exported: int
+    staying: int
+    problem: str | None
+
+
 class ListenerCounts(Protocol):
     """Counts of a listener, for metrics."""
 
@@ -141,6 +159,8 @@ class State:
         self.certificates_refused = 0
         self.webhooks: Mapping[str, WebhookComparison] | None = None
         """By endpoint, once compared; None without --webhook-name."""
+        self.native: NativeStatus | None = None
+        """Updated by the writer of policies; None without --native."""
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
         self.listeners: tuple[ListenerCounts, ...] = ()

@@ -65,7 +65,10 @@ def native(
     fail_if(files.failed or not files.loaded.rules, UNUSABLE)
     translated = translate_rules(files.rule_set)
     objects = NativeObjects(translated, files.loaded.digest, Settings(name=name, namespace=namespace))
-    documents = [*objects.policies()]
+    try:
+        documents = [*objects.policies()]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     version = cluster_version(cluster)
     if version is not None and version < LEAST_VERSION:
         text = ".".join(map(str, version))

@@ -80,7 +80,18 @@ _SPEC: dict[str, Json] = {
         "total": {**_AMOUNTS_SCHEMA, "description": "The sum of the amounts of all nodes."},
     },
 }
-_SCHEMA: dict[str, Json] = {"type": "object", "required": ["spec"], "properties": {"spec": _SPEC}}
+_STATUS: dict[str, Json] = {
+    "type": "object",
+    "properties": {
+        "writer": {"type": "string", "description": "The replica that wrote the object."},
+        "writtenAt": {"type": "string", "format": "date-time", "description": "Time of the last write."},
+    },
+}
+_SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {"spec": _SPEC, "status": _STATUS},
+}
 
 DEFINITION_NAME = f"{PLURAL}.{GROUP}"
 DEFINITION: dict[str, Json] = {

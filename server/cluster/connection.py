@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -234,9 +235,17 @@ class Connection:
         """Open a streaming response; `read_seconds` is the timeout between two reads."""
         return self._open(path, query, read_seconds)
 
-    def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
-        """Send a request that changes an object; return the whole body."""
-        with self._open(path, {}, READ_SECONDS, method, content_type, body) as answer:
+    def send(
+        self,
+        method: str,
+        path: str,
+        content_type: str,
+        body: bytes,
+        query: Mapping[str, str] = MappingProxyType({}),
+        seconds: float = READ_SECONDS,
+    ) -> bytes:
+        """Send a request that changes an object; return the whole body. `seconds` is the timeout of each step."""
+        with self._open(path, query, seconds, method, content_type, body) as answer:
             return b"".join(answer.parts(MAX_OBJECT_BYTES))
 
     def renew(self) -> None:

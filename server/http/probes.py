@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
 from server.http.limits import STALLED_SECONDS
-from server.state import State, WebhookComparison
+from server.state import NativeStatus, State, WebhookComparison
 from server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -38,7 +38,11 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster.freshness is Freshness.STALE
     report: dict[str, Any] = {"status": "ok", "cluster": "stale" if stale else "synced"}
-    warnings = [*([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
+    native = state.native
+    if native is not None:
+        report["native"] = _native_json(native)
+    problem = [f"policies or offers cannot be written: {native.problem}"] if native and native.problem else []
+    warnings = [*problem, *([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
     if warnings:
         report["warnings"] = warnings
     return HTTPStatus.OK, report
@@ -55,6 +59,7 @@ def rules_page(state: State) -> Page:
         "rules": [_rule_json(rule) for rule in served.listed[:MAX_LISTED]],
         "lastReload": None,
         "webhooks": None,
+        "native": None if state.native is None else _native_json(state.native),
     }
     if reload is not None:
         report["lastReload"] = {
@@ -70,6 +75,19 @@ def rules_page(state: State) -> Page:
 
 def _rule_json(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
+
+
+def _native_json(native: NativeStatus) -> dict[str, Any]:
+    return {
+        "writer": native.writer,
+        "writes": native.writes,
+        "inForce": native.in_force,
+        "wanted": native.wanted,
+        "offersAt": None if native.offers_at is None else rfc3339(native.offers_at),
+        "exported": native.exported,
+        "staying": native.staying,
+        "problem": native.problem,
+    }
 
 
 def _comparison_json(comparison: WebhookComparison) -> dict[str, Any]:

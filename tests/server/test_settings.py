@@ -18,6 +18,7 @@ TEXTS = {
     "--listen": "[::1]:1",
     "--metrics-listen": ":2",
     "--tls-bootstrap": "gpu/tls",
+    "--native": "gpu/gpu-rules",
     "--tls-service": "gpu-rules.gpu.svc",
     "--webhook-name": "gpu-rules",
     "--kubeconfig": __file__,

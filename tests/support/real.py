@@ -205,11 +205,11 @@ def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> I
             yield running
 
 
-def eventually(holds: Callable[[], Any]) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """Return the first true result; errors of the API count as false."""
     from kubernetes.client.exceptions import ApiException
 
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds
     last: ApiException | None = None
     while True:
         try:

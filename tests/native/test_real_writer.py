@@ -1,0 +1,402 @@
+"""Two replicas with `--native` on a real API server, given by KUBECONFIG."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from deploy import render
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.sources.rule_files import read_rules
+from rules_engine.webhooks.configuration import build_configurations
+from rules_engine.webhooks.policies import STAMP_ANNOTATION
+from rules_engine.webhooks.settings import Settings
+from server.cli import main
+from tests.support.chart import helm
+from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.server import Running, started
+
+pytestmark = [*REAL, NEEDS_KUBECTL]
+
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec:
+  annotation: example.com/fallback
+  rungs: [{resource: nvidia.com/mig-2g.20gb}, {resource: nvidia.com/gpu}]
+---
+apiVersion: gpurules.io/v1
+kind: ResourceInjection
+metadata: {name: cpu}
+spec:
+  gpuResource: nvidia.com/gpu
+  onConflict: Keep
+  coefficients: {cpu: CORES}
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: cores}
+spec:
+  match: {resources: [nvidia.com/gpu]}
+  validations:
+    - expression: "object.spec.containers.all(c, c.resources.requests['cpu'] == 'CORES')"
+      message: not CORES
+"""
+"""Rules that refuse what a mixture of two versions would make: the validation knows the amount of the injection."""
+
+
+OTHER_OFFERS = '{"spec": {"known": false, "ladders": null}}'
+FORGED = "0123456789ab.01234567"
+CHECKS = "validatingadmissionpolicybindings"
+SYSTEM = "kube-system"
+"""Namespace of the Lease: no policy applies to its pods."""
+
+
+def written(folder: Path, cores: int, more: str = "") -> Path:
+    """Write rules whose versions differ in an amount."""
+    path = folder / "rules.yaml"
+    made = path.with_suffix(".new")
+    made.write_text(RULES.replace("CORES", str(cores)) + more)
+    made.replace(path)
+    return path
+
+
+@pytest.fixture
+def kube() -> Iterator[Kube]:
+    with kubernetes(alone=True) as made:
+        yield made
+
+
+@contextmanager
+def replicas(
+    kube: Kube, folder: Path, *arguments: str, namespace: str = SYSTEM, kubeconfig: str = ""
+) -> Iterator[list[Running]]:
+    """Run two servers, and delete afterwards what they wrote."""
+    with ExitStack() as stack:
+        try:
+            made = []
+            for index in range(2):
+                own = folder / str(index)
+                own.mkdir()
+                line: tuple[str | Path, ...] = (
+                    "--rules", folder / "rules.yaml", "--cluster", "kubeconfig", "--native", f"{namespace}/{kube.name}",
+                    *arguments,
+                )  # fmt: skip
+                made.append(stack.enter_context(started(own, *line, KUBECONFIG=kubeconfig or os.environ["KUBECONFIG"])))
+            yield made
+        finally:
+            stack.close()
+            selector = f"gpurules.io/slot in ({kube.name}-a,{kube.name}-b)"
+            kinds = ",".join(
+                f"{kind}admissionpolic{end}" for kind in ("mutating", "validating") for end in ("ybindings", "ies")
+            )
+            kubectl("delete", kinds, "-l", selector)
+            kubectl("delete", "gpuoffers", "-l", selector)
+            kubectl("delete", "lease", f"{kube.name}-native", "-n", SYSTEM)
+
+
+def gpu_pod(resource: str = MIG, name: str = "", **metadata: Any) -> Any:
+    container = {"name": "main", "image": "app:1", "resources": {"limits": {resource: "1"}}}
+    named = {"name": name} if name else {"generateName": "p-"}
+    return {"metadata": {**named, **metadata}, "spec": {"containers": [container], "nodeSelector": {"no": "node"}}}
+
+
+def decided(kube: Kube, made: Any, namespace: str = "") -> tuple[str, str, str]:
+    """Return the stamp, the resource and the cpu of a pod as it would be stored; the refusal in place of the stamp."""
+    try:
+        create = kube.core.create_namespaced_pod
+        stored = json.loads(create(namespace or kube.name, made, dry_run="All", _preload_content=False).data)
+    except ApiException as error:
+        return "refused: " + json.loads(error.body or "{}")["message"], "", ""
+    requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
+    resource = next(name for name in requests if "/" in name)
+    return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
+
+
+def in_force(kube: Kube, cores: int) -> str:
+    """Wait until pods are decided by the rules of an amount; return their stamp."""
+
+    def stamp() -> str:
+        name, _, cpu = decided(kube, gpu_pod(GPU))
+        return name if cpu == str(cores) else ""
+
+    text: str = eventually(stamp, 150)
+    return text
+
+
+def holder(kube: Kube, namespace: str = SYSTEM) -> str:
+    line = ("get", "lease", f"{kube.name}-native", "-n", namespace, "-o", "jsonpath={.spec.holderIdentity}")
+    return kubectl(*line).stdout
+
+
+def named_objects(kube: Kube, kind: str) -> set[str]:
+    listed = kubectl("get", kind, "-o", "jsonpath={.items[*].metadata.name}").stdout.split()
+    return {name for name in listed if name.startswith(kube.name)}
+
+
+def seconds_until(holds: Callable[[], Any]) -> float:
+    begin = time.monotonic()
+    eventually(holds)
+    return time.monotonic() - begin
+
+
+def test_a_change_of_a_node_reaches_decisions(kube: Kube, tmp_path: Path) -> None:
+    node = kube.node("a", gpu="4")
+    written(tmp_path, 2)
+    with replicas(kube, tmp_path):
+        in_force(kube, 2)
+        assert decided(kube, gpu_pod())[1] == GPU
+        durations = []
+        for index in range(10):
+            kube.offer(node, mig="0" if index % 2 else "4", gpu="4")
+            durations.append(seconds_until(lambda: decided(kube, gpu_pod())[1] == (GPU if index % 2 else MIG)))  # noqa: B023
+    print("node to decision:", sorted(round(each, 2) for each in durations))
+    assert max(durations) < 2
+
+
+def test_another_replica_takes_over(kube: Kube, tmp_path: Path) -> None:
+    node = kube.node("a", gpu="4")
+    written(tmp_path, 2)
+    with replicas(kube, tmp_path) as servers:
+        in_force(kube, 2)
+        before = holder(kube)
+        (writer,) = (each for each in servers if "this replica writes" in each.logged())
+        other = next(each for each in servers if each is not writer)
+        assert "this replica writes" not in other.logged()
+        writer.process.send_signal(signal.SIGSTOP)
+        kube.offer(node, mig="4", gpu="4")
+        assert decided(kube, gpu_pod())[1] == GPU  # the last offers stand
+        took = seconds_until(lambda: decided(kube, gpu_pod())[1] == MIG)
+        print("takeover:", round(took, 1))
+        assert took < 20
+        assert holder(kube) not in ("", before)
+        # The former writer finds the Lease taken when it runs again.
+        writer.process.send_signal(signal.SIGCONT)
+        kube.offer(node, mig="0", gpu="4")
+        eventually(lambda: decided(kube, gpu_pod())[1] == GPU)
+        held = holder(kube)
+        time.sleep(5)
+        assert holder(kube) == held
+        # Times in the Lease, as of a clock that jumped, do not matter.
+        for year in (1970, 2970):
+            renewed = json.dumps({"spec": {"renewTime": f"{year}-01-01T00:00:00.000000Z"}})
+            kubectl("patch", "lease", f"{kube.name}-native", "-n", SYSTEM, "--type=merge", "-p", renewed)
+            time.sleep(4)
+            assert holder(kube) == held
+        # A replica that ends gives the Lease back.
+        other.stop(signal.SIGTERM)
+        assert seconds_until(lambda: holder(kube) == before) < 10
+
+
+def test_objects_that_others_delete_or_edit_are_restored(kube: Kube, tmp_path: Path) -> None:
+    kube.node("a", gpu="4", mig="4")
+    written(tmp_path, 2)
+    refused = gpu_pod(GPU)
+    refused["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    name = f"{kube.name}-a"
+
+    def works() -> bool:
+        # Injected cpu is there only with the mutating policy; cpu of the pod's own is refused by a validating one.
+        return decided(kube, gpu_pod(GPU))[2] == "2" and "not 2" in decided(kube, refused)[0]
+
+    with replicas(kube, tmp_path):
+        in_force(kube, 2)
+        eventually(works)
+        nothing = json.dumps({"spec": {"matchConstraints": {"objectSelector": {"matchLabels": {"no": "pod"}}}}})
+        audit = json.dumps({"spec": {"validationActions": ["Audit"]}})
+        for what, line in {
+            "mutating policy deleted": ("delete", "mutatingadmissionpolicy", name),
+            "validating policy deleted": ("delete", "validatingadmissionpolicy", f"{name}-validation-cores"),
+            "binding deleted": ("delete", "mutatingadmissionpolicybinding", kube.name),
+            "offers deleted": ("delete", "gpuoffers", name),
+            "definition deleted": ("delete", "crd", "gpuoffers.gpurules.io"),
+            "mutating policy edited": ("patch", "mutatingadmissionpolicy", name, "--type=merge", "-p", nothing),
+            "label removed": ("label", "mutatingadmissionpolicy", name, "gpurules.io/slot-"),
+            "binding edited": (
+                "patch", "validatingadmissionpolicybinding", f"{name}-validation-cores", "--type=merge", "-p", audit,
+            ),
+            "switch edited": (
+                "patch", "mutatingadmissionpolicybinding", kube.name, "--type=merge", "-p",
+                '{"spec": {"policyName": "no-policy"}}',
+            ),
+            "offers changed": (
+                "patch", "gpuoffers", name, "--type=merge", "-p", OTHER_OFFERS,
+            ),
+        }.items():  # fmt: skip
+            uid = kubectl("get", "crd", "gpuoffers.gpurules.io", "-o", "jsonpath={.metadata.uid}").stdout
+            done = kubectl(*line)
+            assert done.returncode == 0, done.stderr
+            broken = None if "edited" not in what else seconds_until(lambda: not works())
+            restored = seconds_until(lambda: works() and offers(name).get("known") is True)
+            print(what, broken, "restored after", round(restored, 1))
+            if what == "definition deleted":
+                assert uid != kubectl("get", "crd", "gpuoffers.gpurules.io", "-o", "jsonpath={.metadata.uid}").stdout
+
+
+def offers(name: str) -> Any:
+    got = kubectl("get", "gpuoffers", name, "-o", "jsonpath={.spec}").stdout
+    return json.loads(got) if got else {}
+
+
+class Load:
+    """Pods created at a rate, each decided by rules of one version, or refused."""
+
+    def __init__(self, kube: Kube, rate: float) -> None:
+        configuration = client.Configuration.get_default_copy()
+        configuration.connection_pool_maxsize = 64
+        self.kube = copy(kube)
+        self.kube.core = client.CoreV1Api(client.ApiClient(configuration))
+        self.rate = rate
+        self.results: Counter[tuple[str, str, str]] = Counter()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        begin, count = time.monotonic(), 0
+        free = threading.Semaphore(64)  # a slower machine creates fewer pods
+        with ThreadPoolExecutor(16) as pool:
+            while not self._end.is_set():
+                pool.submit(self._create).add_done_callback(lambda _: free.release())
+                free.acquire()
+                count += 1
+                self._end.wait(max(0.0, begin + count / self.rate - time.monotonic()))
+        self.seconds = time.monotonic() - begin
+        print(f"{count / self.seconds:.0f} pods a second:", dict(self.results))
+
+    def _create(self) -> None:
+        # A stamp of the user's own has no effect; without policies it stays.
+        made = gpu_pod(GPU, annotations={STAMP_ANNOTATION: FORGED})
+        self.results[decided(self.kube, made)] += 1
+
+
+def test_no_pod_is_decided_by_a_mixture_of_rules(kube: Kube, tmp_path: Path) -> None:
+    kube.node("a", gpu="4")
+    written(tmp_path, 2)
+    with replicas(kube, tmp_path):
+        stamps = {in_force(kube, 2): "2"}
+        eventually(lambda: named_objects(kube, "validatingadmissionpolicies"))
+        with Load(kube, 100) as load:
+            for cores in (3, 4):
+                written(tmp_path, cores)
+                stamps[in_force(kube, cores)] = str(cores)
+                # A rule set with errors, and one that the API server refuses, leave all as it is.
+                written(tmp_path, cores + 10, "---\n{}")
+                time.sleep(3)
+                assert decided(kube, gpu_pod(GPU))[2] == str(cores)
+        assert set(load.results) == {(stamp, GPU, cores) for stamp, cores in stamps.items()}
+        # The former slot is deleted, and a forged stamp of it does not help.
+        written(tmp_path, 4)
+        eventually(lambda: len(named_objects(kube, "mutatingadmissionpolicies")) == 1)
+        forged = gpu_pod(GPU, annotations={STAMP_ANNOTATION: next(iter(stamps))})
+        forged["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+        assert "not 4" in decided(kube, forged)[0]
+
+
+RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
+POLICIES = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+
+
+def test_the_chart_has_the_rights_and_uninstalling_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
+    """Needs a controller manager, which collects garbage."""
+    kube.node("a", gpu="4")
+    rules = written(tmp_path, 2)
+    values = tmp_path / "values.yaml"
+    made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", str(rules), "-o", "helm-values"])
+    values.write_text(made.stdout)
+    line = ("--namespace", kube.name, "-f", values, "--set", f"fullnameOverride={kube.name}")
+    code, output, errors = helm("template", kube.name, render.CHART, *line)
+    assert code == 0, errors
+    objects = [
+        each
+        for each in yaml.safe_load_all(output)
+        if each
+        and (each["kind"] in RIGHTS or (each["kind"] in POLICIES and "ca-bundle" not in each["metadata"]["name"]))
+    ]
+    try:
+        ended = kubectl("create", "-f", "-", stdin=together(objects))
+        assert ended.returncode == 0, ended.stderr
+        config = kube.service_account(tmp_path, kube.name)
+        with replicas(kube, tmp_path, "--native-only", namespace=kube.name, kubeconfig=str(config)) as servers:
+            eventually(lambda: decided(kube, gpu_pod(GPU), "default")[2] == "2")
+            eventually(lambda: named_objects(kube, "validatingadmissionpolicybindings") > {f"{kube.name}-offers"})
+            written(tmp_path, 3)
+            eventually(lambda: decided(kube, gpu_pod(GPU), "default")[2] == "3")
+            # Nobody else writes offers, and the server writes no other policies.
+            offered = json.dumps({"spec": {"known": False}})
+            edited = kubectl("patch", "gpuoffers", f"{kube.name}-b", "--type=merge", "-p", offered)
+            assert "only the server of gpu-rules writes GPUOffers" in edited.stderr
+            for verb in ("create", "patch", "delete"):
+                for kind in ("mutatingadmissionpolicies", "validatingadmissionpolicybindings"):
+                    asked = ("auth", "can-i", verb, f"{kind}.admissionregistration.k8s.io/other")
+                    user = f"system:serviceaccount:{kube.name}:{kube.name}"
+                    assert kubectl(*asked, "--as", user).stdout.strip() == "no"
+            kubectl("delete", "-f", "-", stdin=together(objects))
+            gone = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies",
+                    "validatingadmissionpolicybindings", "customresourcedefinitions")  # fmt: skip
+            eventually(lambda: not any(named_objects(kube, kind) for kind in gone))
+            eventually(lambda: kubectl("get", "crd", "gpuoffers.gpurules.io").returncode != 0)
+            eventually(lambda: not holder(kube, kube.name))
+            assert [each.logged().count("Traceback") for each in servers] == [0, 0]
+    finally:
+        kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=together(objects))
+
+
+def test_switching_from_webhooks_to_policies_and_back_loses_nothing(kube: Kube, tmp_path: Path) -> None:
+    kube.node("a", gpu="4")
+    rules = written(tmp_path, 2)
+    folder = tmp_path / "webhook"
+    folder.mkdir()
+    line = ("--rules", rules, "--cluster", "kubeconfig")
+    with ExitStack() as stack:
+        server = stack.enter_context(started(folder, *line, KUBECONFIG=os.environ["KUBECONFIG"]))
+
+        def webhooks(into: ExitStack) -> None:
+            """Create the webhooks of all rules, and wait until the API server calls them."""
+            settings = Settings(
+                name=kube.name,
+                server=f"https://127.0.0.1:{server.port}",
+                ca_bundle=server.ca.read_bytes(),
+                failure_policies=dict.fromkeys(Endpoint, "Fail"),
+            )
+            into.enter_context(kube.webhooks(build_configurations(read_rules([rules]).rule_set, settings)))
+            eventually(lambda: decided(kube, gpu_pod(GPU))[2] == "2")
+            time.sleep(5)  # with policies in force, nothing tells when the webhooks are
+
+        before, native, after = (stack.enter_context(ExitStack()) for _ in range(3))
+        webhooks(before)
+        with Load(kube, 50) as load:
+            native.enter_context(replicas(kube, tmp_path))
+            in_force(kube, 2)
+            eventually(lambda: decided(kube, gpu_pod(GPU))[0] and named_objects(kube, CHECKS), 120)
+            time.sleep(3)
+            before.close()
+            time.sleep(5)
+            webhooks(after)
+            native.close()
+            eventually(lambda: not decided(kube, gpu_pod(GPU))[0])
+            time.sleep(3)
+        assert {key[1:] for key in load.results} == {(GPU, "2")}, load.results
+        assert len(load.results) == 2  # with a stamp and without one

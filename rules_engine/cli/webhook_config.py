@@ -100,7 +100,8 @@ class ServiceAddress(click.ParamType[Service]):
 @click.option(
     "--native",
     is_flag=True,
-    help="Leave out the rules that the API server evaluates itself, by the output of `gpu-rules native`.",
+    help="Leave out the rules that the API server evaluates itself, by the output of `gpu-rules native`. With "
+    "--output helm-values: values for a server that exports them.",
 )
 @click.option(
     "-o",
@@ -133,8 +134,6 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
-    if native and output == "helm-values":
-        raise click.UsageError("--native cannot be used with --output helm-values: the chart's server has all rules")
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.native.policy import translate_rules
@@ -142,9 +141,12 @@ def webhook_config(
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
+    from rules_engine.webhooks.policies import NativeObjects
 
     files = load_sources(rules or DEFAULT_SOURCES)
-    rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
+    translated = translate_rules(files.rule_set)
+    # The chart's server exports rules: until they are in force, the webhooks have all.
+    rule_set = translated.remaining(files.rule_set) if native and output != "helm-values" else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
@@ -162,7 +164,13 @@ def webhook_config(
             )
         rule_files = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files}
-        click.echo(dump_yaml(webhooks.helm_values(rule_set, texts, policies)), nl=False)
+        values = webhooks.helm_values(rule_set, texts, policies)
+        if native:
+            checks = NativeObjects(translated, files.loaded.digest, DEFAULT_SETTINGS).check_names()
+            remaining = webhooks.helm_values(translated.remaining(files.rule_set), {}, policies)["webhook"]
+            values["mode"] = "auto" if translated.staying else "native"
+            values["native"] = {"policies": [*checks], "webhook": remaining}
+        click.echo(dump_yaml(values), nl=False)
         return
     settings = Settings(
         name=name,

@@ -100,4 +100,9 @@ def test_webhooks_leave_out_exported_rules(rules: Path) -> None:
     assert "nvidia.com" not in condition["expression"]
     assert mutating["metadata"]["annotations"]["gpurules.io/native"] == "true"
     values = run("webhook-config", "--rules", rules, "--native", "--output", "helm-values")
-    assert values.exit_code == 2
+    assert yaml.safe_load(values.stdout)["mode"] == "auto"
+    native = yaml.safe_load(values.stdout)["native"]
+    assert native["policies"] == ["warnings"]
+    assert native["webhook"]["mutating"]["matchConditions"] == [condition]
+    whole = yaml.safe_load(run("webhook-config", "--rules", rules, "--output", "helm-values").stdout)
+    assert {**whole, "mode": "auto", "native": native} == yaml.safe_load(values.stdout)

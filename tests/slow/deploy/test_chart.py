@@ -94,6 +94,7 @@ VARIANTS = {
     "own issuer": OWN_ISSUER,
     "doctor": WITH_DOCTOR,
     "host network": HOST_NETWORK,
+    "native": {"mode": "native", "native": {"policies": ["warnings"]}},
 }
 
 variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -1125,6 +1126,7 @@ OTHER_VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 """A value other than the default, by path."""
 
+NATIVE = {"mode", "native.policies", "native.webhook"}
 TESTED_ELSEWHERE = {
     "rules.sets",
     "webhook.caBundle",
@@ -1133,6 +1135,7 @@ TESTED_ELSEWHERE = {
     "helmTest.resource",
     "metrics.enabled",
     "tls.bootstrap.admissionPolicy",
+    *NATIVE,
 } | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")

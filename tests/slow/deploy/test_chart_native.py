@@ -1,0 +1,71 @@
+"""The chart's modes `native` and `auto`: rights by name, the guard of the offers, and options of the server."""
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from server.cli import main
+from tests.support.chart import NAME, NAMESPACE, one, rejection, rendered
+
+KINDS = ("ClusterRole", "Role")
+VALUES: dict[str, Any] = {"mode": "auto", "native": {"policies": ["warnings", "validation-v"]}}
+
+
+def arguments(values: dict[str, Any]) -> list[str]:
+    deployment = one(rendered(values), "Deployment")
+    listed: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return [each for each in listed if each.startswith("--native")]
+
+
+def test_the_mode_selects_the_options() -> None:
+    installation = f"--native={NAMESPACE}/{NAME}"
+    assert arguments({}) == []
+    assert arguments({"mode": "auto"}) == [installation]
+    assert arguments({"mode": "native"}) == [installation, "--native-only"]
+    assert "mode" in rejection({"mode": "other"})
+
+
+def test_the_server_may_write_its_own_objects_only() -> None:
+    objects = rendered(VALUES)
+    own = [each for each in objects if each["kind"] in KINDS and each["metadata"]["name"] == f"{NAME}-native"]
+    rules = [rule for each in own for rule in each["rules"]]
+    writable = {
+        resource: rule.get("resourceNames")
+        for rule in rules
+        if set(rule["verbs"]) - {"get", "list"}
+        for resource in rule["resources"]
+    }
+    slots = [f"{NAME}-a", f"{NAME}-b"]
+    checks = [f"{slot}-{name}" for name in VALUES["native"]["policies"] for slot in slots]
+    assert writable == {
+        "mutatingadmissionpolicies": slots,
+        "mutatingadmissionpolicybindings": [NAME],
+        "validatingadmissionpolicies": checks,
+        "validatingadmissionpolicybindings": checks,
+        "customresourcedefinitions": ["gpuoffers.gpurules.io"],
+        "gpuoffers": slots,
+        "leases": [f"{NAME}-native"],
+    }
+    assert not [each for each in rendered() if each["metadata"]["name"] == f"{NAME}-native"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "native"])
+def test_nobody_else_writes_offers(mode: str) -> None:
+    objects = rendered({**VALUES, "mode": mode})
+    (check,) = one(objects, "ValidatingAdmissionPolicy", f"{NAME}-offers")["spec"]["validations"]
+    assert check["expression"] == f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{NAME}'"
+    binding = one(objects, "ValidatingAdmissionPolicyBinding", f"{NAME}-offers")
+    assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+def test_webhooks_have_all_rules_until_policies_are_in_force() -> None:
+    """Without a cluster, the chart does not know that they are."""
+    made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", "rules/default", "-o", "helm-values"])
+    values: dict[str, Any] = yaml.safe_load(made.stdout)
+    assert values["mode"] == "auto"
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        webhooks = one(rendered(values), kind)["webhooks"]
+        assert webhooks == one(rendered({key: values[key] for key in ("rules", "webhook", "rbac")}), kind)["webhooks"]
+        assert bool(webhooks) == kind.startswith("Mutating")  # the set has no validations

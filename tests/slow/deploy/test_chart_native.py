@@ -62,7 +62,7 @@ def test_nobody_else_writes_offers(mode: str) -> None:
 
 def test_webhooks_have_all_rules_until_policies_are_in_force() -> None:
     """Without a cluster, the chart does not know that they are."""
-    made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", "rules/default", "-o", "helm-values"])
+    made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", "set:mig-a100-80gb", "-o", "helm-values"])
     values: dict[str, Any] = yaml.safe_load(made.stdout)
     assert values["mode"] == "auto"
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):

@@ -263,7 +263,7 @@ def _before_adoption(source: ClusterSource, settings: Settings) -> Callable[[Rul
 
 
 def _after_adoption(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarning) -> None:
-    """Follow up on changed rules that are in force: check, compare, and free the memory of the previous ones."""
+    """Follow up on changed active rules: check, compare, and free the memory of the previous ones."""
     overpromises.check()
     if drift_monitor is not None:
         drift_monitor.compare_soon()

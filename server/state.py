@@ -20,9 +20,9 @@ from server.timing import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRules:
-    """A rule set in force. `digest`: of the rule documents; replicas with equal digests have the same rules.
+    """The active rule set. `digest`: of the rule documents; replicas with equal digests have the same rules.
 
-    `generation` counts the sets that this process has put in force, from 1. `listed`: all rules by kind, in order of
+    `generation` counts the sets that this process has activated, from 1. `listed`: all rules by kind, in order of
     evaluation, also rules in mode Off. `records`: requests are recorded, each with the fields that the rules of both
     endpoints read.
     """
@@ -87,7 +87,7 @@ class NativeStatus:
 
     writer: str
     writes: bool
-    in_force: str
+    active: str
     wanted: str
     offers_at: datetime | None
     exported: int

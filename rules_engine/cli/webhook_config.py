@@ -145,7 +145,7 @@ def webhook_config(
 
     files = load_sources(rules or DEFAULT_SOURCES)
     translated = translate_rules(files.rule_set)
-    # The chart's server exports rules: until they are in force, the webhooks have all.
+    # The chart's server exports rules: until they are active, the webhooks have all.
     rule_set = translated.remaining(files.rule_set) if native and output != "helm-values" else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)

@@ -10,8 +10,8 @@ NOTHING_DECIDED = 2
 """Exit code if no pod was decided, for example if no recorded admission can be replayed: changes are possible."""
 
 
-class SideInForce(StrEnum):
-    """The side of a diff that has the rules in force at a server."""
+class ActiveSide(StrEnum):
+    """The side of a diff that has the active rules at a server."""
 
     OLD = "old"
     NEW = "new"
@@ -20,12 +20,12 @@ class SideInForce(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
-    """The rules in force at a server: its URL, their digest, and the side that has them."""
+class ActiveRules:
+    """The active rules at a server: its URL, their digest, and the side that has them."""
 
     url: str
     digest: str
-    side: SideInForce
+    side: ActiveSide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Answer:
 
     `old` and `new`: names of the sources of rules, as in `--old` and `--new`. `same_rules`: both sides have the same
     rules, whatever the names and formats of their files. `without_rules`: the sides without rules, "old" or "new".
-    `in_force`: None if no server was read. `assumed_cluster`: the name of the default cluster if it matters to some
+    `active_rules`: None if no server was read. `assumed_cluster`: the name of the default cluster if it matters to some
     decisions, or "". `recorded`: None if no input is a decision log. `allowed`: kinds of change that are permitted.
     """
 
@@ -42,7 +42,7 @@ class Answer:
     new: str
     same_rules: bool
     without_rules: tuple[str, ...] = ()
-    in_force: InForce | None = None
+    active_rules: ActiveRules | None = None
     assumed_cluster: str = ""
     grouping: Grouping
     recorded: RecordedTotals | None = None

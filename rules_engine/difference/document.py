@@ -25,7 +25,7 @@ def difference_document(
     grouping, recorded = answer.grouping, answer.recorded
     summary = {
         **field_members(answer, "old new same_rules without_rules"),
-        "inForce": None if answer.in_force is None else field_members(answer.in_force, "url digest side"),
+        "activeRules": None if answer.active_rules is None else field_members(answer.active_rules, "url digest side"),
         "assumedCluster": answer.assumed_cluster or None,
         "allowed": _kind_names(answer.allowed),
         "exitCode": answer.exit_code,

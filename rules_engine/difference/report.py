@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.difference.answer import Answer, InForce, SideInForce
+from rules_engine.difference.answer import ActiveRules, ActiveSide, Answer
 from rules_engine.difference.grouping import RecordedTotals, Totals
 from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.difference.values import Kind
@@ -163,7 +163,7 @@ def _format_devices(nanos: int) -> str:
 
 def _notice_sentences(answer: Answer) -> Sequence[str]:
     """Return sentences on the rules of both sides, and on the limits of the answer."""
-    notices = [] if answer.in_force is None else [_in_force_sentence(answer.in_force)]
+    notices = [] if answer.active_rules is None else [_active_rules_sentence(answer.active_rules)]
     if answer.same_rules:
         notices.append("both sides have the same rules")
     notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
@@ -179,16 +179,16 @@ def _notice_sentences(answer: Answer) -> Sequence[str]:
     return notices
 
 
-def _in_force_sentence(in_force: InForce) -> str:
-    """Return a sentence on the rules in force at a server."""
-    digest = in_force.digest[:SHOWN_DIGEST]
+def _active_rules_sentence(active_rules: ActiveRules) -> str:
+    """Return a sentence on the active rules at a server."""
+    digest = active_rules.digest[:SHOWN_DIGEST]
     which = {
-        SideInForce.OLD: "are those of --old",
-        SideInForce.NEW: "are those of --new already",
-        SideInForce.BOTH: "are those of --old and --new, which are equal",
-        SideInForce.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
+        ActiveSide.OLD: "are those of --old",
+        ActiveSide.NEW: "are those of --new already",
+        ActiveSide.BOTH: "are those of --old and --new, which are equal",
+        ActiveSide.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
     }
-    return f"the rules in force at {in_force.url} {which[in_force.side]}"
+    return f"the active rules of {active_rules.url} {which[active_rules.side]}"
 
 
 def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:

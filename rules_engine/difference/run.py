@@ -7,7 +7,7 @@ from itertools import chain
 from mmap import mmap
 from pathlib import Path
 
-from rules_engine.difference.answer import Answer, InForce
+from rules_engine.difference.answer import ActiveRules, Answer
 from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.processes import end_without_parent, run_in_processes
@@ -119,7 +119,7 @@ def run_difference(
     namespace: str = "default",
     processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
-    in_force: InForce | None = None,
+    active_rules: ActiveRules | None = None,
     report: ReportProgress = lambda _stage, _done, _total: None,
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
@@ -170,7 +170,7 @@ def run_difference(
             new=new.name,
             same_rules=old.digest == new.digest,
             without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
-            in_force=in_force,
+            active_rules=active_rules,
             assumed_cluster=default_name if assumes_default else "",
             grouping=grouping,
             recorded=recorded if inputs.recorded.files else None,

@@ -48,7 +48,7 @@ _STAMP = f"object.metadata.?annotations[?{cel_literal(STAMP_ANNOTATION)}].orValu
 class Phase(Enum):
     """Part of a slot in a change of rules. The text: pods to which its validating policies apply.
 
-    A stamp cannot be forged: the mutating policy in force overwrites it. Outside of changes, none is compared. Updates
+    A stamp cannot be forged: the active mutating policy overwrites it. Outside of changes, none is compared. Updates
     are not stamped: the policies of both slots apply to them, so that the result is that of one of them.
     """
 

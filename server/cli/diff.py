@@ -33,7 +33,7 @@ from rules_engine.cli.progress import progress_bar
 from server.option_types import Seconds
 
 if TYPE_CHECKING:
-    from rules_engine.difference.answer import Answer, InForce
+    from rules_engine.difference.answer import ActiveRules, Answer
     from rules_engine.difference.run import DifferenceRun, Side
     from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_files import RuleFiles
@@ -44,8 +44,8 @@ MAX_PROCESSES = 64
 
 _NO_MEMORY = "too little memory"
 
-IN_FORCE_SECONDS = 30.0
-"""Default timeout of --in-force: a busy server answers within a second."""
+ACTIVE_RULES_SECONDS = 30.0
+"""Default timeout of --active-rules: a busy server answers within a second."""
 
 COLLECTIONS = (
     "nodes",
@@ -141,24 +141,24 @@ class _Command(Command):
     help="Namespace of manifests that name none.",
 )
 @click.option(
-    "--in-force",
+    "--active-rules",
     "url",
     metavar="URL",
-    help="URL of a server's --metrics-listen, such as http://localhost:9090: print which side has the rules in force.",
+    help="URL of a server's --metrics-listen, such as http://localhost:9090: print which side has the active rules.",
 )
 @click.option(
     "--ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CA certificates of the server of --in-force, in PEM. Default: the system's.",
+    help="CA certificates of the server of --active-rules, in PEM. Default: the system's.",
 )
 @click.option(
     "--timeout",
     type=Seconds(1, 3600),
-    default=IN_FORCE_SECONDS,
+    default=ACTIVE_RULES_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Maximum time to read the rules in force.",
+    help="Maximum time to read the active rules.",
 )
 @click.option(
     "--processes",
@@ -190,7 +190,7 @@ def diff(
     input cannot be read.
     """
     if ca is not None and url is None:
-        raise click.UsageError("--ca needs --in-force")
+        raise click.UsageError("--ca needs --active-rules")
     live = [each for each in clusters if each.name == KUBECONFIG]
     if not (inputs or further or live):
         raise click.UsageError("Missing argument 'INPUT...', or --cluster kubeconfig for the pods of a live cluster.")
@@ -204,10 +204,10 @@ def diff(
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
     if sides.failed:
         problems.end()
-    in_force = None if url is None else _in_force(url, ca, timeout, sides)
+    active_rules = None if url is None else _active_rules(url, ca, timeout, sides)
     files = [each.file for each in clusters]
     pods = (*inputs, *further) or tuple(each.file for each in live)
-    run = _decide_pods(pods, files, sides, (old, new), namespace, processes, frozenset(allow), in_force)
+    run = _decide_pods(pods, files, sides, (old, new), namespace, processes, frozenset(allow), active_rules)
     problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
         problems.end()
@@ -224,14 +224,14 @@ def _source_names(sources: "Sequence[RuleSource]") -> str:
     return escape_controls(" ".join(map(str, sources)))
 
 
-def _in_force(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "InForce":
-    """Return the rules in force at a server. Ends the command if they cannot be read."""
-    from server.diff.in_force import InForceError, read_in_force
+def _active_rules(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "ActiveRules":
+    """Return the active rules at a server. Ends the command if they cannot be read."""
+    from server.diff.active_rules import ActiveRulesError, read_active_rules
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        return read_in_force(url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds)
-    except InForceError as error:
+        return read_active_rules(url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds)
+    except ActiveRulesError as error:
         _fail(str(error))
     finally:
         logging.disable(logging.NOTSET)
@@ -245,7 +245,7 @@ def _decide_pods(
     namespace: str,
     processes: int | None,
     allowed: "frozenset[Kind]",
-    in_force: "InForce | None",
+    active_rules: "ActiveRules | None",
 ) -> "DifferenceRun":
     """Decide all pods."""
     from rules_engine.difference.processes import ProcessError
@@ -268,7 +268,7 @@ def _decide_pods(
                 namespace=namespace,
                 processes=processes,
                 allowed=allowed,
-                in_force=in_force,
+                active_rules=active_rules,
                 report=report,
             )
     except ProcessError as error:

@@ -49,7 +49,7 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
 
 
 def rules_page(state: State) -> Page:
-    """Return the rules in force, the result of the last reload, and the drift of the webhook configurations."""
+    """Return the active rules, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
     report: dict[str, Any] = {
         "generation": served.generation,
@@ -81,7 +81,7 @@ def _native_json(native: NativeStatus) -> dict[str, Any]:
     return {
         "writer": native.writer,
         "writes": native.writes,
-        "inForce": native.in_force,
+        "active": native.active,
         "wanted": native.wanted,
         "offersAt": None if native.offers_at is None else rfc3339(native.offers_at),
         "exported": native.exported,

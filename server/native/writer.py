@@ -1,10 +1,10 @@
 """The writer of policies and offers: each replica has one, and the one that holds the Lease writes.
 
-It compares what is in the cluster with the rules in force, and takes the next step; no step depends on the memory of
+It compares what is in the cluster with the active rules, and takes the next step; no step depends on the memory of
 another replica. A change of rules takes these steps, so that one rule set decides each pod:
 
 1. The policies of the new rules are created in the other slot. Its validating policies apply to pods with its stamp
-   only, and those in force to all others.
+   only, and the active ones to all others.
 2. After PROPAGATION_SECONDS, the binding of the mutating policy is changed: one write, from which on pods get the other
    stamp. Which policies are bound, the API server reads once for each pod.
 3. After SETTLE_SECONDS, no pod with the former stamp is under way. The validating policies apply to all pods again, and
@@ -59,7 +59,7 @@ CHECK_SECONDS = 2.0
 """Interval in which deleted and edited objects are noticed."""
 
 PROPAGATION_SECONDS = 5.0
-"""Time for every API server to have policies in force: each reads changes once a second, and compiles them."""
+"""Time for every API server to have active policies: each reads changes once a second, and compiles them."""
 
 SETTLE_SECONDS = 35.0
 """Time until no pod is under way between policies: webhooks, which are called in between, take 30 s at most."""
@@ -139,7 +139,7 @@ class Writer:
         self._served = served
         self._wanted = export(served.rule_set, served.digest, settings)
         self._known = {self._wanted.stamp: self._wanted}
-        """The exported rules of this replica by stamp: its present ones, those before, and those in force."""
+        """The exported rules of this replica by stamp: its present ones, those before, and the active ones."""
         self._writing = False
         self._owners: list[Json] = []
         self._next_check = 0.0
@@ -151,9 +151,9 @@ class Writer:
         """Stamp of refused objects, until when they are not tried again, and the reason."""
         self._offers: dict[str, _Offers] = {}
         self._active = "", ""
-        """Slot and stamp in force at the last check."""
+        """Active slot and stamp at the last check."""
         self._written_at: datetime | None = None
-        """Time at which the offers in force were written, by the clock of their writer."""
+        """Time at which the active offers were written, by the clock of their writer."""
         self._problem: str | None = None
         self._publish()
         self._task = PeriodicTask(self.step, name="native", doing="policies were written", retry_seconds=CHECK_SECONDS)
@@ -233,7 +233,7 @@ class Writer:
         self._owners = [{"apiVersion": api, "kind": "ClusterRole", **dict(members)}] if members else []
 
     def _check(self, now: float) -> None:
-        """Read which slot is in force, and take the next step towards the rules."""
+        """Read which slot is active, and take the next step towards the rules."""
         stored = self._objects.list(*self._names)
         switch = stored.get(self._switch)
         slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
@@ -252,19 +252,19 @@ class Writer:
             self._keep(self._known[stamp], slot, stored, now)
 
     def _keep(self, exported: Exported, slot: str, stored: Objects, now: float) -> None:
-        """Restore the slot in force, and delete all else when the pods of the other slot are through."""
+        """Restore the active slot, and delete all else when the pods of the other slot are through."""
         since = now - self._switched
         needed = {key_of(each) for each in self._documents(exported, slot, Phase.ALONE)}
         needed.add((KIND, f"{self._settings.name}-{slot}"))
         unneeded = stored.keys() - needed
         phase = Phase.INCOMING if unneeded and since < SETTLE_SECONDS else Phase.ALONE
-        # Until the mutating policy is in force everywhere, pods are not as they should be.
+        # Until the mutating policy is active everywhere, pods are not as they should be.
         checks = since >= PROPAGATION_SECONDS or any(kind.startswith("Validating") for kind, _ in stored)
         if self._write_slot(exported, slot, phase, stored, checks=checks) and phase is Phase.ALONE:
             self._objects.delete(*unneeded)
 
     def _change(self, slot: str, stored: Objects, now: float) -> None:
-        """Prepare the other slot, and switch to it. Without a slot in force, there is nothing to mix."""
+        """Prepare the other slot, and switch to it. Without an active slot, there is nothing to mix."""
         target = next(each for each in SLOTS if each != slot)
         held = stored.get((MUTATING, f"{self._settings.name}-{target}"))
         former = label_of(held, STAMP_ANNOTATION, "annotations") not in ("", self._wanted.stamp)
@@ -285,7 +285,7 @@ class Writer:
                 if key_of(document) == self._switch:
                     self._put(document, stored[self._switch])
             self._switched, self._prepared, self._next_check = now, None, 0.0
-            _log.info("policies %s are in force", self._wanted.stamp)
+            _log.info("policies %s are active", self._wanted.stamp)
 
     def _is_refused(self, stored: Objects, now: float) -> bool:
         """Return True if the API server refuses an object of the rules; each is sent as a dry run before the first."""
@@ -383,7 +383,7 @@ class Writer:
         self._state.native = NativeStatus(
             writer=self._lease.holder,
             writes=self._writing,
-            in_force=self._active[1],
+            active=self._active[1],
             wanted=self._wanted.stamp,
             offers_at=self._written_at,
             exported=len(self._wanted.rules.exported),

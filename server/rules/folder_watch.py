@@ -45,7 +45,7 @@ def _file_identity(path: Path) -> object:
 class Watcher:
     """Calls `changed`, in a thread of its own, after each change of the files under paths since `seen`.
 
-    `changed` returns True if the files are in force. Otherwise it is called again later, even without a change: the
+    `changed` returns True if the files are active. Otherwise it is called again later, even without a change: the
     cause may be the time of day, or an API server that cannot be reached.
     """
 

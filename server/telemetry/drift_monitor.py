@@ -1,4 +1,4 @@
-"""Comparison of the webhook configurations with the rules in force: does the API server send every pod that they need?
+"""Comparison of the webhook configurations with the active rules: does the API server send every pod that they need?
 
 A thread of its own reads the configurations at the start, after each change of rules, and once a minute, since anybody
 may change them. Each difference is logged once, and stands in the state for metrics and `GET /rules`.
@@ -96,7 +96,7 @@ class DriftMonitor:
         self._task.stop()
 
     def compare_soon(self) -> None:
-        """Compare now, since other rules are in force; does not wait."""
+        """Compare now, since other rules are active; does not wait."""
         self._prompted = True
         self._task.wake()
 

@@ -90,7 +90,7 @@ WEBHOOK_DRIFT = gauge(
     "webhook_drift", "1 if a webhook configuration differs from what the active rules need, else 0.", "endpoint"
 )
 NATIVE_WRITER = gauge("native_writer", "1 if this replica writes policies and offers, else 0.")
-NATIVE_IN_FORCE = gauge("native_in_force", "1 if the policies in force are those of the active rules, else 0.")
+NATIVE_ACTIVE = gauge("native_active", "1 if the active policies are those of the active rules, else 0.")
 NATIVE_OFFERS_AGE = gauge("native_offers_age_seconds", "Time since the offers of nodes were written or confirmed.")
 NATIVE_PROBLEM = gauge("native_problem", "1 if policies or offers cannot be written or read, else 0.")
 LOG_WRITTEN = counter("decision_log_lines", "Lines written to the decision log.")
@@ -271,7 +271,7 @@ class Metrics(MetricsCollector):
         native = state.native
         if native is not None:
             yield NATIVE_WRITER, (), native.writes
-            yield NATIVE_IN_FORCE, (), native.in_force == native.wanted
+            yield NATIVE_ACTIVE, (), native.active == native.wanted
             yield NATIVE_PROBLEM, (), native.problem is not None
             if native.offers_at is not None:
                 yield NATIVE_OFFERS_AGE, (), max(0.0, (self._now() - native.offers_at).total_seconds())

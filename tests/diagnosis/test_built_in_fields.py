@@ -104,7 +104,7 @@ def test_built_in_reasons_report_the_same(tmp_path: Path) -> None:
     assert whole.now == NOW.replace(hour=11, minute=50)
 
 
-def test_ladders_in_force_read_what_their_expressions_need(tmp_path: Path) -> None:
+def test_active_ladders_read_what_their_expressions_need(tmp_path: Path) -> None:
     rules = compiled(
         ladder(
             MIG3,

@@ -8,13 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from rules_engine.difference.answer import Answer, SideInForce
+from rules_engine.difference.answer import ActiveSide, Answer
 from rules_engine.difference.document import difference_document as rendered
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.differences import (
+    ACTIVE_RULES,
     GPU,
-    IN_FORCE,
     LADDER,
     LIMIT,
     MIG2,
@@ -49,7 +49,7 @@ def change(*pods: Pods) -> Any:
     [
         answer(),
         answer([]),
-        answer(recorded=RECORDED, in_force=IN_FORCE, same_rules=True, omitted=3, allowed=frozenset(Kind)),
+        answer(recorded=RECORDED, active_rules=ACTIVE_RULES, same_rules=True, omitted=3, allowed=frozenset(Kind)),
         answer([(submitted("a", cluster="x"), Outcome(annotations=(("a", None),)), kept())], clusters=("x", "y")),
     ],
 )
@@ -93,7 +93,7 @@ def test_totals_of_a_cluster() -> None:
             "gpus": {GPU: {"before": 320, "after": 328}, MIG3: {"before": 8, "after": 0}},
         }
     ]
-    assert (found["old"], found["new"], found["sameRules"], found["inForce"]) == (
+    assert (found["old"], found["new"], found["sameRules"], found["activeRules"]) == (
         "git:main:rules",
         "rules",
         False,
@@ -103,13 +103,13 @@ def test_totals_of_a_cluster() -> None:
     assert (found["recorded"], found["omittedPods"]) == (None, 0)
 
 
-def test_the_side_in_force() -> None:
-    assert document(answer(in_force=IN_FORCE))["inForce"] == {
+def test_the_active_side() -> None:
+    assert document(answer(active_rules=ACTIVE_RULES))["activeRules"] == {
         "url": "https://gpu-rules",
         "digest": "2" * 64,
         "side": "old",
     }
-    assert SCHEMA["$defs"]["inForce"]["properties"]["side"]["enum"] == [side.value for side in SideInForce]
+    assert SCHEMA["$defs"]["activeRules"]["properties"]["side"]["enum"] == [side.value for side in ActiveSide]
 
 
 def test_an_answer_with_allowed_changes_has_exit_code_0() -> None:

@@ -92,7 +92,7 @@ def test_a_forged_stamp_bypasses_no_check() -> None:
             submitted = with_annotation(made, forged)
             assert admitted([*objects["ab"[index]].policies()], submitted).denied
             assert admitted(changing(objects, "ab"[index]), submitted).denied
-            # During a change, a stamp of a policy that is not in force helps no one either.
+            # During a change, a stamp of a policy that is not active helps no one either.
             assert not admitted(changing(objects, "ba"[index]), submitted).denied
 
 

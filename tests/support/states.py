@@ -1,4 +1,4 @@
-"""States of a server for tests: rules that are in force, and a cluster."""
+"""States of a server for tests: active rules, and a cluster."""
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster

@@ -243,7 +243,7 @@ def test_an_object_that_does_not_exist_is_unusable(tmp_path: Path, arguments: tu
 # Rules.
 
 
-def test_ladders_in_force_say_what_they_would_give(tmp_path: Path) -> None:
+def test_active_ladders_say_what_they_would_give(tmp_path: Path) -> None:
     path, rules = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), waiting()), tmp_path / "rules"
     rules.mkdir()
     (rules / "ladder.yaml").write_text(LADDER)

@@ -90,7 +90,7 @@ def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: P
     assert "unschedulable" in node["spec"]
 
 
-def test_members_that_the_ladders_in_force_read_are_kept(tmp_path: Path) -> None:
+def test_members_that_the_active_ladders_read_are_kept(tmp_path: Path) -> None:
     conditions = "matchConditions: [{name: image, expression: \"object.spec.serviceAccountName == 'train'\"}]"
     (tmp_path / "a.yaml").write_text(LADDER.replace("spec:", f"spec:\n  {conditions}", 1))
 

@@ -338,7 +338,7 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
     served: list[ServedRules] = []
 
     class Overtaken(RuleSet):
-        """Rules that are in force no more as soon as they are asked."""
+        """Rules that are not active any more as soon as they are asked."""
 
         __slots__ = ()
 

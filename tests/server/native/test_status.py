@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 STATUS = NativeStatus(
     writer="pod_1",
     writes=True,
-    in_force="a.1",
+    active="a.1",
     wanted="a.1",
     offers_at=NOW - timedelta(seconds=7),
     exported=3,
@@ -29,7 +29,7 @@ STATUS = NativeStatus(
     problem=None,
 )
 SHOWN = {
-    "writer": "pod_1", "writes": True, "inForce": "a.1", "wanted": "a.1", "offersAt": "2026-01-01T23:59:53Z",
+    "writer": "pod_1", "writes": True, "active": "a.1", "wanted": "a.1", "offersAt": "2026-01-01T23:59:53Z",
     "exported": 3, "staying": 1, "problem": None,
 }  # fmt: skip
 
@@ -57,15 +57,15 @@ def samples(status: NativeStatus | None) -> dict[str, Any]:
 
 def test_metrics_and_alerts() -> None:
     assert samples(None) == {}
-    assert samples(STATUS) == {"writer": 1, "in_force": 1, "problem": 0, "offers_age_seconds": 7}
+    assert samples(STATUS) == {"writer": 1, "active": 1, "problem": 0, "offers_age_seconds": 7}
     other = replace(STATUS, writes=False, wanted="b.1", offers_at=None, problem="403")
-    assert samples(other) == {"writer": 0, "in_force": 0, "problem": 1}
+    assert samples(other) == {"writer": 0, "active": 0, "problem": 1}
     alerts = [
         alert["expr"]
         for group in yaml.safe_load(Path("deploy/prometheus-rules.yaml").read_text())["groups"]
         for alert in group["rules"]
     ]
-    for name in ("in_force", "problem", "offers_age_seconds"):
+    for name in ("active", "problem", "offers_age_seconds"):
         assert any(f"gpu_rules_native_{name}" in expression for expression in alerts)
 
 

@@ -88,14 +88,14 @@ def clock() -> Clock:
 
 @pytest.fixture
 def replica(api: NativeApi, clock: Clock) -> Replica:
-    """A replica whose policies have been in force for long."""
+    """A replica whose policies have been active for long."""
     made = Replica(api, clock)
     made.run(65)
     api.writes.clear()
     return made
 
 
-def stamp_in_force(api: NativeApi) -> str:
+def active_stamp(api: NativeApi) -> str:
     stamp: str = api.objects[SWITCH]["metadata"]["annotations"][STAMP_ANNOTATION]
     return stamp
 
@@ -127,7 +127,7 @@ def test_the_first_policies_are_created_with_mutations_before_checks(api: Native
     replica.run(writer.PROPAGATION_SECONDS + 3)
     assert len(api.named("validatingadmissionpolicybindings")) == len(api.named("validatingadmissionpolicies")) > 1
     assert set(phases(api).values()) == {""}
-    assert replica.status.in_force == replica.status.wanted == stamp_in_force(api)
+    assert replica.status.active == replica.status.wanted == active_stamp(api)
     assert (replica.status.writes, replica.status.problem) == (True, None)
 
 
@@ -171,7 +171,7 @@ def test_a_stale_cluster_is_written_as_unknown_and_one_never_read_is_not(api: Na
 
 
 def test_a_change_of_rules_switches_once_and_compares_stamps_meanwhile(api: NativeApi, replica: Replica) -> None:
-    before, old = stamp_in_force(api), slot_of(api)
+    before, old = active_stamp(api), slot_of(api)
     replica.serve(rules(2), "second")
     seen = []
     for _ in range(600):
@@ -179,7 +179,7 @@ def test_a_change_of_rules_switches_once_and_compares_stamps_meanwhile(api: Nati
         seen.append((slot_of(api), tuple(sorted(phases(api).items()))))
     steps = list(dict.fromkeys(seen))
     new = slot_of(api)
-    after = stamp_in_force(api)
+    after = active_stamp(api)
     assert (new, after) != (old, before)
     assert [slot for slot, _ in steps] == sorted([slot for slot, _ in steps], key=[old, new].index)
     stamp = f"object.metadata.?annotations[?'{STAMP_ANNOTATION}'].orValue('')"
@@ -204,27 +204,27 @@ def test_the_stamp_does_not_depend_on_the_files_of_rules_but_on_all_else() -> No
         assert NativeObjects(export(rules(), "d", SETTINGS).rules, "d", SETTINGS, slot).stamp == stamp(rules())
 
 
-def test_rules_that_change_back_before_the_switch_stay_in_force(api: NativeApi, replica: Replica) -> None:
-    before = stamp_in_force(api)
+def test_rules_that_change_back_before_the_switch_stay_active(api: NativeApi, replica: Replica) -> None:
+    before = active_stamp(api)
     first = replica.state.served
     replica.serve(rules(2), "second")
     replica.run(3)
     assert len(phases(api)) == 2
     replica.state.served = first
     replica.run(60)
-    assert stamp_in_force(api) == before
+    assert active_stamp(api) == before
     assert list(phases(api).values()) == [""]
 
 
 def test_a_third_rule_set_waits_until_pods_of_the_first_are_through(api: NativeApi, replica: Replica) -> None:
     replica.serve(rules(2), "second")
     replica.run(10)
-    second = stamp_in_force(api)
+    second = active_stamp(api)
     replica.serve(rules(3), "third")
     replica.run(writer.SETTLE_SECONDS - 10)
-    assert stamp_in_force(api) == second
+    assert active_stamp(api) == second
     replica.run(30)
-    assert stamp_in_force(api) == replica.status.wanted != second
+    assert active_stamp(api) == replica.status.wanted != second
 
 
 def test_another_replica_continues_a_change(api: NativeApi, clock: Clock, replica: Replica) -> None:
@@ -234,7 +234,7 @@ def test_another_replica_continues_a_change(api: NativeApi, clock: Clock, replic
     other = Replica(api, clock, rules(3))
     other.run(120)  # the first one does not run any more
     assert other.status.writes
-    assert stamp_in_force(api) == other.status.wanted
+    assert active_stamp(api) == other.status.wanted
     assert slot_of(api) != old
     assert list(phases(api).values()) == [""]
 
@@ -270,25 +270,25 @@ def test_rules_that_the_api_server_refuses_leave_all_as_it_is(api: NativeApi, re
         left = {path: each["spec"] for path, each in api.objects.items() if path.startswith(ADMISSION)}
         assert left == {path: each["spec"] for path, each in objects.items() if path.startswith(ADMISSION)}
         assert "ValidatingAdmissionPolicy x-" in replica.status.problem
-        # What is in force is still restored.
+        # What is active is still restored.
         api.delete(f"{ADMISSION}/mutatingadmissionpolicies/x-{slot_of(api)}")
         replica.run(5)
         assert f"{ADMISSION}/mutatingadmissionpolicies/x-{slot_of(api)}" in api.objects
     replica.run(writer.REFUSED_SECONDS + 20)
     assert replica.status.problem is None
-    assert stamp_in_force(api) == replica.status.wanted
+    assert active_stamp(api) == replica.status.wanted
 
 
 def test_a_change_is_completed_while_later_rules_are_refused(api: NativeApi, replica: Replica) -> None:
     replica.serve(rules(2), "second")
     replica.run(10)
-    second = stamp_in_force(api)
+    second = active_stamp(api)
     assert len(phases(api)) == 2
     with refusing(api):
         for digest in ("third", "fourth"):
             replica.serve(rules(1, REFUSED), digest)
             replica.run(30)
-        assert (stamp_in_force(api), [*phases(api).values()]) == (second, [""])
+        assert (active_stamp(api), [*phases(api).values()]) == (second, [""])
         assert replica.status.problem
 
 
@@ -333,7 +333,7 @@ def test_two_replicas_have_one_writer(api: NativeApi, clock: Clock, replica: Rep
         other.run()
         clock.now += 0.1
         assert [replica.status.writes, other.status.writes] == [True, False]
-    assert other.status.in_force == replica.status.in_force
+    assert other.status.active == replica.status.active
     assert other.status.writer == replica.status.writer
 
 

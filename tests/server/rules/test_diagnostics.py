@@ -1,4 +1,4 @@
-"""Diagnostics among the rules of a server: they are neither compiled nor in force."""
+"""Diagnostics among the rules of a server: they are neither compiled nor active."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.authoring import ladder, write
 from tests.support.diagnostics import document
 
 
-def test_diagnostics_do_not_change_the_rules_in_force(tmp_path: Path) -> None:
+def test_diagnostics_do_not_change_the_active_rules(tmp_path: Path) -> None:
     folder = write(tmp_path, {"ladder.yaml": ladder("one", "nvidia.com/gpu")})
     before = prepare_rules([folder])
     write(folder, {"diagnostic.yaml": document("when: object.nothing")})

@@ -48,7 +48,7 @@ spec:
 
 
 def message(running: Running) -> str:
-    """Return the message of the rules in force."""
+    """Return the message of the active rules."""
     text: str = running.send("POST", "/validate", encoded(review())).response["status"]["message"]
     return text
 

@@ -62,7 +62,7 @@ class Monitored:
         )
 
     def adopt(self, rule_set: RuleSet) -> None:
-        """Put other rules in force."""
+        """Put other active rules."""
         served = self.state.served
         self.state.served = ServedRules(rule_set=rule_set, generation=served.generation + 1)
         self.monitor.compare_soon()

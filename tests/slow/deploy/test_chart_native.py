@@ -60,7 +60,7 @@ def test_nobody_else_writes_offers(mode: str) -> None:
     assert binding["spec"]["validationActions"] == ["Deny"]
 
 
-def test_webhooks_have_all_rules_until_policies_are_in_force() -> None:
+def test_webhooks_have_all_rules_until_policies_are_active() -> None:
     """Without a cluster, the chart does not know that they are."""
     made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", "set:mig-a100-80gb", "-o", "helm-values"])
     values: dict[str, Any] = yaml.safe_load(made.stdout)

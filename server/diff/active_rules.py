@@ -1,4 +1,4 @@
-"""Rules in force at a server: their digest, compared with the digests of both sides of a diff."""
+"""Active rules at a server: their digest, compared with the digests of both sides of a diff."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from ssl import SSLError, create_default_context
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rules_engine.difference.answer import InForce, SideInForce
+from rules_engine.difference.answer import ActiveRules, ActiveSide
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from server.cluster.connection import ApiError, Connection, parse_object
 
@@ -21,12 +21,12 @@ _PATH = "/rules"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class InForceError(Exception):
-    """The rules in force cannot be read; the message is one line."""
+class ActiveRulesError(Exception):
+    """The active rules cannot be read; the message is one line."""
 
 
-def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: float) -> InForce:
-    """Read the digest of the rules in force with `GET /rules`. Raises InForceError.
+def read_active_rules(url: str, old: str, new: str, *, ca: Path | None, seconds: float) -> ActiveRules:
+    """Read the digest of the active rules with `GET /rules`. Raises ActiveRulesError.
 
     `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; by
     default, the system's CAs are trusted. No credentials are sent.
@@ -43,42 +43,42 @@ def read_in_force(url: str, old: str, new: str, *, ca: Path | None, seconds: flo
         body = Connection(configure).get(_PATH, {}, MAX_RULES_BYTES, seconds)
         digest = parse_object(body, "the response").get("digest")
     except ApiError as error:
-        raise InForceError(f"{base}{_PATH}: {error}") from None
+        raise ActiveRulesError(f"{base}{_PATH}: {error}") from None
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise InForceError(f"{base}{_PATH}: the response has no digest: is this a gpu-rules server?")
-    return InForce(url=base, digest=digest, side=_side_in_force(digest, old, new))
+        raise ActiveRulesError(f"{base}{_PATH}: the response has no digest: is this a gpu-rules server?")
+    return ActiveRules(url=base, digest=digest, side=_active_side(digest, old, new))
 
 
 def _server_url(url: str, ca: Path | None) -> str:
-    """Return a server's URL without its path `/rules`. Raises InForceError for a URL of another form."""
+    """Return a server's URL without its path `/rules`. Raises ActiveRulesError for a URL of another form."""
     shown = escape_controls(truncate(url))
     try:
         parts = urlsplit(url)
         has_port = parts.port is not None or not parts.netloc.endswith(":")
     except ValueError as error:
-        raise InForceError(f"{shown}: {error}") from None
+        raise ActiveRulesError(f"{shown}: {error}") from None
     if parts.username is not None or parts.password is not None:
-        raise InForceError("a URL with a user or a password is not accepted: GET /rules needs none")
+        raise ActiveRulesError("a URL with a user or a password is not accepted: GET /rules needs none")
     has_more = parts.query or parts.fragment or "?" in url or "#" in url or shown != url or " " in url
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or has_more:
-        raise InForceError(f"{shown}: not the URL of a server, such as http://localhost:9090")
+        raise ActiveRulesError(f"{shown}: not the URL of a server, such as http://localhost:9090")
     if ca is not None and parts.scheme == "http":
-        raise InForceError(f"{shown}: a CA needs https")
+        raise ActiveRulesError(f"{shown}: a CA needs https")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_PATH)}"
 
 
 def _check_ca_file(ca: Path) -> None:
-    """Raise InForceError if a file has no certificate: the HTTP client's error does not name the file."""
+    """Raise ActiveRulesError if a file has no certificate: the HTTP client's error does not name the file."""
     try:
         create_default_context(cafile=ca)
     except SSLError:
-        raise InForceError(f"{escape_controls(str(ca))}: no certificate in PEM format") from None
+        raise ActiveRulesError(f"{escape_controls(str(ca))}: no certificate in PEM format") from None
     except OSError as error:
-        raise InForceError(f"{escape_controls(str(ca))}: {error.strerror}") from None
+        raise ActiveRulesError(f"{escape_controls(str(ca))}: {error.strerror}") from None
 
 
-def _side_in_force(digest: str, old: str, new: str) -> SideInForce:
-    """Return the side, by its digest, that has the rules in force."""
+def _active_side(digest: str, old: str, new: str) -> ActiveSide:
+    """Return the side, by its digest, that has the active rules."""
     if digest == old:
-        return SideInForce.BOTH if old == new else SideInForce.OLD
-    return SideInForce.NEW if digest == new else SideInForce.NEITHER
+        return ActiveSide.BOTH if old == new else ActiveSide.OLD
+    return ActiveSide.NEW if digest == new else ActiveSide.NEITHER

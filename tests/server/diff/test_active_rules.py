@@ -1,13 +1,13 @@
-"""Rules in force at a server."""
+"""Active rules at a server."""
 
 from pathlib import Path
 
 import pytest
 
-from rules_engine.difference.answer import InForce, SideInForce
+from rules_engine.difference.answer import ActiveRules, ActiveSide
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.sources.rule_files import DEFAULT_RULES
-from server.diff.in_force import InForceError, read_in_force
+from server.diff.active_rules import ActiveRulesError, read_active_rules
 from server.http.app import create_metrics_app
 from server.http.messages import Response
 from server.rules.sources import prepare_rules
@@ -20,13 +20,13 @@ OLD, NEW = "0" * 64, "1" * 64
 
 
 def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
-    with pytest.raises(InForceError) as caught:
-        read_in_force(url, OLD, NEW, ca=ca, seconds=seconds)
+    with pytest.raises(ActiveRulesError) as caught:
+        read_active_rules(url, OLD, NEW, ca=ca, seconds=seconds)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool) -> None:
+def test_the_digest_and_side_of_the_active_rules(tmp_path: Path, secure: bool) -> None:
     rules = prepare_rules([DEFAULT_RULES])
     state = state_of(rules.rule_set, Cluster())
     state.served = ServedRules(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed)
@@ -35,15 +35,15 @@ def test_the_digest_and_side_of_the_rules_in_force(tmp_path: Path, secure: bool)
         url = f"{'https' if secure else 'http'}://localhost:{server.port}"
         ca = tmp_path / "ca.crt" if secure else None
         for digests, side in (
-            ((rules.digest, NEW), SideInForce.OLD),
-            ((OLD, rules.digest), SideInForce.NEW),
-            ((rules.digest, rules.digest), SideInForce.BOTH),
-            ((OLD, NEW), SideInForce.NEITHER),
-            ((OLD, OLD), SideInForce.NEITHER),
+            ((rules.digest, NEW), ActiveSide.OLD),
+            ((OLD, rules.digest), ActiveSide.NEW),
+            ((rules.digest, rules.digest), ActiveSide.BOTH),
+            ((OLD, NEW), ActiveSide.NEITHER),
+            ((OLD, OLD), ActiveSide.NEITHER),
         ):
-            expected = InForce(url=url, digest=rules.digest, side=side)
+            expected = ActiveRules(url=url, digest=rules.digest, side=side)
             for path in ("", "/", "/rules"):
-                assert read_in_force(f"{url}{path}", *digests, ca=ca, seconds=30) == expected
+                assert read_active_rules(f"{url}{path}", *digests, ca=ca, seconds=30) == expected
 
 
 def test_a_certificate_of_an_unknown_ca(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def diff(
     """Show which workloads a change of rules changes, and how.
 
     INPUT is manifests of pods and workloads, live objects of a cluster in JSON, or decision logs of a server with
-    --decision-log-requests; - is standard input. Live pods are turned back to what their controllers submit.
+    --decision-log-requests; - is standard input. Live pods are reconstructed as their controllers submitted them.
 
     Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
     input cannot be read.

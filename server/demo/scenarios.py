@@ -1,7 +1,7 @@
 """Scenarios of `gpu-rules demo`, with their expected results.
 
 The first six are the tests of the GPU allocation webhook that this project replaces; the seventh shows resource
-injection. They are written for the packaged rule set `default` and the packaged inventories.
+injection. They are written for the packaged set `gpu-allocation` and the packaged inventories.
 """
 
 from collections.abc import Mapping

@@ -717,6 +717,16 @@ class TestFindings:
         assert finding.evidence == (f"{STRATEGY}=single, with {GPU}, on a",)
         assert finding.remedies[1].command == f"kubectl get node a -L {STRATEGY},{PRODUCT},nvidia.com/mig.config"
 
+    def test_a_selector_that_excludes_all_tainted_nodes_is_evidence_with_a_remedy(self) -> None:
+        nodes = [node("a", {GPU: 4}, labels={"zone": "a"}, taints=TAINTED), node("b", {GPU: 4}, taints=TAINTED)]
+        both = answer(*nodes, pod("p", {GPU: 1}, nodeSelector={"zone": "b"})).finding
+        assert both.reason is PendingReason.TAINT
+        assert both.message.endswith("present:NoSchedule, and does not match the pod's node selector or affinity")
+        assert both.evidence[-1] == "node selector zone=b: matches 0 of 2; they have zone=a"
+        assert "Correct the node selector or the required node affinity of the pod." in [r.text for r in both.remedies]
+        taint = answer(*nodes, pod("p", {GPU: 1}, nodeSelector={"zone": "a"})).finding
+        assert "selector" not in f"{taint.message} {taint.evidence} {taint.remedies}"
+
     def test_taints_are_evidence_with_their_nodes(self) -> None:
         nodes = [node("a", {GPU: 4}, taints=TAINTED), node("b", {GPU: 4}, taints=["team:NoExecute"])]
         finding = answer(*nodes, pod("p", {GPU: 1})).finding

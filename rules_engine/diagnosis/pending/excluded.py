@@ -21,6 +21,8 @@ EXCLUDED = frozenset(
 )
 """Reasons why nodes with the GPUs of a pod repel or exclude it."""
 
+SELECTOR_REMEDY = Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM)
+
 _Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
 """The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""
 
@@ -77,20 +79,25 @@ def _list_nodes(sets: NodeSets, nodes: NodeSet) -> str:
 
 
 def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
-    taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded, *LIFECYCLE)
+    sets, placement = exclusion.sets, exclusion.request.placement
+    taints = sets.repelling_taints(placement, excluded, *LIFECYCLE)
     texts = [taint_text(taint) for taint in taints]
+    mismatch = not excluded & sets.matching_nodes(placement)
+    clause = ", and does not match the pod's node selector or affinity" if mismatch else ""
     return Explanation(
         reason=PendingReason.TAINT,
         severity=FindingSeverity.ERROR,
         message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
-        f"{join_names(texts)}",
+        f"{join_names(texts)}{clause}",
         cause="A node repels the pods that do not tolerate all of its taints.",
         evidence=(
             *exclusion.steps,
             *(f"{text} on {exclusion.names(nodes)}" for text, nodes in zip(texts, taints.values(), strict=True)),
+            *(_mismatch_lines(exclusion, excluded) if mismatch else ()),
         ),
         remedies=(
             _toleration_remedy(texts),
+            *([SELECTOR_REMEDY] if mismatch else ()),
             Remedy(
                 text="Look at the taints of a node.",
                 command=shell_command(
@@ -132,7 +139,7 @@ def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
         ),
         remedies=(
             *([_toleration_remedy(taints)] if taints else ()),
-            Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM),
+            SELECTOR_REMEDY,
             Remedy(
                 text="Look at the labels of a node that offers the GPUs.",
                 command=shell_command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),

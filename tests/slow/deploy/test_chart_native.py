@@ -22,9 +22,14 @@ def arguments(values: dict[str, Any]) -> list[str]:
 def test_the_mode_selects_the_options() -> None:
     installation = f"--native={NAMESPACE}/{NAME}"
     assert arguments({}) == []
-    assert arguments({"mode": "auto"}) == [installation]
-    assert arguments({"mode": "native"}) == [installation, "--native-only"]
+    assert arguments(VALUES) == [installation]
+    assert arguments({**VALUES, "mode": "native"}) == [installation, "--native-only"]
     assert "mode" in rejection({"mode": "other"})
+
+
+@pytest.mark.parametrize("mode", ["auto", "native"])
+def test_a_mode_without_the_values_of_its_rules_is_refused(mode: str) -> None:
+    assert f"mode {mode} requires the values that gpu-rules webhook-config --native" in rejection({"mode": mode})
 
 
 def test_the_server_may_write_its_own_objects_only() -> None:

@@ -22,6 +22,9 @@
 {{- else if and $caBundle (or (contains "PRIVATE KEY" (b64dec $caBundle)) (not (contains "-----BEGIN CERTIFICATE-----" (b64dec $caBundle)))) -}}
 {{- fail "webhook.caBundle must be base64-encoded PEM of certificates, without a private key" -}}
 {{- end -}}
+{{- if and (ne .Values.mode "webhook") (not .Values.native.policies) (not .Values.native.webhook) -}}
+{{- fail (printf "mode %s requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" .Values.mode) -}}
+{{- end -}}
 {{- $fails := list -}}
 {{- range $endpoint, $calls := (include "gpu-rules.derived" . | fromYaml).webhook -}}
 {{- if and $calls.operations (eq (get $.Values.webhook $endpoint).failurePolicy "Fail") -}}

@@ -209,3 +209,25 @@ def test_the_build_script_installs_a_working_server(tmp_path: Path) -> None:
     run = subprocess.run([target / "bin" / "gpu-rules", "schema"], check=True, capture_output=True, cwd=tmp_path)
     assert json.loads(run.stdout)
     assert not (target / "bin" / "pip").exists()
+
+
+def test_without_a_commit_nothing_is_built(tmp_path: Path) -> None:
+    for path in (render.DEPLOY / "image.sh", render.ROOT / "pyproject.toml"):
+        copy = tmp_path / "source" / path.relative_to(render.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    builder = tmp_path / "bin" / "buildah"
+    builder.parent.mkdir()
+    builder.write_text("#!/bin/sh\necho built\n")
+    builder.chmod(0o755)
+    environment = {
+        "PATH": f"{builder.parent}:{os.environ['PATH']}",
+        "GIT_CEILING_DIRECTORIES": str(tmp_path),
+        "BASE": "x",
+    }
+    command = ["sh", str(tmp_path / "source" / "deploy" / "image.sh"), str(tmp_path / "image.tar")]
+
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert (run.returncode != 0, run.stdout) == (True, "")
+    assert "not a git repository" in run.stderr

@@ -120,7 +120,7 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
 
     inventory, problems, sources = load_cluster(cluster.file)
     groups = group_cards(inventory or Cluster())
-    names = sufficient_sets({name for _, sets in groups for name in sets})
+    names = sufficient_sets(groups.keys())
     if output == "json":
         cards = [{"product": product, "nodes": nodes, "sets": sets} for (product, sets), nodes in groups.items()]
         print_json({"cards": cards, "sets": names, "problems": [*map(problem_members, problems)]})

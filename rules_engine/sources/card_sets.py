@@ -35,8 +35,13 @@ def group_cards(cluster: Cluster) -> Mapping[tuple[str | None, tuple[str, ...]],
     return groups
 
 
-def sufficient_sets(fitting: Collection[str]) -> Sequence[str]:
-    """Return sets without those whose MIG devices are all in an earlier one."""
+def sufficient_sets(groups: Collection[tuple[str | None, tuple[str, ...]]]) -> Sequence[str]:
+    """Return the sets of all groups, without sets whose MIG devices are all in an earlier one.
+
+    Unlabelled cards may be any that fit: they add no set if one of theirs fits a labelled card.
+    """
+    labelled = {name for product, sets in groups if product is not None for name in sets}
+    fitting = labelled.union(*(sets for product, sets in groups if product is None and labelled.isdisjoint(sets)))
     names: list[str] = []
     for name, devices in CARD_SETS.items():
         if name in fitting and not any(devices <= CARD_SETS[other] for other in names):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,17 @@ def test_without_the_label_all_mig_devices_of_a_node_are_of_the_set(name: str, t
     assert first["sets"] == [other for other in CARD_SETS if CARD_SETS[name] == CARD_SETS[other]]
     assert second["sets"] == []
     assert document["sets"] == first["sets"][:1]
+
+
+@pytest.mark.parametrize(
+    ("product", "sets"),
+    [("NVIDIA-H100-PCIe", ["mig-h100-80gb"]), ("NVIDIA-H200", ["mig-a100-40gb", "mig-a100-80gb", "mig-h200"])],
+)
+def test_nodes_without_the_label_add_sets_only_if_none_fits_a_labelled_node(
+    product: str, sets: Sequence[str], tmp_path: Path
+) -> None:
+    shared = {"allocatable": {"nvidia.com/mig-1g.10gb": "1"}}  # of three cards
+    assert suggested(nodes_file(tmp_path, shared, {"labels": {PRODUCT: product}}))["sets"] == sets
 
 
 def test_nodes_without_gpus_are_left_out_and_equal_ones_are_together(tmp_path: Path) -> None:

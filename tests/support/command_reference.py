@@ -1,18 +1,16 @@
 """The help of all commands, in docs/reference/commands.md. `python -m tests.support.command_reference` updates it."""
 
-import re
 from collections.abc import Iterator
 
 import click
 from click.testing import CliRunner
 
 from server.cli import main
-from tests.support.documents import REPOSITORY
+from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/commands.md"
 
 _COLUMNS = 80
-_MARKED = re.compile(r"(<!-- commands -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def _sections() -> Iterator[str]:
@@ -32,7 +30,7 @@ def _help(*names: str) -> str:
 
 def renewed(text: str) -> str:
     """Return the document with the current help."""
-    return _MARKED.sub(lambda match: f"{match[1]}{''.join(_sections())}{match[3]}", text)
+    return fill_marked(text, "(commands)", lambda _: "".join(_sections()))
 
 
 if __name__ == "__main__":

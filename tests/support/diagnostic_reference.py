@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
@@ -10,12 +9,10 @@ from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.diagnosis.reasons import NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.rules.finding import Certainty
-from tests.support.documents import REPOSITORY
+from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/diagnostics.md"
 FOLDER = REPOSITORY / "rules" / "diagnostics"
-
-_MARKED = re.compile(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def packaged() -> Sequence[Diagnostic]:
@@ -62,7 +59,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 def renewed(text: str) -> str:
     """Return the document with the current tables."""
-    return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[4]}", text)
+    return fill_marked(text, "([a-z-]+)", lambda name: TABLES[name]())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,6 +63,12 @@ def is_excerpt(shown: str, output: str) -> bool:
     """Whether text has lines `...` and is equal to the output with one or more lines in their place."""
     parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
     return len(parts) > 1 and bool(re.fullmatch("(?:.*\n)+?".join(map(re.escape, parts)), output))
+
+
+def fill_marked(text: str, mark: str, content: Callable[[str], str]) -> str:
+    """Return the document with content between each comment that matches mark, which has one group, and the end."""
+    parts = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", re.DOTALL)
+    return parts.sub(lambda match: f"{match[1]}{content(match[2])}{match[3]}", text)
 
 
 def renewed(text: str) -> str:

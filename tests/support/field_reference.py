@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.kinds import KINDS
 from rules_engine.loading import schema
+from tests.support.documents import REPOSITORY, fill_marked
 
-REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENT = REPOSITORY / "docs/reference/rules.md"
 RULE_KINDS = tuple(kind.name for kind in KINDS)
 
@@ -21,8 +20,6 @@ DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].", "spec.clusters.NAME.", "spec.ca
 
 # Types with fields, which are documented once.
 DOCUMENTED_AS_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")
-
-_MARKED = re.compile(r"(<!-- fields: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Schema = Mapping[str, Any]
 
@@ -143,12 +140,12 @@ def _types() -> str:
 
 def renewed(text: str) -> str:
     """Return the document with current tables."""
-    return _MARKED.sub(lambda found: f"{found[1]}{table(found[2])}{found[4]}", text)
+    return fill_marked(text, r"fields: (\w+)", table)
 
 
 def sections(text: str) -> tuple[str, ...]:
     """Return the sections that the document marks."""
-    return tuple(found[2] for found in _MARKED.finditer(text))
+    return tuple(re.findall(r"<!-- fields: (\w+) -->", text))
 
 
 if __name__ == "__main__":

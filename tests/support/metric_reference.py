@@ -1,11 +1,10 @@
 """Tables of metrics in docs/reference/metrics.md. `python -m tests.support.metric_reference` updates them."""
 
-import re
 from collections.abc import Mapping
 
 from server.telemetry import finding_metrics, metrics
 from server.telemetry.families import Family, Kind
-from tests.support.documents import REPOSITORY
+from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/metrics.md"
 
@@ -13,8 +12,6 @@ TABLES: Mapping[str, tuple[Family, ...]] = {
     "server": metrics.FAMILIES,
     "doctor": tuple(each for each in finding_metrics.FAMILIES if each.name.startswith("gpu_rules_doctor_")),
 }
-
-_MARKED = re.compile(r"(<!-- metrics: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def exposed_name(family: Family) -> str:
@@ -32,7 +29,7 @@ def _table(families: tuple[Family, ...]) -> str:
 
 def renewed(text: str) -> str:
     """Return the document with current tables."""
-    return _MARKED.sub(lambda match: f"{match[1]}{_table(TABLES[match[2]])}{match[4]}", text)
+    return fill_marked(text, r"metrics: (\w+)", lambda name: _table(TABLES[name]))
 
 
 if __name__ == "__main__":

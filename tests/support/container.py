@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,8 +119,7 @@ class Image:
         try:
             yield process
             process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                assert process.wait(PATIENCE_SECONDS) == 0, (folder / "log").read_text()
+            assert process.wait(PATIENCE_SECONDS) == 0, (folder / "log").read_text()
         finally:
             process.kill()
             process.wait(PATIENCE_SECONDS)

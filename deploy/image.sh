@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the image with buildah, else docker, and write it to FILE, an OCI archive. With buildah, the same commit, base and
-# SOURCE_DATE_EPOCH (by default the time of the commit) give the same bytes.
+# Build the image with buildah, else docker (25 or later, which saves OCI archives), and write it to FILE, an OCI archive. With
+# buildah, the same commit, base and SOURCE_DATE_EPOCH (by default the time of the commit) give the same bytes.
 #
 # The base is the image BASE. Without BASE it is made from Debian's packages by mmdebstrap, which needs no registry, else it is
 # the Dockerfile's. PIP_CERT: file of certificates to download with.

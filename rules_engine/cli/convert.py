@@ -46,8 +46,8 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     """Convert the JSON configuration of gpuinjector to ResourceInjections.
 
     FILE is the configuration; - for standard input. The rules are written to standard output, and a report of each
-    entry with every difference to standard error. The RuleTests that -o writes pin the results of gpuinjector; where
-    those of the rules differ, the name of the case says so. Exits with 2 if the configuration has an error.
+    entry with every difference to standard error. The RuleTests that -o writes pin the rules' results; if
+    gpuinjector injected another amount, the name of the case shows it. Exits with 2 if the configuration has an error.
     """
     from rules_engine.converting.convert import convert_file
 

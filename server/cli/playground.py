@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         "gpu-rules playground --listen localhost:8080 --no-open",
     ),
 )
-@sources_option("--rules", "Rules", several=True, default=" Default: those of an example.")
+@sources_option("--rules", "Rules", several=True, default=" Default: an example's rules.")
 @click.option(
     "--cluster",
     cls=SingleOption,
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with a ClusterInventory or the output of kubectl. Default: that of an example.",
+    help="File with a ClusterInventory or the output of kubectl. Default: an example's cluster.",
 )
 @click.option(
     "--listen",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
@@ -34,8 +35,8 @@ by_card = pytest.mark.parametrize("name", DEVICES)
 
 
 @cache
-def files_of(name: str) -> RuleFiles:
-    return read_rules([RULES / name])
+def files_of(*names: str) -> RuleFiles:
+    return read_rules([RULES / name for name in names])
 
 
 def ladders(name: str) -> Sequence[FallbackLadder]:
@@ -110,3 +111,19 @@ def test_a_pod_never_gets_less_memory_than_it_requests_or_says_it_needs(data: st
     if requested.endswith(".me"):
         assert given_device.endswith(".me") or after == size(name, GPU)
     assert given_device in offered or given_device == GPU
+
+
+@pytest.mark.parametrize("names", [*combinations(DEVICES, 2)])
+def test_beside_the_set_of_another_card_no_pod_gets_less_memory_and_nothing_changes_twice(names: Sequence[str]) -> None:
+    devices = sorted({device_resource(profile) for name in names for profile in DEVICES[name]})
+    rules = files_of(*names).rule_set
+    for requested, offered in permutations(devices, 2):
+        on = cluster({offered: 1})
+        decision = mutate(rules, request(asks({requested: 1})), on)
+        (given_device,) = resources(decision)["limits"]
+        assert given_device == GPU or memory_gb(given_device) >= memory_gb(requested)
+        assert mutate(rules, request(decision.result), on).patch == ()
+
+
+def memory_gb(resource: str) -> int:
+    return int(resource.partition("g.")[2].partition("gb")[0])

@@ -1,4 +1,4 @@
-"""`plan`: the MIG layouts of cards that serve a load best."""
+"""`plan`: the MIG layouts of cards that serve a workload best."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ MAX_CARDS = 16
 """Cards of a node: no machine has more."""
 
 MAX_NODES = 100
-"""New nodes: a play takes longer with each, and a search has time for few plays."""
+"""New nodes: a simulation takes longer with each, and a search has time for few."""
 
 
 def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
@@ -71,7 +71,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
 
 @click.command(
     cls=Command,
-    short_help="Find the MIG layouts of cards that serve a load best.",
+    short_help="Find the MIG layouts of cards that serve a workload best.",
     epilog=help_examples(
         "gpu-rules plan -f load.yaml --cards 8xA100-80GB",
         "gpu-rules plan -f load.yaml --cards 8xH200 --nodes 2",
@@ -126,13 +126,13 @@ def plan(
     seconds: int,
     targets: tuple[Target, ...],
 ) -> None:
-    """Find the MIG layouts of cards with which a load is served best under rules.
+    """Find the MIG layouts of cards with which a workload is served best under rules.
 
-    Plays the load on layouts of all cards, whole cards among them, as simulate does. Writes the best one as a
+    Simulates the workload on layouts of all cards, whole cards among them, as simulate does. Writes the best one as a
     ClusterInventory for --cluster, and as a configuration of nvidia-mig-parted for NVIDIA's mig-manager.
 
-    Exits with 2 if the input has errors, or no layout serves the load. Ctrl-C prints the best so far, and the exit code
-    is 130.
+    Exits with 2 if the input has errors, or no layout serves the workload. Ctrl-C prints the best so far, and the exit
+    code is 130.
     """
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.planning.cluster import plan_cluster
@@ -160,7 +160,7 @@ def plan(
 
         def progress(done: int, total: int) -> None:
             check()
-            show("candidates played", done, total)
+            show("candidates simulated", done, total)
 
         try:
             result = make_plan(

@@ -1,4 +1,4 @@
-"""`simulate`: a load on a cluster, under rules and a model of kube-scheduler."""
+"""`simulate`: a workload on a cluster, under rules and a model of kube-scheduler."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ MAX_SEED = 2**63 - 1
 
 @click.command(
     cls=Command,
-    short_help="Show which pods of a load run, wait or fall back under rules.",
+    short_help="Show which pods of a workload run, wait or fall back under rules.",
     epilog=help_examples(
         "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",
@@ -57,9 +57,9 @@ MAX_SEED = 2**63 - 1
 )
 @load_option
 @rules_option
-@sources_option("--compare", "Other rules for the same load, each beside --rules")
+@sources_option("--compare", "Other rules for the same workload, each beside --rules")
 @cluster_option(
-    ". Default: the Simulation's. Repeatable: the load is simulated on each.",
+    ". Default: the Simulation's. Repeatable: the workload is simulated on each.",
     "nodes,pods,namespaces,priorityclasses",
     multiple=True,
 )
@@ -88,7 +88,7 @@ def simulate(
     no_preemption: bool,
     targets: tuple[Target, ...],
 ) -> None:
-    """Play a load of pods through rules and a model of kube-scheduler.
+    """Simulate a workload under rules and a model of kube-scheduler.
 
     Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster. Several --cluster
     or --compare are compared in one table.

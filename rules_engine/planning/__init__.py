@@ -1,1 +1,1 @@
-"""Plans: the MIG layouts of nodes that serve a load best."""
+"""Plans: the MIG layouts of nodes that serve a workload best."""

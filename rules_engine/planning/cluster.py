@@ -1,4 +1,4 @@
-"""Nodes whose cards get layouts, and the simulations of a load on them."""
+"""Nodes whose cards get layouts, and the simulations of a workload on them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Demand of a load, and bounds of what any play of it on some devices can reach.
+"""Demand of a workload, and bounds of what any simulation of it on some devices can reach.
 
 A bound is admissible: no play has a better figure, whatever the rules and the scheduler decide. Each pod needs at least
 one of some resources while it runs. If d pods can run at once, the k-th one starts only after k - d others have ended,
@@ -70,7 +70,7 @@ def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozense
 
 
 def read_demands(simulation: Simulation, rule_set: RuleSet) -> Sequence[Demand]:
-    """Return the demands of a load, in the order of its arrivals."""
+    """Return the demands of a workload, in the order of its arrivals."""
     demands: list[Demand] = []
     seed = simulation.seed
     names = Counter(f"{pod.namespace or DEFAULT_NAMESPACE}/{pod.name}" for pod in simulation.objects.pods)

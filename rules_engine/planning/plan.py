@@ -1,4 +1,4 @@
-"""Plan: the layouts of cards that serve a load best, found by playing it on many."""
+"""Plan: the layouts of cards that serve a workload best, found by simulating it on many."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ SHOWN = 5
 
 
 class PlanError(Exception):
-    """A load that no layout serves."""
+    """A workload that no layout serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Choice:
 class Plan:
     """The best choices, the best first.
 
-    `played` of the `candidates` were played. `bound`: no candidate has a better key by the figure `by`.
+    `simulated` of the `candidates` were simulated. `bound`: no candidate has a better key by the figure `by`.
     """
 
     cluster: PlannedCluster
@@ -49,7 +49,7 @@ class Plan:
     cards: int
     by: By
     choices: Sequence[Choice]
-    played: int
+    simulated: int
     candidates: int
     bound: Key
     interrupted: bool
@@ -83,7 +83,7 @@ def make_plan(
     resources = kept.keys() | count_devices((tuple(layouts),)).keys()
     unserved = [each for each in demands if each.resources is not None and each.resources.isdisjoint(resources)]
     if not layouts or len(unserved) == len(demands):
-        raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the load requests GPUs")
+        raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the workload requests GPUs")
     notices = [_unserved(card, each) for each in unserved]
     if cluster.left_out:
         notices.append(f"pods with GPUs on planned nodes, which are left out: {cluster.left_out:,}")
@@ -117,7 +117,7 @@ def make_plan(
         cards=number,
         by=by,
         choices=[Choice(candidate=each, figures=figures[each]) for each in ranked[:SHOWN]],
-        played=len(ranked),
+        simulated=len(ranked),
         candidates=len(space),
         bound=limit,
         interrupted=search.interrupted,

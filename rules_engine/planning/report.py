@@ -27,12 +27,12 @@ def plan_report(plan: Plan) -> Report:
         )
         for node, cards in zip(plan.cluster.nodes, plan.choices[0].candidate, strict=True)
     ]
-    played = f"played {plan.played:,} of {format_count(plan.candidates, 'candidate')}"
+    simulated = f"simulated {plan.simulated:,} of {format_count(plan.candidates, 'candidate')}"
     return Report(
         title=f"Plan for {plan.cluster.base.name}: {plan.cards} × {plan.card}",
         about=[
             f"{format_count(len(plan.cluster.nodes), 'node')}, by {plan.by}, rules: {plan.rules}",
-            f"{'interrupted: ' if plan.interrupted else ''}{played}: {_describe_gap(plan)}",
+            f"{'interrupted: ' if plan.interrupted else ''}{simulated}: {_describe_gap(plan)}",
         ],
         sections=[
             Section(title="Best", blocks=(figures_table("devices", named, ties, "candidate"),)),

@@ -10,7 +10,7 @@ from rules_engine.planning.space import Space
 from rules_engine.simulation.figures import Key
 
 MAX_PLAYS = 3_000
-"""Candidates that are all played, without those whose bound is no better than the best play."""
+"""Candidates that are all simulated, without those whose bound is no better than the best play."""
 
 STEPS = 3
 """Random steps from the best candidate to the start of the next walk."""
@@ -25,7 +25,7 @@ class Search:
     """A search. `play` returns the key of a candidate's figures; KeyboardInterrupt from it ends the search.
 
     `bound` returns a key that no play of the candidate surpasses. `expired`: the search ends after its first play.
-    `played`: the keys of all candidates that were played. `interrupted`: a play was.
+    `simulated`: the keys of all candidates that were simulated. `interrupted`: a play was.
     """
 
     space: Space
@@ -33,24 +33,24 @@ class Search:
     bound: Callable[[Candidate], Key]
     expired: Callable[[], bool]
     random: Random
-    played: dict[Candidate, Key] = field(default_factory=dict)
+    simulated: dict[Candidate, Key] = field(default_factory=dict)
     interrupted: bool = False
 
     @property
     def ranked(self) -> Sequence[Candidate]:
-        """The candidates that were played, the best first."""
-        return sorted(self.played, key=lambda candidate: (self.played[candidate], candidate))
+        """The candidates that were simulated, the best first."""
+        return sorted(self.simulated, key=lambda candidate: (self.simulated[candidate], candidate))
 
     def run(self, least: Key) -> Key:
         """Play candidates; return a key that no candidate surpasses. `least` is such a key before any play."""
-        unplayed: Sequence[tuple[Key, Candidate]] | None = None
+        remaining: Sequence[tuple[Key, Candidate]] | None = None
         try:
             for candidate in self.space.uniform():
                 self._attempt(candidate)
             if self.space.listed:
-                unplayed = self._promising(self.space)
-                if len(unplayed) <= MAX_PLAYS:
-                    for key, candidate in unplayed:
+                remaining = self._promising(self.space)
+                if len(remaining) <= MAX_PLAYS:
+                    for key, candidate in remaining:
                         if key >= self._best:
                             break
                         self._attempt(candidate)
@@ -60,23 +60,23 @@ class Search:
             self.interrupted = True
         except _StoppedError:
             pass
-        if unplayed is None:
+        if remaining is None:
             return least
-        keys = (key for key, candidate in unplayed if candidate not in self.played)
+        keys = (key for key, candidate in remaining if candidate not in self.simulated)
         return min(self._best, next(keys, self._best))
 
     @property
     def _best(self) -> Key:
-        return min(self.played.values())
+        return min(self.simulated.values())
 
     def _attempt(self, candidate: Candidate) -> Key:
-        if candidate not in self.played:
+        if candidate not in self.simulated:
             self._check()
-            self.played[candidate] = self.play(candidate)
-        return self.played[candidate]
+            self.simulated[candidate] = self.play(candidate)
+        return self.simulated[candidate]
 
     def _check(self) -> None:
-        if self.played and self.expired():
+        if self.simulated and self.expired():
             raise _StoppedError
 
     def _promising(self, candidates: Iterable[Candidate]) -> Sequence[tuple[Key, Candidate]]:
@@ -85,7 +85,7 @@ class Search:
         keyed: list[tuple[Key, Candidate]] = []
         for each in candidates:
             self._check()
-            if each not in self.played and (key := self.bound(each)) < best:
+            if each not in self.simulated and (key := self.bound(each)) < best:
                 keyed.append((key, each))
         self.random.shuffle(keyed)  # many have the same bound
         return sorted(keyed, key=itemgetter(0))
@@ -93,10 +93,10 @@ class Search:
     def _walk(self, least: Key) -> None:
         """Walk to better neighbours, first from the best candidate, then from near it."""
         current = self.ranked[0]
-        while self._best > least and len(self.played) < len(self.space):
+        while self._best > least and len(self.simulated) < len(self.space):
             self._check()
             near = self._promising(self.space.neighbours(current))
-            better = next((each for _, each in near if self._attempt(each) < self.played[current]), None)
+            better = next((each for _, each in near if self._attempt(each) < self.simulated[current]), None)
             if better is None:
                 current = self.ranked[0]
                 for _ in range(STEPS):

@@ -1,1 +1,1 @@
-"""Simulation of a load on a cluster: admission by rules, scheduling, and the time that pods run."""
+"""Simulation of a workload on a cluster: admission by rules, scheduling, and the time that pods run."""

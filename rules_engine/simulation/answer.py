@@ -1,4 +1,4 @@
-"""Answer of simulations of one load: the record and totals of each, and the best of them."""
+"""Answer of simulations of one workload: the record and totals of each, and the best of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def interrupted(self) -> bool:
-        """True if a simulation was interrupted: parts of a load are not comparable."""
+        """True if a simulation was interrupted: parts of a workload are not comparable."""
         return any(result.record.interrupted for result in self.results)
 
     @property

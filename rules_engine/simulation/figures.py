@@ -1,4 +1,4 @@
-"""Figures by which simulations of one load are compared: on several clusters, under several rule sets."""
+"""Figures by which simulations of one workload are compared: on several clusters, under several rule sets."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -52,7 +52,7 @@ class GpuHours:
 class Figures:
     """Figures of a simulation.
 
-    `pods` and `ran` are without pods that had a node at the beginning: these depend on the cluster, not on the load.
+    `pods` and `ran` are without pods that had a node at the beginning: they depend on the cluster, not on the workload.
     `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`. Without `until` it will
     never run: it is one of `never_will_run`, as are pods of a Job that never arrived, and no time counts for it.
     """

@@ -87,7 +87,7 @@ def test_the_text_has_the_best_layouts_and_what_applies_the_first(folder: Path) 
     assert result.stdout.startswith(
         "Plan for load: 1 × A100-80GB\n"
         "  1 node, by waiting, rules: keep.yaml\n"
-        "  played 3 of 3 candidates: no other one is better\n"
+        "  simulated 3 of 3 candidates: no other one is better\n"
     )
     assert "4 × 1g.10gb, 1 × 3g.40gb         6 of 6         1m40s" in result.stdout
     assert "\n  gpu-1\n    1 card: 4 × 1g.10gb, 1 × 3g.40gb\n" in result.stdout
@@ -237,7 +237,7 @@ def test_wrong_options_are_one_problem(arguments: tuple[str, ...], message: str,
             pod("p", "nvidia.com/mig-3g.20gb"),
             "no layout of A100-80GB serves Pod default/p: it needs nvidia.com/mig-3g.20gb",
         ),
-        (pod("p", "cpu"), "no pod of the load requests GPUs"),
+        (pod("p", "cpu"), "no pod of the workload requests GPUs"),
         (
             pod("p", SMALL).replace(": 1}}", ": 1, cpu: 200}}"),
             "no layout of A100-80GB serves Pod default/p: 0/1 nodes are available: 1 Insufficient cpu.",
@@ -303,7 +303,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     os.close(ours)
 
     assert running.returncode == 130
-    assert re.search(r"\n  interrupted: played \d+ of 495,038,845 candidates: another one may have up to ", answer)
+    assert re.search(r"\n  interrupted: simulated \d+ of 495,038,845 candidates: another one may have up to ", answer)
 
 
 def test_an_event_needs_its_node(folder: Path) -> None:

@@ -215,7 +215,7 @@ def test_an_interrupt_ends_with_the_best_so_far() -> None:
     plan = interrupted(2)
 
     assert plan.interrupted
-    assert (plan.played, len(plan.choices)) == (2, 2)
+    assert (plan.simulated, len(plan.choices)) == (2, 2)
     assert plan.gap
 
 
@@ -247,7 +247,7 @@ def test_the_gap_is_described_by_its_figure(by: By, bound: Key, text: str) -> No
     plan = replace(interrupted(1), by=by, bound=bound)
     plan = replace(plan, choices=[replace(plan.choices[0], figures=figures)])
 
-    assert plan_report(plan).about[1] == f"interrupted: played 1 of 25 candidates: {text}"
+    assert plan_report(plan).about[1] == f"interrupted: simulated 1 of 25 candidates: {text}"
 
 
 def test_nodes_that_differ_are_not_interchangeable() -> None:
@@ -270,38 +270,38 @@ class TestSearch:
     def search(self, layouts: Sequence[Layout], plays: int, slack: int) -> tuple[Search, Space]:
         space = Space(self.nodes, 3, layouts)
         search = Search(
-            space, key, lambda each: (key(each)[0] - slack,), lambda: len(search.played) >= plays, Random(1)
+            space, key, lambda each: (key(each)[0] - slack,), lambda: len(search.simulated) >= plays, Random(1)
         )
         return search, space
 
     def test_all_are_played_unless_their_bound_is_no_better(self) -> None:
         search, space = self.search(self.few, 10_000, slack=1)
 
-        assert search.run(self.least) == min(map(key, space)) == search.played[search.ranked[0]]
-        assert len(search.played) < len(space)
+        assert search.run(self.least) == min(map(key, space)) == search.simulated[search.ranked[0]]
+        assert len(search.simulated) < len(space)
 
     def test_the_time_ends_a_listed_search_with_the_best_bound_left(self) -> None:
         search, space = self.search(self.few, 4, slack=50)
 
         limit = search.run(self.least)
 
-        assert len(search.played) == 4
-        assert limit == min((key(each)[0] - 50,) for each in space if each not in search.played)
+        assert len(search.simulated) == 4
+        assert limit == min((key(each)[0] - 50,) for each in space if each not in search.simulated)
 
     def test_walks_find_better_neighbours_where_all_are_too_many(self) -> None:
         search, space = self.search(self.many, 400, slack=30)
 
         assert not space.listed
         assert search.run(self.least) == self.least
-        assert len(search.played) == 400
-        assert search.played[search.ranked[0]] == min(map(key, space.uniform()))
+        assert len(search.simulated) == 400
+        assert search.simulated[search.ranked[0]] == min(map(key, space.uniform()))
 
     def test_a_walk_ends_at_the_bound_of_all(self) -> None:
         search, space = self.search(self.many, 400, slack=0)
         least = min(map(key, space.uniform()))
 
         assert search.run(least) == least
-        assert len(search.played) < 400
+        assert len(search.simulated) < 400
 
 
 def key(candidate: Candidate) -> Key:

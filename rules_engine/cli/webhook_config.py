@@ -45,7 +45,7 @@ class ServiceAddress(click.ParamType[Service]):
     cls=Command,
     short_help="Print the webhook configurations for rules.",
     epilog=help_examples(
-        "gpu-rules webhook-config --rules rules -o helm-values > rules-values.yaml",
+        "gpu-rules webhook-config -o helm-values > values.yaml",
         "gpu-rules webhook-config --failure-policy Fail",
         "gpu-rules webhook-config --url https://192.0.2.1:8443",
     ),

@@ -62,6 +62,7 @@ metadata:
   name: v100
 spec:
   gpuType: V100
+  gpuTypeAnnotation: task.bkbcs.tencent.com/gpu-type
   gpuResource: nvidia.com/gpu
   match:
     excludeNamespaces:
@@ -84,6 +85,7 @@ metadata:
   name: t4
 spec:
   gpuType: T4
+  gpuTypeAnnotation: task.bkbcs.tencent.com/gpu-type
   gpuResource: tencent.com/vcuda-core
   match:
     excludeNamespaces:

@@ -57,6 +57,7 @@ SHIPPED = [
     for folder in ("rules", "examples")
     for file in sorted((TOP / folder).rglob("*.yaml"))
     for document in yaml.safe_load_all(file.read_text())
+    if document.get("kind") in DOCUMENT_KINDS
 ]
 
 

@@ -295,7 +295,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
         os.close(theirs)
         shown = b""
-        while not re.search(rb"[1-9]/495038845", shown):
+        while not re.search(rb" [1-9]/\d{9,}", shown):
             shown += os.read(ours, 4096)
         os.kill(running.pid, signal.SIGINT)
         assert running.stdout is not None
@@ -303,7 +303,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     os.close(ours)
 
     assert running.returncode == 130
-    assert re.search(r"\n  interrupted: simulated \d+ of 495,038,845 candidates: another one may have up to ", answer)
+    assert re.search(r"\n  interrupted: simulated \d+ of [\d,]{11,} candidates: another one may have up to ", answer)
 
 
 def test_an_event_needs_its_node(folder: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import settings
 # imported here: the command line's profile is loaded later). None has a deadline: its time depends on the load of the
 # machine, not on the product. None is random, or else it would fail changes that
 # have nothing to do with it; `make fuzz` has random ones.
-settings.register_profile("full", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("full", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.load_profile("quick")
 

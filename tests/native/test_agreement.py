@@ -81,7 +81,7 @@ def test_chosen_rules_agree(made: Any) -> None:
 
 
 @pytest.mark.unmeasured
-@settings(law, max_examples=examples(400))
+@settings(law, max_examples=examples(200))
 @given(ladders.cases())
 def test_ladders_agree(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(ladders.node_of, case["nodes"])))
@@ -89,7 +89,7 @@ def test_ladders_agree(case: Any) -> None:
 
 
 @pytest.mark.unmeasured
-@settings(law, max_examples=examples(400))
+@settings(law, max_examples=examples(200))
 @given(injections.cases())
 def test_injections_agree(case: Any) -> None:
     check([*map(injections.rule_of, case["rules"])], Cluster(), rounded_up(case["pod"]), case["namespace"])

@@ -146,7 +146,7 @@ TRACE = (
     "nvidia.com/mig-2g.20gb → nvidia.com/gpu",
     "✗ nvidia.com/mig-2g.20gb: requested, but no node offers 1",
     "✓ nvidia.com/gpu: assumed: nothing else is offered",
-    "annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu",
+    "annotation gpurules.io/fallback: 2g.20gb->gpu",
     "validate",
     "no rule was evaluated",
 )

@@ -13,7 +13,7 @@ another replica. A change of rules takes these steps, so that one rule set decid
 
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -38,7 +38,7 @@ from rules_engine.webhooks.policies import (
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection
 from server.native.lease import Lease
-from server.native.objects import Objects, ObjectStore, key_of, label_of
+from server.native.objects import ADMISSION, Objects, ObjectStore, key_of, label_of
 from server.rules.sources import UnusableError
 from server.state import NativeStatus, State
 from server.timing import PeriodicTask, rfc3339
@@ -66,8 +66,8 @@ SETTLE_SECONDS = 35.0
 
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 5.0
-"""Time after which objects that the API server refused are tried again: a role may have changed, or a definition may
-have come into force."""
+"""Time after which objects that the API server refused are tried again: a role may have changed, or the API
+server may serve a new definition."""
 
 _REFUSALS = frozenset({Cause.INVALID, Cause.REFUSED, Cause.FORBIDDEN})
 
@@ -80,6 +80,8 @@ class Exported:
 
     rules: NativeRules
     objects: Mapping[str, NativeObjects]
+    policies: Mapping[str, Sequence[dict[str, Json]]]
+    """The definition, policies and bindings of each slot. They are not changed."""
 
     @property
     def stamp(self) -> str:
@@ -96,11 +98,10 @@ def export(rule_set: RuleSet, digest: str, settings: Settings, *, only: bool = F
         raise UnusableError("\n".join(staying), digest, places=places)
     objects = {slot: NativeObjects(rules, digest, settings, slot) for slot in SLOTS}
     try:
-        for each in objects.values():
-            list(each.policies())
+        policies = {slot: tuple(each.policies()) for slot, each in objects.items()}
     except ValueError as error:
         raise UnusableError(str(error), digest) from None
-    return Exported(rules=rules, objects=objects)
+    return Exported(rules=rules, objects=objects, policies=policies)
 
 
 @dataclass(slots=True)
@@ -228,9 +229,8 @@ class Writer:
             if error.cause is not Cause.FORBIDDEN:
                 raise
             role = None
-        members = () if role is None else (("name", role["metadata"]["name"]), ("uid", role["metadata"]["uid"]))
-        api = "rbac.authorization.k8s.io/v1"
-        self._owners = [{"apiVersion": api, "kind": "ClusterRole", **dict(members)}] if members else []
+        owner = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+        self._owners = [] if role is None else [{**owner, **{name: role["metadata"][name] for name in ("name", "uid")}}]
 
     def _check(self, now: float) -> None:
         """Read which slot is active, and take the next step towards the rules."""
@@ -270,7 +270,7 @@ class Writer:
         former = label_of(held, STAMP_ANNOTATION, "annotations") not in ("", self._wanted.stamp)
         if slot and former and now - self._switched < SETTLE_SECONDS:
             return  # pods of an earlier change are under way
-        mutating = next(each for each in self._wanted.objects[target].policies() if each["kind"] == MUTATING)
+        mutating = next(each for each in self._wanted.policies[target] if each["kind"] == MUTATING)
         for key, document in stored.items() if slot else ():
             if key[0] in (MUTATING, "ValidatingAdmissionPolicy") and label_of(document, SLOT_LABEL)[-1:] == slot:
                 outgoing = in_phase(_as_written(document), Phase.OUTGOING, self._wanted.stamp, mutating)
@@ -332,7 +332,7 @@ class Writer:
     def _documents(
         self, exported: Exported, slot: str, phase: Phase, others: dict[str, Any] | None = None
     ) -> Iterator[dict[str, Json]]:
-        for document in exported.objects[slot].policies():
+        for document in exported.policies[slot]:
             yield in_phase(self._owned(document), phase, exported.stamp, others)
 
     def _owned(self, document: dict[str, Json]) -> dict[str, Json]:
@@ -416,7 +416,7 @@ def _as_written(document: Mapping[str, Any]) -> dict[str, Json]:
     names = ("name", "labels", "annotations", "ownerReferences")
     metadata = {name: value for name, value in document["metadata"].items() if name in names}
     return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
+        "apiVersion": f"{ADMISSION}/v1",
         "kind": document["kind"],
         "metadata": metadata,
         "spec": document["spec"],

@@ -9,7 +9,7 @@ from sphinx.util import logging
 
 DOCS = Path(__file__).parent
 REPOSITORY_URL = "https://github.com/gpu-rules/gpu-rules/blob/main/"
-"""Where links lead that leave docs/."""
+"""Base URL of links to files outside of docs/."""
 
 project = "gpu-rules"
 author = "the gpu-rules authors"

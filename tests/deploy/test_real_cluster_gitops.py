@@ -1,4 +1,4 @@
-"""What Argo CD, Flux and kustomize make of examples/gitops, applied to a real API server given by KUBECONFIG."""
+"""Objects of examples/gitops as Argo CD, Flux and kustomize render them, applied to a real API server (KUBECONFIG)."""
 
 import json
 from base64 import b64encode
@@ -20,7 +20,7 @@ TOOLS: Mapping[str, tuple[Callable[[Path], list[Object]], Sequence[str]]] = {
     "flux": (flux_objects, SERVER_SIDE),
     "kustomize": (kustomize_objects, ()),
 }
-"""How each tool makes its objects, and how it applies them."""
+"""Renderer of each tool, and its options of kubectl apply."""
 
 CA = b64encode(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n").decode()
 

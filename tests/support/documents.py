@@ -60,7 +60,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def is_excerpt(shown: str, output: str) -> bool:
-    """Whether text has lines `...` and is equal to the output with one or more lines in their place."""
+    """Return True if text is the output with `...` in place of one or more lines."""
     parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
     return len(parts) > 1 and bool(re.fullmatch("(?:.*\n)+?".join(map(re.escape, parts)), output))
 

@@ -1,4 +1,4 @@
-"""What a server with `--native` shows: /readyz, /rules, metrics and alerts; and what it refuses to start with."""
+"""Status of `serve --native` at /readyz and /rules, in metrics and alerts, and rules that it refuses at start."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -7,10 +7,11 @@ from rules_engine.evaluation.nodes import NodeQuery, capacity_of, node_index_of
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.native_objects import GROUP, NATIVE_RESOURCES, OFFERS
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.native.policy import NativeRules, offers_queries
 
-GROUP, KIND, PLURAL = "gpurules.io", "GPUOffers", "gpuoffers"
+KIND, PLURAL = OFFERS, NATIVE_RESOURCES[OFFERS]
 API_VERSION = f"{GROUP}/v1"
 
 MAX_SHAPES = 256

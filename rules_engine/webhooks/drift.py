@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.native_objects import OFFERS, RULES_ANNOTATION
 from rules_engine.model.rules.rule import Operation, Rule
-from rules_engine.native.offers import KIND as OFFERS
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DELETION_NAME,
@@ -19,7 +19,6 @@ from rules_engine.webhooks.configuration import (
     RESIZE,
     Calls,
 )
-from rules_engine.webhooks.policies import RULES_ANNOTATION
 
 MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""

@@ -10,6 +10,7 @@ from hashlib import sha256
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
+from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, SLOT_LABEL, STAMP_ANNOTATION
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Operation
 from rules_engine.native.cel_text import cel_literal
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
@@ -26,15 +27,6 @@ from rules_engine.webhooks.configuration import (
 )
 from rules_engine.webhooks.match_condition import match_condition, selection_of_rule
 from rules_engine.webhooks.settings import Settings
-
-RULES_ANNOTATION = f"{DOMAIN}/rules-digest"
-"""Annotation of every object: the digest of the rules that it was generated from."""
-
-STAMP_ANNOTATION = f"{DOMAIN}/rules"
-"""Annotation of a pod: the stamp of the policies in a slot that decided it."""
-
-SLOT_LABEL = f"{DOMAIN}/slot"
-"""Label of the objects of a slot, and of all that changes with it: the name of the installation and the slot."""
 
 PHASE_CONDITION = f"{DOMAIN}/phase"
 """Match condition of validating policies during a change of rules."""

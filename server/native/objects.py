@@ -7,8 +7,9 @@ import orjson
 
 from rules_engine.model.json.lenient import as_mapping, object_items
 from rules_engine.model.json.patch import Json
-from rules_engine.native.offers import GROUP, KIND, PLURAL
-from rules_engine.webhooks.policies import SLOT_LABEL
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, SLOT_LABEL
+from rules_engine.native.offers import KIND
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 
 FIELD_MANAGER = "gpu-rules"
@@ -16,14 +17,9 @@ FIELD_MANAGER = "gpu-rules"
 SECONDS = 5.0
 """Timeout of a call: less than the time for which a Lease that is not renewed is held."""
 
-ADMISSION = "admissionregistration.k8s.io"
 COLLECTIONS: Mapping[str, tuple[str, str]] = {
     "CustomResourceDefinition": ("apiextensions.k8s.io", "customresourcedefinitions"),
-    "MutatingAdmissionPolicyBinding": (ADMISSION, "mutatingadmissionpolicybindings"),
-    "MutatingAdmissionPolicy": (ADMISSION, "mutatingadmissionpolicies"),
-    "ValidatingAdmissionPolicyBinding": (ADMISSION, "validatingadmissionpolicybindings"),
-    "ValidatingAdmissionPolicy": (ADMISSION, "validatingadmissionpolicies"),
-    KIND: (GROUP, PLURAL),
+    **{kind: (API_GROUPS[kind], collection) for kind, collection in NATIVE_RESOURCES.items()},
     "ClusterRole": ("rbac.authorization.k8s.io", "clusterroles"),
 }
 """Group and collection of each kind. They are deleted in this order."""

@@ -26,19 +26,14 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.json.lenient import as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.kubernetes.native_objects import ADMISSION, SLOT_LABEL, STAMP_ANNOTATION
 from rules_engine.native.offers import KIND, build_offers
 from rules_engine.native.policy import NativeRules, translate_rules
-from rules_engine.webhooks.policies import (
-    SLOT_LABEL,
-    STAMP_ANNOTATION,
-    NativeObjects,
-    Phase,
-    in_phase,
-)
+from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection
 from server.native.lease import Lease
-from server.native.objects import ADMISSION, Objects, ObjectStore, key_of, label_of
+from server.native.objects import Objects, ObjectStore, key_of, label_of
 from server.rules.sources import UnusableError
 from server.state import NativeStatus, State
 from server.timing import PeriodicTask, rfc3339

@@ -11,13 +11,14 @@ from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.admission import validation_request
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Rule
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
-from rules_engine.webhooks.policies import STAMP_ANNOTATION, NativeObjects
+from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, pod, request

@@ -20,10 +20,10 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from deploy import render
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import build_configurations
-from rules_engine.webhooks.policies import STAMP_ANNOTATION
 from rules_engine.webhooks.settings import Settings
 from server.cli import main
 from tests.support.chart import helm

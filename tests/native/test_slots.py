@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.rules.rule import Rule
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import NativeRules, translate_rules
-from rules_engine.webhooks.policies import STAMP_ANNOTATION, NativeObjects, Phase, in_phase
+from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
 from tests.native.test_agreement import PODS
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, compiled, injection, limited, validation

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from rules_engine.webhooks.policies import SLOT_LABEL
+from rules_engine.model.kubernetes.native_objects import SLOT_LABEL
 from server.cluster.connection import ApiError, Cause
 
 Object = dict[str, Any]

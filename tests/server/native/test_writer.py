@@ -11,7 +11,8 @@ import pytest
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.webhooks.policies import PHASE_CONDITION, STAMP_ANNOTATION, NativeObjects
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
+from rules_engine.webhooks.policies import PHASE_CONDITION, NativeObjects
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import ApiError, Cause
 from server.cluster.source import FixedCluster

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
 from rules_engine.diagnosis.grouping import group_findings
+from rules_engine.diagnosis.native_policies import find_native
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.diagnosis.refusals.refused import find_refused
@@ -12,7 +13,7 @@ from rules_engine.diagnosis.sections import overview
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects, NodeObject
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Finding
 from rules_engine.scheduling import scheduler_of
@@ -24,10 +25,12 @@ def diagnose(
     rule_set: RuleSet | None,
     scope: Scope,
     rules: str = "",
+    digest: str = "",
 ) -> Diagnosis:
     """Return the diagnosis of the objects of a cluster that are in a scope.
 
-    `rule_set`: the active ladders, None if they are not known; `rules`: their source, as the user wrote it.
+    `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it; `digest`:
+    theirs, "" without a rule.
     """
     concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(
@@ -38,7 +41,12 @@ def diagnose(
     pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns, evaluation.findings)
     blocking = {finding for each in pending for finding in each.blocking}
     in_scope, since = scope.name_filter(cluster), scope.recent_since(cluster.now)
-    about_objects = (*find_never_created(cluster, since), *find_refused(cluster, since), *evaluation.findings)
+    about_objects = (
+        *find_never_created(cluster, since),
+        *find_refused(cluster, since),
+        *find_native(cluster, rule_set, digest),
+        *evaluation.findings,
+    )
     findings: list[tuple[Finding, Sequence[ObjectName]]] = [
         (each, (each.object,)) for each in about_objects if in_scope(each.object) or each in blocking
     ]
@@ -50,7 +58,9 @@ def diagnose(
         now=cluster.now,
         scope=scope,
         objects={
-            resource: len(cluster.of(kind)) for kind, resource in API_RESOURCES.items() if kind not in cluster.absent
+            resource: len(cluster.of(kind))
+            for kind, resource in DIAGNOSED_RESOURCES.items()
+            if kind not in cluster.absent and (kind in API_RESOURCES or cluster.of(kind))
         },
         overview=_build_overview(cluster, scope, pending),
         findings=groups,

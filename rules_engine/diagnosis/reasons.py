@@ -85,3 +85,16 @@ class RefusedReason(StrEnum):
     """The node had fewer healthy devices than the scheduler assumed."""
     OTHER = "RefusedByNode"
     """Anything else; the status of the pod has the message."""
+
+
+class NativeReason(StrEnum):
+    """Reasons of findings about objects with which the API server evaluates rules itself."""
+
+    OFFERS_MISSING = "GPUOffersMissing"
+    """A policy reads GPUOffers that do not exist, or whose definition does not, and admits pods as they are."""
+    OTHER_RULES = "PoliciesOfOtherRules"
+    """Policies or GPUOffers are of other rules than the active ones; without `--rules`, than the active policies."""
+    OFFERS_OUTDATED = "GPUOffersOutdated"
+    """No writer confirms the offers, and nodes offer something else or, if the rules are unknown, changed since."""
+    TYPE_CHECK = "PolicyTypeCheckWarning"
+    """The API server warns of expressions of a ValidatingAdmissionPolicy, which may fail on pods."""

@@ -10,7 +10,12 @@ from hashlib import sha256
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
-from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, SLOT_LABEL, STAMP_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import (
+    RULES_ANNOTATION,
+    SLOT_LABEL,
+    STAMP_ANNOTATION,
+    STAMPED_DIGITS,
+)
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Operation
 from rules_engine.native.cel_text import cel_literal
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
@@ -76,7 +81,7 @@ class NativeObjects:
         """Digests of the rules and of all that the policies decide by, but for the files of rules."""
         content = json.dumps([*NativeObjects(self._rules, self._digest, self._settings).policies()])
         content = re.sub(r'"// (?:[^"\\]|\\[^n])*\\n', '"', content)
-        return f"{self._digest[:12]}.{sha256(content.encode()).hexdigest()[:8]}"
+        return f"{self._digest[:STAMPED_DIGITS]}.{sha256(content.encode()).hexdigest()[:8]}"
 
     def check_names(self) -> list[str]:
         """Return the names of the validating policies without that of the installation."""

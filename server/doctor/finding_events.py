@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.json.lenient import text_member
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.telemetry.events import Event
@@ -17,7 +17,7 @@ COMPONENT = "gpu-rules-doctor"
 QUIET_SECONDS = 3000.0
 """Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""
 
-KINDS = API_RESOURCES.keys() - {"Event"}
+KINDS = DIAGNOSED_RESOURCES.keys() - {"Event"}
 """The kinds that Events refer to; there are none about Events and about the cluster."""
 
 DEFAULT_NAMESPACE = "default"

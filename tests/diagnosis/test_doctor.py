@@ -10,7 +10,7 @@ from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.documents.registry import load_documents
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
 
@@ -203,8 +203,8 @@ def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
 
 
 def test_every_kind_has_its_unknown_facts() -> None:
-    report = diagnose(cluster_of(frozenset(API_RESOURCES)), (), None, Scope())
+    report = diagnose(cluster_of(frozenset(DIAGNOSED_RESOURCES)), (), None, Scope())
 
-    assert [absent.objects for absent in report.absent] == list(API_RESOURCES.values())
+    assert [absent.objects for absent in report.absent] == list(DIAGNOSED_RESOURCES.values())
     assert all(absent.unknown for absent in report.absent)
     assert report.objects == {}

@@ -26,14 +26,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
 
 Object = dict[str, Any]
 DEVICES = {"deviceclasses": "DeviceClass", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
 KINDS = {
-    **{collection: kind for kind, collection in API_RESOURCES.items()},
+    **{collection: kind for kind, collection in DIAGNOSED_RESOURCES.items()},
     "priorityclasses": "PriorityClass",
     "replicationcontrollers": "ReplicationController",
     "controllerrevisions": "ControllerRevision",
@@ -49,6 +50,7 @@ GROUPED = {
     "runtimeclasses": "node.k8s.io",
     "priorityclasses": "scheduling.k8s.io",
     **dict.fromkeys(DEVICES, "resource.k8s.io"),
+    **{collection: API_GROUPS[kind] for kind, collection in NATIVE_RESOURCES.items()},
 }
 PATHS = {
     f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.diagnosis.reasons import NeverCreatedReason, PendingReason, RefusedReason
+from rules_engine.diagnosis.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.rules.finding import Certainty
 from tests.support.documents import REPOSITORY, fill_marked
@@ -53,6 +53,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "pending": lambda: built_in(PendingReason),
     "never-created": lambda: built_in(NeverCreatedReason),
     "refused": lambda: built_in(RefusedReason),
+    "native": lambda: built_in(NativeReason),
     "diagnostics": diagnostics,
 }
 

@@ -212,5 +212,5 @@ def cluster(*objects: Object, absent: Sequence[str] = ()) -> ClusterObjects:
     """Return a cluster of these objects; kinds in `absent` were not read."""
     by_kind: dict[str, list[Object]] = {kind: [] for kind in API_RESOURCES if kind not in absent}
     for found in objects:
-        by_kind[found["kind"]].append(found)
+        by_kind.setdefault(found["kind"], []).append(found)
     return ClusterObjects(reduced(by_kind), absent=frozenset(absent), now=NOW)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES, ClusterObjects
 from tests.support.reduced_objects import reduced
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -71,6 +71,6 @@ def warning_event(kind: str, name: str, reason: str, message: str, **fields: Any
 
 def cluster_of(absent: frozenset[str] = frozenset(), **lists: list[dict[str, Any]]) -> ClusterObjects:
     """A cluster at NOW with these objects, by the names of their kinds in kubectl."""
-    kinds = {resource: kind for kind, resource in API_RESOURCES.items()}
+    kinds = {resource: kind for kind, resource in DIAGNOSED_RESOURCES.items()}
     by_kind: Mapping[str, list[dict[str, Any]]] = {kinds[resource]: found for resource, found in lists.items()}
     return ClusterObjects(reduced(by_kind), absent=absent, now=NOW)

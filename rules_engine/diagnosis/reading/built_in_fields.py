@@ -6,6 +6,12 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.model.kubernetes.device_objects import EXTENDED_RESOURCE_CLAIM
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, merge_by_kind, merge_fields
+from rules_engine.model.kubernetes.native_objects import (
+    NATIVE_RESOURCES,
+    OFFERS,
+    RULES_ANNOTATION,
+    STAMP_ANNOTATION,
+)
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
 
@@ -32,8 +38,19 @@ _REPLICAS: Kept = {
     "status": {"conditions": _CONDITION, "replicas": None},
 }
 
+_NATIVE: Mapping[str, Kept] = {
+    "metadata": {"annotations": {RULES_ANNOTATION: None, STAMP_ANNOTATION: None}},
+    "spec": {"paramRef": {"name": None}},
+}
+
 _SECTION_FIELDS: Mapping[str, Kept] = {
-    "Node": {"status": {"capacity": None}},
+    **dict.fromkeys(NATIVE_RESOURCES, _NATIVE),
+    "ValidatingAdmissionPolicy": {
+        **_NATIVE,
+        "status": {"typeChecking": {"expressionWarnings": {"fieldRef": None, "warning": None}}},
+    },
+    OFFERS: {**_NATIVE, "spec": None, "status": {"writtenAt": None}},
+    "Node": {"status": {"capacity": None, "conditions": {"lastTransitionTime": None}}},
     "Pod": {
         "metadata": {
             "annotations": None,

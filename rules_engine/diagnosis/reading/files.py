@@ -30,6 +30,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import (
     API_GROUPS,
     API_RESOURCES,
+    DIAGNOSED_RESOURCES,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
@@ -37,6 +38,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
@@ -68,7 +70,7 @@ Progress = Callable[[int, int], None]
 _HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
 """The first members of an object as kubectl writes them."""
 
-_READABLE_KIND = re.compile(rf"""kind"?: *"?(?:{"|".join(API_RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
+_READABLE_KIND = re.compile(rf"""kind"?: *"?(?:{"|".join(DIAGNOSED_RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
 """The kind of an object that a diagnosis reads, in a text that is not parsed yet."""
 
 _GZIP = b"\x1f\x8b"
@@ -160,20 +162,21 @@ class _Reader:
         """The kinds of which the files have an object or a list; "" for a list of any kinds."""
         self._problems = problems
         self._count = count
-        complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in API_RESOURCES}
+        complete = {kind: _complete_fields(kind, kept.get(kind, {})) for kind in DIAGNOSED_RESOURCES}
         self._reducers = {kind: Reducer(kind, fields) for kind, fields in complete.items()}
         self._any = Reducer("", reduce(merge_fields, complete.values()))
-        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in API_RESOURCES}
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in DIAGNOSED_RESOURCES}
         """The objects by kind, and by namespace and name."""
         self._invalid: set[tuple[str, str, str]] = set()
         """The files, kinds and reasons of objects that are not read, each reported once."""
         self._newest = ""
 
     def objects(self) -> ClusterObjects:
-        """Return all objects."""
+        """Return all objects. Without any object of native policies, their kinds are not missing."""
+        expected = DIAGNOSED_RESOURCES if self.seen & NATIVE_RESOURCES.keys() else API_RESOURCES
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items() if kind in self.seen},
-            absent=frozenset(API_RESOURCES) - self.seen,
+            absent=frozenset(expected) - self.seen,
             partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=parse_change_time(self._newest),
         )
@@ -209,11 +212,12 @@ class _Reader:
         except OSError as error:
             report_unreadable(path, error, self._problems)
         except _StopError as stop:
-            if required or kinds.keys() & set(API_RESOURCES) or _READABLE_KIND.search(head.decode("utf-8", "replace")):
+            readable = kinds.keys() & DIAGNOSED_RESOURCES.keys()
+            if required or readable or _READABLE_KIND.search(head.decode("utf-8", "replace")):
                 self._problems.error(stop.code, str(stop), stop.place)
         else:
-            self.seen |= kinds.keys() & set(API_RESOURCES)
-            if required and not failed and not kinds.keys() & set(API_RESOURCES):
+            self.seen |= kinds.keys() & DIAGNOSED_RESOURCES.keys()
+            if required and not failed and not kinds.keys() & DIAGNOSED_RESOURCES.keys():
                 self._refuse(name, [(kind, place) for kind, place in kinds.items() if kind], any_kind="" in kinds)
 
     def _refuse(self, name: str, others: Sequence[tuple[str, Location]], *, any_kind: bool) -> None:

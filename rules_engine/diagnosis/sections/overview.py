@@ -10,13 +10,14 @@ from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
-    API_RESOURCES,
+    DIAGNOSED_RESOURCES,
     ApiObject,
     ClusterObjects,
     NodeObject,
     PodObject,
 )
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, OFFERS
 from rules_engine.model.kubernetes.pod import is_finished
 
 InScope = Callable[[ObjectName], bool]
@@ -157,14 +158,16 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "ResourceSlice": "which devices drivers offer",
     "ResourceClaim": "which devices of drivers are allocated",
     "Namespace": "which rules match a pod by the labels of its namespace",
+    **dict.fromkeys(NATIVE_RESOURCES, "whether native policies are those of the rules"),
+    OFFERS: "whether native policies read what the nodes offer",
 }
 """The facts that are unknown without the objects of a kind."""
 
 
 def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
-    """Return the kinds that were not read, or not in all namespaces, in the order of API_RESOURCES."""
+    """Return the kinds that were not read, or not in all namespaces, in the order of DIAGNOSED_RESOURCES."""
     return tuple(
         UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
-        for kind in API_RESOURCES
+        for kind in DIAGNOSED_RESOURCES
         if (unread := cluster.unread(kind))
     )

@@ -13,6 +13,9 @@ RULES_ANNOTATION = f"{GROUP}/rules-digest"
 STAMP_ANNOTATION = f"{GROUP}/rules"
 """Annotation of a pod: the stamp of the policies in a slot that decided it. The objects of the slot have it, too."""
 
+STAMPED_DIGITS = 12
+"""Digits of the digest of the rules with which a stamp begins, before a full stop."""
+
 SLOT_LABEL = f"{GROUP}/slot"
 """Label of the objects of a slot, and of all that changes with it: the name of the installation and the slot."""
 

@@ -445,5 +445,5 @@ def test_progress_is_shown_on_a_terminal_only(api: ApiServer, tmp_path: Path) ->
     os.close(ours)
 
     assert process.returncode == 0, shown
-    assert b"namespaces: 1" in shown
+    assert b"gpuoffers: 0" in shown
     assert b"namespaces: 1" not in report

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.values import FindingGroup
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
@@ -132,7 +132,7 @@ def test_a_long_message_is_cut() -> None:
     assert len(event["message"]) == MAX_MESSAGE
 
 
-@pytest.mark.parametrize("kind", sorted(API_RESOURCES.keys() - {"Event"}))
+@pytest.mark.parametrize("kind", sorted(DIAGNOSED_RESOURCES.keys() - {"Event"}))
 def test_every_kind_of_object_can_have_events(kind: str) -> None:
     (event,) = sent(group(reported_finding(object=ObjectName(kind, "a"))))
 

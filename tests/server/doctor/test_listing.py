@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from server.cluster.connection import ApiError, Cause, Connection
 from server.doctor import listing
 from server.doctor.finding_events import COMPONENT
@@ -53,7 +54,7 @@ class Reads:
     def read(self, kept: Mapping[str, Kept] | None = None) -> ClusterObjects:
         listed = Listing(
             Connection(plain(self.api)),
-            kept or dict.fromkeys(API_RESOURCES),
+            kept or dict.fromkeys(DIAGNOSED_RESOURCES),
             seconds=SECONDS,
             progress=lambda collection, objects: self.progress.append((collection, objects)),
             clock=self.clock,
@@ -79,12 +80,12 @@ def reads(api: ApiServer) -> Reads:
 
 
 def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> None:
-    for collection, kind in ((collection, kind) for kind, collection in API_RESOURCES.items()):
+    for collection, kind in ((collection, kind) for kind, collection in DIAGNOSED_RESOURCES.items()):
         api.put(collection, {"metadata": {"name": f"a-{collection}", "namespace": "ml"}, "kind": kind})
 
     listed = reads.read()
 
-    for kind, collection in API_RESOURCES.items():
+    for kind, collection in DIAGNOSED_RESOURCES.items():
         assert listed.find(kind, f"a-{collection}", "ml") is not None
         assert listed.of(kind)[-1]["kind"] == kind
     assert (listed.absent, reads.unread, listed.now) == (frozenset(), {}, NOW)
@@ -129,6 +130,17 @@ def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads:
     assert listed.absent == {"RuntimeClass"}
     assert reads.unread == {"RuntimeClass": f"cannot list runtimeclasses: {status}: not for you"}
     assert [one.name for one in listed.nodes] == ["one"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_api_without_native_policies_has_none(api: ApiServer, reads: Reads, status: int) -> None:
+    api.fail("gpuoffers", Status(status, "not for you"))
+
+    listed = reads.read()
+
+    assert listed.absent == ({OFFERS} if status == 403 else frozenset())
+    assert reads.unread == ({OFFERS: "cannot list gpuoffers: 403: not for you"} if status == 403 else {})
+    assert listed.is_served(OFFERS) is (status == 403)
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -225,7 +237,7 @@ def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(api: ApiSer
     api.fail("nodes", Silence())
 
     with pytest.raises(ApiError, match=r"^cannot list nodes: the cluster was not read in 0\.2 s$") as failed:
-        Listing(Connection(plain(api)), dict.fromkeys(API_RESOURCES), seconds=0.2).read()
+        Listing(Connection(plain(api)), dict.fromkeys(DIAGNOSED_RESOURCES), seconds=0.2).read()
     assert failed.value.cause is Cause.TIMED_OUT
 
 

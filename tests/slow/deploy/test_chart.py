@@ -16,7 +16,7 @@ import yaml
 from deploy import render
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.sources.rule_sources import PathSource
@@ -656,7 +656,7 @@ def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -
     objects = rendered({"doctor": {"enabled": True, "events": events}})
     reads = {
         (API_GROUPS[kind], collection, "*", operation)
-        for kind, collection in API_RESOURCES.items()
+        for kind, collection in DIAGNOSED_RESOURCES.items()
         for operation in ("get", "list")
     }
 

@@ -71,7 +71,8 @@ def effective(
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.model.problems.problem import did_you_mean
-    from rules_engine.report.documents import problem_members
+    from rules_engine.native.policy import known_native
+    from rules_engine.report.documents import native_members, problem_members
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -80,10 +81,12 @@ def effective(
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
     files = read_sources(rules or DEFAULT_SOURCES)
     problems, sources = files.problems, files.loaded.sources
-    unlisted, meant = False, ""
+    unlisted, meant, native = False, "", None
     if cluster is not None:
         inventory, more, lines = load_cluster(cluster.file)
         problems, sources = (*problems, *more), {**sources, **lines}
+        if inventory is not None:
+            native = known_native(files.rule_set, files.loaded.digest, inventory)
         if inventory is not None and labels is None:
             labels = inventory.namespace_labels(namespace)
             unlisted = namespace not in inventory.namespaces
@@ -94,9 +97,9 @@ def effective(
         name = escape_controls(cluster.name)
         click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
     if output == "json":
-        print_json({**shown.to_json(), "problems": [*map(problem_members, problems)]})
+        print_json({**shown.to_json(), **native_members(native), "problems": [*map(problem_members, problems)]})
     else:
         Screen(sys.stderr).problems(problems, sources)
     fail_if(failed, UNUSABLE)
     if output == "text":
-        Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown)))
+        Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown, native or ())))

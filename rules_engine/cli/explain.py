@@ -152,7 +152,7 @@ def explain(
         for index, explanation in enumerate(chain((start,), made)):
             if index:
                 screen.line("")
-            screen.blocks(explanation_blocks(explanation, skipped=every))
+            screen.blocks(explanation_blocks(explanation, native=material.native or (), skipped=every))
     fail_if(problems.failed, UNUSABLE)
     fail_if(run.denied)
 

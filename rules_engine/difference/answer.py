@@ -21,11 +21,16 @@ class ActiveSide(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRules:
-    """The active rules at a server: its URL, their digest, and the side that has them."""
+    """The active rules at a server: its URL, their digest, and the side that has them.
+
+    `native`: rules that the API server evaluates itself; None if unknown, or if the policies of these rules are not
+    active.
+    """
 
     url: str
     digest: str
     side: ActiveSide
+    native: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

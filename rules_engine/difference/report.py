@@ -8,7 +8,7 @@ from rules_engine.difference.grouping import RecordedTotals, Totals
 from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.wording import format_count
+from rules_engine.model.wording import format_count, format_names
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
@@ -188,7 +188,8 @@ def _active_rules_sentence(active_rules: ActiveRules) -> str:
         ActiveSide.BOTH: "are those of --old and --new, which are equal",
         ActiveSide.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
     }
-    return f"the active rules of {active_rules.url} {which[active_rules.side]}"
+    native = f"; native: {format_names(sorted(active_rules.native))}" if active_rules.native else ""
+    return f"the active rules of {active_rules.url} {which[active_rules.side]}{native}"
 
 
 def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:

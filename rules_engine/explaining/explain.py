@@ -15,6 +15,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.native.policy import known_native
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
@@ -25,12 +26,16 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors."""
+    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors.
+
+    `native`: the rules that the API server of the cluster evaluates itself; None if unknown.
+    """
 
     rules: tuple[str, ...]
     cluster_name: str
     rule_set: RuleSet
     cluster: Cluster
+    native: frozenset[str] | None
     problems: tuple[Problem, ...]
     sources: Sources
 
@@ -85,11 +90,13 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
     """Read rules and the cluster."""
     files = read_sources(rules)
     inventory, problems, lines = load_cluster(cluster)
+    known = inventory or Cluster()
     return Material(
         rules=tuple(map(str, rules)),
         cluster_name=cluster_name,
         rule_set=files.rule_set,
-        cluster=inventory or Cluster(),
+        cluster=known,
+        native=known_native(files.rule_set, files.loaded.digest, known),
         problems=sort_problems((*files.problems, *problems), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )

@@ -228,9 +228,12 @@ def _active_rules(url: str, ca: Path | None, seconds: float, sides: "Sides") -> 
     """Return the active rules at a server. Ends the command if they cannot be read."""
     from server.diff.active_rules import ActiveRulesError, read_active_rules
 
+    rule_sets = {side.loaded.digest: side.rule_set for side in (sides.old, sides.new)}
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
-        return read_active_rules(url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds)
+        return read_active_rules(
+            url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds, rule_sets=rule_sets
+        )
     except ActiveRulesError as error:
         _fail(str(error))
     finally:

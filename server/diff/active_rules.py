@@ -1,13 +1,18 @@
 """Active rules at a server: their digest, compared with the digests of both sides of a diff."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from ssl import SSLError, create_default_context
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rules_engine.difference.answer import ActiveRules, ActiveSide
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.kubernetes.native_objects import STAMPED_DIGITS
 from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.native.policy import translate_rules
 from server.cluster.connection import ApiError, Connection, parse_object
 
 if TYPE_CHECKING:
@@ -25,11 +30,13 @@ class ActiveRulesError(Exception):
     """The active rules cannot be read; the message is one line."""
 
 
-def read_active_rules(url: str, old: str, new: str, *, ca: Path | None, seconds: float) -> ActiveRules:
+def read_active_rules(
+    url: str, old: str, new: str, *, ca: Path | None, seconds: float, rule_sets: Mapping[str, RuleSet]
+) -> ActiveRules:
     """Read the digest of the active rules with `GET /rules`. Raises ActiveRulesError.
 
     `old` and `new`: the digests of both sides. `ca`: a file with the CA that signed the server's certificate; by
-    default, the system's CAs are trusted. No credentials are sent.
+    default, the system's CAs are trusted. No credentials are sent. `rule_sets`: the rules of both sides, by digest.
     """
     base = _server_url(url, ca)
     if ca is not None:
@@ -41,12 +48,20 @@ def read_active_rules(url: str, old: str, new: str, *, ca: Path | None, seconds:
 
     try:
         body = Connection(configure).get(_PATH, {}, MAX_RULES_BYTES, seconds)
-        digest = parse_object(body, "the response").get("digest")
+        response = parse_object(body, "the response")
+        digest = response.get("digest")
     except ApiError as error:
         raise ActiveRulesError(f"{base}{_PATH}: {error}") from None
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ActiveRulesError(f"{base}{_PATH}: the response has no digest: is this a gpu-rules server?")
-    return ActiveRules(url=base, digest=digest, side=_active_side(digest, old, new))
+    stamp = text_member(as_mapping(response.get("native")), "active")
+    is_native = stamp.startswith(f"{digest[:STAMPED_DIGITS]}.") and digest in rule_sets
+    return ActiveRules(
+        url=base,
+        digest=digest,
+        side=_active_side(digest, old, new),
+        native=translate_rules(rule_sets[digest]).exported_ids if is_native else None,
+    )
 
 
 def _server_url(url: str, ca: Path | None) -> str:

@@ -112,7 +112,8 @@ class Cluster:
     """Nodes, the labels of namespaces, and the devices of drivers.
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
-    unknown, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
+    unknown, and reading them is an error. `native_digests`: digests of the rules whose policies are active in the API
+    server, as far as a file has them. `views` caches values computed from the cluster: it is the only member that
     changes, and it does not count for equality.
     """
 
@@ -121,6 +122,7 @@ class Cluster:
     namespaces_complete: bool = True
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
+    native_digests: frozenset[str] = frozenset()
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(

@@ -21,7 +21,7 @@ OLD, NEW = "0" * 64, "1" * 64
 
 def error_of(url: str, ca: Path | None = None, seconds: float = 30) -> str:
     with pytest.raises(ActiveRulesError) as caught:
-        read_active_rules(url, OLD, NEW, ca=ca, seconds=seconds)
+        read_active_rules(url, OLD, NEW, ca=ca, seconds=seconds, rule_sets={})
     return str(caught.value)
 
 
@@ -34,6 +34,7 @@ def test_the_digest_and_side_of_the_active_rules(tmp_path: Path, secure: bool) -
     with reachable(tmp_path, pages(application), secure=secure) as server:
         url = f"{'https' if secure else 'http'}://localhost:{server.port}"
         ca = tmp_path / "ca.crt" if secure else None
+        sets = {rules.digest: rules.rule_set}
         for digests, side in (
             ((rules.digest, NEW), ActiveSide.OLD),
             ((OLD, rules.digest), ActiveSide.NEW),
@@ -43,7 +44,7 @@ def test_the_digest_and_side_of_the_active_rules(tmp_path: Path, secure: bool) -
         ):
             expected = ActiveRules(url=url, digest=rules.digest, side=side)
             for path in ("", "/", "/rules"):
-                assert read_active_rules(f"{url}{path}", *digests, ca=ca, seconds=30) == expected
+                assert read_active_rules(f"{url}{path}", *digests, ca=ca, seconds=30, rule_sets=sets) == expected
 
 
 def test_a_certificate_of_an_unknown_ca(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""`explain`, `effective`, `list` and `diff` say which rules the API server evaluates itself, where that is known."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from rules_engine.documents import large_clusters
+from rules_engine.documents.load import load_cluster
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, RULES_ANNOTATION
+from rules_engine.native.policy import translate_rules
+from rules_engine.sources.rule_files import RuleFiles, read_rules
+from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.settings import Settings
+from server.cli import main
+from tests.native.test_command import LADDER
+from tests.support.apiserver import api_server, node
+from tests.support.recorded_clusters import pod
+
+SCHEMAS = Path("schemas/output")
+NATIVE = "FallbackLadder/a"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+def document(command: str, *arguments: str | Path) -> Any:
+    """Run a command with --output json; return its document, which its schema describes."""
+    result = run(command, *arguments, "--output", "json")
+    shown = json.loads(result.stdout)
+    schema = json.loads((SCHEMAS / f"{command}.json").read_text())
+    assert [error.message for error in Draft202012Validator(schema).iter_errors(shown)] == []
+    return shown
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with rules, of which one can be exported, a pod, and clusters."""
+    path: Path = tmp_path_factory.mktemp("native")
+    (path / "rules.yaml").write_text(LADDER)
+    (path / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod("p", {"nvidia.com/mig-1g.10gb": 1})}))
+    policies = objects(read_rules([path / "rules.yaml"]))
+    others = json.loads(json.dumps(policies).replace(digest(policies), "0" * 64))
+    checks = [each for each in policies if each["kind"].startswith("Validating")]
+    for name, items in {"native": policies, "others": others, "none": [], "checks": checks}.items():
+        dump = {"apiVersion": "v1", "kind": "List", "items": [node("n", {"nvidia.com/gpu": 4}), *items]}
+        (path / f"{name}.json").write_text(json.dumps(dump))
+    return path
+
+
+def objects(files: RuleFiles) -> list[Any]:
+    made = NativeObjects(translate_rules(files.rule_set), files.loaded.digest, Settings(), "a").policies()
+    return [each for each in made if each["kind"] in NATIVE_RESOURCES]
+
+
+def digest(policies: list[Any]) -> str:
+    return str(policies[0]["metadata"]["annotations"][RULES_ANNOTATION])
+
+
+def commands(folder: Path, cluster: str | Path) -> Iterator[tuple[str, list[str | Path]]]:
+    """Yield the commands with their arguments."""
+    rules = folder / "rules.yaml"
+    yield "explain", ["-f", folder / "pod.json", "--rules", rules, "--cluster", cluster]
+    yield "effective", ["-n", "ml", "--rules", rules, "--cluster", cluster]
+    yield "list", [rules, "--cluster", cluster]
+
+
+@pytest.mark.parametrize("name", ["native", "checks"])
+def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path, name: str) -> None:
+    texts = {}
+    for command, arguments in commands(folder, folder / f"{name}.json"):
+        assert document(command, *arguments)["native"] == [NATIVE]
+        texts[command] = run(command, *arguments).stdout
+    assert f"{NATIVE} (native)  changed" in texts["explain"]
+    assert f"{NATIVE} (native)  {folder}" in texts["effective"]
+    assert "FallbackLadder/b (native)" not in texts["explain"] + texts["effective"]
+    rows = [line.split() for line in texts["list"].splitlines()]
+    assert [rows[1][1], *rows[1][4:6]] == ["a", "API", "server"]
+    assert [rows[2][1], rows[2][4]] == ["b", "webhook"]
+
+
+@pytest.mark.parametrize("name", ["others", "none"])
+def test_nothing_is_said_of_other_clusters(folder: Path, name: str) -> None:
+    for command, arguments in commands(folder, folder / f"{name}.json"):
+        assert "native" not in document(command, *arguments)
+        assert "(native)" not in run(command, *arguments).stdout
+    assert "webhook" not in run("list", folder / "rules.yaml", "--cluster", folder / f"{name}.json").stdout
+
+
+def test_problems_of_the_cluster_are_reported_by_list(folder: Path) -> None:
+    result = run("list", folder / "rules.yaml", "--cluster", folder / "rules.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "FallbackLadder is not a cluster" in result.stderr
+
+
+def test_policies_of_a_large_file_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, _, _ = load_cluster(folder / "native.json")
+    monkeypatch.setattr(large_clusters, "MAX_FILE_BYTES", 1)
+    large, _, _ = load_cluster(folder / "native.json")
+    assert known is not None
+    assert large is not None
+    assert large.native_digests == known.native_digests != frozenset()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_bindings_of_a_live_cluster_are_read_if_they_may_be(folder: Path, tmp_path: Path, allowed: bool) -> None:
+    with api_server() as api:
+        api.put("nodes", node("n", {"nvidia.com/gpu": 4}))
+        for each in objects(read_rules([folder / "rules.yaml"])):
+            api.put(NATIVE_RESOURCES[each["kind"]], each)
+        if not allowed:
+            api.forbidden = {*NATIVE_RESOURCES.values()}
+        arguments = (folder / "rules.yaml", "--cluster", "kubeconfig", "--kubeconfig", api.kubeconfig(tmp_path))
+        result = run("list", *arguments, "--output", "json")
+
+    assert json.loads(result.stdout).get("native") == ([NATIVE] if allowed else None)
+    assert "cannot list" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("native", "known"),
+    [
+        ({"active": "{digest:.12}.01234567"}, True),
+        ({"active": "{digest:.11}.01234567"}, False),
+        ({"active": ""}, False),
+        ({"active": 7}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_diff_says_which_of_the_active_rules_are_native(folder: Path, tmp_path: Path, native: Any, known: bool) -> None:
+    rules = folder / "rules.yaml"
+    active = read_rules([rules]).loaded.digest
+    other = tmp_path / "other.yaml"
+    other.write_text(LADDER.replace("a.b/d", "a.b/e"))
+    if isinstance(native, dict) and isinstance(native["active"], str):
+        native = {"active": native["active"].format(digest=active)}
+    with api_server() as api:
+        api.single["/rules"] = {"digest": active, "native": native}
+        arguments = (folder / "pod.json", "--old", rules, "--new", other, "--active-rules", api.url)
+        shown, text = document("diff", *arguments), run("diff", *arguments).stdout
+
+    assert shown["activeRules"].get("native") == ([NATIVE] if known else None)
+    assert (f"are those of --old; native: {NATIVE}\n" in text) is known

@@ -161,6 +161,11 @@ class State:
         """By endpoint, once compared; None without --webhook-name."""
         self.native: NativeStatus | None = None
         """Updated by the writer of policies; None without --native."""
+        self.staying: tuple[ServedRules, ServedRules] | None = None
+        """The rule set of the active policies, and without the rules of these; None if this replica does not know it.
+
+        Both have the same generation. During a change of rules, it is the former one until its policies are replaced.
+        """
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
         self.listeners: tuple[ListenerCounts, ...] = ()

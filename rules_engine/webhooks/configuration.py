@@ -290,11 +290,12 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
 
 def _client_config(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
     client: dict[str, Json] = {}
+    path = endpoint.native_path if settings.native else endpoint.path
     match settings.server or Service(namespace=settings.namespace):
         case Service(name=name, namespace=namespace, port=port):
-            client["service"] = {"name": name, "namespace": namespace, "port": port, "path": endpoint.path}
+            client["service"] = {"name": name, "namespace": namespace, "port": port, "path": path}
         case url:
-            client["url"] = url.rstrip("/") + endpoint.path
+            client["url"] = url.rstrip("/") + path
     if settings.ca_bundle is not None:
         client["caBundle"] = b64encode(settings.ca_bundle).decode()
     return client

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rules_engine.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.decision import Decision
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
@@ -39,17 +39,22 @@ class Decide(Protocol):
     ) -> Decision: ...
 
 
-ENDPOINTS: dict[str, Callable[[ServedRules], Decide]] = {
-    "/mutate": attrgetter("mutate"),
-    "/validate": attrgetter("validate"),
+_DECIDE: dict[str, Callable[[ServedRules], Decide]] = {
+    "mutate": attrgetter("mutate"),
+    "validate": attrgetter("validate"),
 }
-"""Decision functions by path."""
+"""Decision functions by endpoint."""
+
+ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, each.native_path)}
+"""Endpoints by path."""
+
+_NATIVE = frozenset(each.native_path for each in Endpoint)
 
 _log = logging.getLogger(__name__)
 
 
 class Admission:
-    """`POST /mutate` and `POST /validate`."""
+    """`POST /mutate`, `POST /validate`, and their paths for rules that stay with the webhooks."""
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class Admission:
 
     def answer(self, request: Request, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
+        record = AdmissionRecord(ENDPOINTS[request.path], authenticated=request.authenticated)
         begin = perf_counter()
         try:
             response = Response(HTTPStatus.OK, self._decide(request, record, deadline))
@@ -103,7 +108,7 @@ class Admission:
         uid = uid_of(request.body)
         if uid is None:
             return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
-        record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
+        record = AdmissionRecord(ENDPOINTS[request.path], authenticated=request.authenticated)
         record.uid, record.decision = uid, Decision(refusal=too_large(message))
         self._observe(record, self._observers)
         return Response(HTTPStatus.OK, respond_decision(uid, record.decision))
@@ -125,7 +130,7 @@ class Admission:
         return refusal_response(refusal)
 
     def _fail(self, path: str, error: ReviewError) -> Response:
-        record = AdmissionRecord(path[1:])
+        record = AdmissionRecord(ENDPOINTS[path])
         response = _error_response(error, record)
         self._observe(record, self._observers)
         return response
@@ -138,7 +143,9 @@ class Admission:
             if media_type != "application/json":
                 message = f"the content type must be application/json, not {media_type or 'absent'}"
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
-        served = self._state.served
+        served = rules = self._state.served
+        if request.path in _NATIVE and self._state.staying is not None:
+            served, rules = self._state.staying
         try:
             admission = parse_review(request.body)
         except RefusedObjectError as error:
@@ -147,7 +154,8 @@ class Admission:
         record.uid, record.request = admission.uid, admission
         self._observe(record, self._before)
         cluster = self._state.cluster
-        decision = ENDPOINTS[request.path](served)(admission, cluster, budget=partial(deadline, admission.object))
+        decide = _DECIDE[record.endpoint](rules)
+        decision = decide(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond_decision(admission.uid, decision)
 

@@ -27,7 +27,7 @@ PageOf: TypeAlias = Callable[[], probes.Page]
 
 
 def create_app(state: State, admission: Admission) -> Flask:
-    """Create the application with `POST /mutate` and `/validate`, `GET /healthz` and `/readyz`."""
+    """Create the application with the endpoints of admissions, `GET /healthz` and `/readyz`."""
     app = _create_base_app(lambda: probes.health_page(state), lambda: probes.readiness_page(state))
     # One byte more: Werkzeug cuts a body without Content-Length here, and raises nothing.
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES + 1

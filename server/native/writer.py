@@ -14,7 +14,7 @@ another replica. A change of rules takes these steps, so that one rule set decid
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -35,7 +35,7 @@ from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connectio
 from server.native.lease import Lease
 from server.native.objects import Objects, ObjectStore, key_of, label_of
 from server.rules.sources import UnusableError
-from server.state import NativeStatus, State
+from server.state import NativeStatus, ServedRules, State
 from server.timing import PeriodicTask, rfc3339
 
 SLOTS = ("a", "b")
@@ -77,6 +77,8 @@ class Exported:
     objects: Mapping[str, NativeObjects]
     policies: Mapping[str, Sequence[dict[str, Json]]]
     """The definition, policies and bindings of each slot. They are not changed."""
+    served: tuple[ServedRules, ServedRules] | None = None
+    """The rule set, and without the exported rules, once it is active in this replica."""
 
     @property
     def stamp(self) -> str:
@@ -133,7 +135,7 @@ class Writer:
         self._switch = "MutatingAdmissionPolicyBinding", settings.name
         served = state.served
         self._served = served
-        self._wanted = export(served.rule_set, served.digest, settings)
+        self._wanted = self._export(served)
         self._known = {self._wanted.stamp: self._wanted}
         """The exported rules of this replica by stamp: its present ones, those before, and the active ones."""
         self._writing = False
@@ -211,10 +213,15 @@ class Writer:
         served = self._state.served
         if served is not self._served:
             self._served = served
-            before, self._wanted = self._wanted, export(served.rule_set, served.digest, self._settings)
+            before, self._wanted = self._wanted, self._export(served)
             needed = {stamp: each for stamp, each in self._known.items() if stamp in (self._active[1], before.stamp)}
             self._known = {**needed, self._wanted.stamp: self._wanted}
             self._next_check = 0.0
+
+    def _export(self, served: ServedRules) -> Exported:
+        exported = export(served.rule_set, served.digest, self._settings)
+        staying = replace(served, rule_set=exported.rules.remaining(served.rule_set))
+        return replace(exported, served=(served, staying))
 
     def _read_owner(self) -> None:
         """Read the ClusterRole of the chart, with which Kubernetes deletes all objects."""
@@ -374,7 +381,8 @@ class Writer:
                 self._written_at = parse_timestamp(as_mapping(present.get("status")), "writtenAt")
 
     def _publish(self) -> None:
-        staying = len(self._wanted.rules.staying)
+        active = self._known.get(self._active[1]) if self._active[1] else None
+        self._state.staying = None if active is None else active.served
         self._state.native = NativeStatus(
             writer=self._lease.holder,
             writes=self._writing,
@@ -382,7 +390,7 @@ class Writer:
             wanted=self._wanted.stamp,
             offers_at=self._written_at,
             exported=len(self._wanted.rules.exported),
-            staying=staying,
+            staying=len(self._wanted.rules.staying),
             problem=self._problem,
         )
 

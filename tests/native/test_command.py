@@ -99,6 +99,7 @@ def test_webhooks_leave_out_exported_rules(rules: Path) -> None:
     assert "a.b/c" in condition["expression"]
     assert "nvidia.com" not in condition["expression"]
     assert mutating["metadata"]["annotations"]["gpurules.io/native"] == "true"
+    assert mutating["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate/native"
     values = run("webhook-config", "--rules", rules, "--native", "--output", "helm-values")
     assert yaml.safe_load(values.stdout)["mode"] == "auto"
     native = yaml.safe_load(values.stdout)["native"]

@@ -24,6 +24,11 @@ class Endpoint(Enum):
         return f"/{self.name.lower()}"
 
     @property
+    def native_path(self) -> str:
+        """The path for pods that policies of the API server have decided: only the other rules are evaluated."""
+        return f"{self.path}/native"
+
+    @property
     def webhook(self) -> str:
         """The webhook's name; Kubernetes requires at least three labels."""
         return f"{self.name.lower()}.gpurules.io"

@@ -10,6 +10,7 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.webhooks.policies import PHASE_CONDITION, NativeObjects
@@ -20,8 +21,18 @@ from server.native import lease, writer
 from server.native.writer import Writer, export
 from server.rules.sources import UnusableError
 from server.state import ServedRules
-from tests.support.evaluation import cluster, compiled, injection, ladder, rung, validation
+from tests.support.evaluation import (
+    check,
+    cluster,
+    compiled,
+    injection,
+    ladder,
+    limited,
+    rung,
+    validation,
+)
 from tests.support.native_api import ADMISSION, DEFINITION, OFFERS, Clock, NativeApi
+from tests.support.server import application, call, encoded, review
 from tests.support.states import state_of
 
 SETTINGS = Settings(name="x", namespace="ns")
@@ -238,6 +249,48 @@ def test_another_replica_continues_a_change(api: NativeApi, clock: Clock, replic
     assert active_stamp(api) == other.status.wanted
     assert slot_of(api) != old
     assert list(phases(api).values()) == [""]
+
+
+def staying(number: int) -> Any:
+    """Return a validation that stays with the webhook, and denies every pod."""
+    return validation(check("cluster.available('a.b/c') > 0", f"stays {number}"), name="stays")
+
+
+def decided(replica: Replica, path: str) -> tuple[bool, str]:
+    """Return whether the webhook changes a pod with a GPU, and the message of its denial."""
+    made = review({**limited({GPU: "1"}), "metadata": {"name": "p", "annotations": {GPU_TYPE_ANNOTATION: "V100"}}})
+    response = call(application(replica.state), path, encoded(made)).response
+    return "patch" in response, response.get("status", {}).get("message", "")
+
+
+def test_the_webhook_evaluates_the_rules_that_active_policies_leave(api: NativeApi, clock: Clock) -> None:
+    exported = validation(check("false", "exported"), name="exported")
+    replica = Replica(api, clock, rules(1, exported, staying(1)))
+    assert decided(replica, "/mutate/native") == (True, "")  # no policy is active yet
+    assert "exported" in decided(replica, "/validate/native")[1]
+    replica.run(65)
+    replica.see(cluster({GPU: 3}))  # decisions are cached for each view
+
+    assert decided(replica, "/mutate/native") == (False, "")
+    assert "stays 1" in decided(replica, "/validate/native")[1]
+    assert "exported" not in decided(replica, "/validate/native")[1]
+    # Other configurations have all rules.
+    assert decided(replica, "/mutate") == (True, "")
+    assert "exported" in decided(replica, "/validate")[1]
+
+    # Until the policies of other rules are active, pods are decided by the former ones.
+    before = slot_of(api)
+    replica.serve(rules(2, exported, staying(2)), "second")
+    while slot_of(api) == before:
+        assert "stays 1" in decided(replica, "/validate/native")[1]
+        replica.run(1)
+    replica.run(writer.CHECK_SECONDS)
+    assert "stays 2" in decided(replica, "/validate/native")[1]
+    # Policies of unknown rules: the webhook has all of its own.
+    api.objects[SWITCH]["metadata"]["annotations"][STAMP_ANNOTATION] = "other"
+    other = Replica(api, clock, rules(3, exported))
+    other.run(writer.CHECK_SECONDS)
+    assert decided(other, "/mutate/native") == (True, "")
 
 
 def test_rules_without_exports_delete_all_policies(api: NativeApi, replica: Replica) -> None:

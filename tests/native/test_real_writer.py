@@ -1,23 +1,25 @@
 """Two replicas with `--native` on a real API server, given by KUBECONFIG."""
 
+import http.client
 import json
 import os
 import signal
+import ssl
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from contextlib import ExitStack, closing, contextmanager
+from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from deploy import render
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
@@ -116,16 +118,35 @@ def gpu_pod(resource: str = MIG, name: str = "", **metadata: Any) -> Any:
     return {"metadata": {**named, **metadata}, "spec": {"containers": [container], "nodeSelector": {"no": "node"}}}
 
 
+class Pods:
+    """A connection of its own that sends pods as dry runs, kept alive; the client of Kubernetes is slower."""
+
+    def __init__(self, kube: Kube, namespace: str = "") -> None:
+        configuration = client.Configuration.get_default_copy()
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        context.load_cert_chain(configuration.cert_file or "", configuration.key_file)
+        address = urlsplit(kube.api_server)
+        self._connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+        self._path = f"/api/v1/namespaces/{namespace or kube.name}/pods?dryRun=All"
+
+    def decided(self, made: Any) -> tuple[str, str, str]:
+        """Return the stamp, the resource and the cpu of a pod as it would be stored; a refusal for the stamp."""
+        self._connection.request("POST", self._path, json.dumps(made), {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        stored = json.loads(response.read())
+        if response.status != HTTPStatus.CREATED:
+            return f"refused: {stored['message']}", "", ""
+        requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
+        resource = next(name for name in requests if "/" in name)
+        return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 def decided(kube: Kube, made: Any, namespace: str = "") -> tuple[str, str, str]:
-    """Return the stamp, the resource and the cpu of a pod as it would be stored; the refusal in place of the stamp."""
-    try:
-        create = kube.core.create_namespaced_pod
-        stored = json.loads(create(namespace or kube.name, made, dry_run="All", _preload_content=False).data)
-    except ApiException as error:
-        return "refused: " + json.loads(error.body or "{}")["message"], "", ""
-    requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
-    resource = next(name for name in requests if "/" in name)
-    return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
+    with closing(Pods(kube, namespace)) as pods:
+        return pods.decided(made)
 
 
 def in_force(kube: Kube, cores: int) -> str:
@@ -262,42 +283,38 @@ def offers(name: str) -> Any:
 
 
 class Load:
-    """Pods created at a rate, each decided by rules of one version, or refused."""
+    """Pods sent at a rate by several clients, each decided by rules of one version, or refused."""
 
-    def __init__(self, kube: Kube, rate: float) -> None:
-        configuration = client.Configuration.get_default_copy()
-        configuration.connection_pool_maxsize = 64
-        self.kube = copy(kube)
-        self.kube.core = client.CoreV1Api(client.ApiClient(configuration))
-        self.rate = rate
+    def __init__(self, kube: Kube, rate: float, clients: int = 8) -> None:
         self.results: Counter[tuple[str, str, str]] = Counter()
+        self._kube = kube
+        self._rate = rate
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
 
     def __enter__(self) -> "Load":
-        self._thread.start()
+        self._begin = time.monotonic()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+        total, seconds = self.results.total(), time.monotonic() - self._begin
+        print(f"{total} pods in {seconds:.0f} s, {total / seconds:.0f} a second:", dict(self.results))
 
     def _run(self) -> None:
-        begin, count = time.monotonic(), 0
-        free = threading.Semaphore(64)  # a slower machine creates fewer pods
-        with ThreadPoolExecutor(16) as pool:
-            while not self._end.is_set():
-                pool.submit(self._create).add_done_callback(lambda _: free.release())
-                free.acquire()
-                count += 1
-                self._end.wait(max(0.0, begin + count / self.rate - time.monotonic()))
-        self.seconds = time.monotonic() - begin
-        print(f"{count / self.seconds:.0f} pods a second:", dict(self.results))
-
-    def _create(self) -> None:
         # A stamp of the user's own has no effect; without policies it stays.
         made = gpu_pod(GPU, annotations={STAMP_ANNOTATION: FORGED})
-        self.results[decided(self.kube, made)] += 1
+        with closing(Pods(self._kube)) as pods:
+            while not self._end.wait(max(0.0, self._begin + next(self._numbers) / self._rate - time.monotonic())):
+                result = pods.decided(made)
+                with self._lock:
+                    self.results[result] += 1
 
 
 def test_no_pod_is_decided_by_a_mixture_of_rules(kube: Kube, tmp_path: Path) -> None:

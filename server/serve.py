@@ -242,7 +242,7 @@ def _check_export(rule_set: RuleSet, settings: Settings) -> None:
     if settings.native is not None:
         from server.native.writer import export
 
-        export(rule_set, "", _installation(settings.native), only=settings.native_only)
+        export(ServedRules(rule_set=rule_set), _installation(settings.native), only=settings.native_only)
 
 
 def _installation(native: tuple[str, str]) -> webhooks.Settings:

@@ -11,9 +11,11 @@ import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.rule import Rule
+from rules_engine.webhooks.policies import STAMP_ANNOTATION
 from server.cluster.source import ClusterSource
 from server.timing import rfc3339
 
@@ -161,10 +163,10 @@ class State:
         """By endpoint, once compared; None without --webhook-name."""
         self.native: NativeStatus | None = None
         """Updated by the writer of policies; None without --native."""
-        self.staying: tuple[ServedRules, ServedRules] | None = None
-        """The rule set of the active policies, and without the rules of these; None if this replica does not know it.
+        self.policies: Mapping[str, tuple[ServedRules, ServedRules]] = {}
+        """The rule set of the active policies, and without their rules, by ""; empty if this replica does not know it.
 
-        Both have the same generation. During a change of rules, it is the former one until its policies are replaced.
+        During a change, by stamp: the other rule set, for pods with its stamp, which policies have changed.
         """
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
@@ -181,6 +183,14 @@ class State:
     def cluster(self) -> Cluster:
         """The current view of the cluster; a request reads it once."""
         return self.source.current()
+
+    def rules_of(self, request: AdmissionRequest) -> tuple[ServedRules, ServedRules]:
+        """Return the rules for a pod, and the ones beside active policies: one rule set decides each pod."""
+        policies = self.policies
+        if not policies:
+            return self.served, self.served
+        annotations = as_mapping(as_mapping(as_mapping(request.object).get("metadata")).get("annotations"))
+        return policies.get(text_member(annotations, STAMP_ANNOTATION)) or policies[""]
 
     @property
     def overpromises(self) -> bool:

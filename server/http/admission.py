@@ -143,9 +143,6 @@ class Admission:
             if media_type != "application/json":
                 message = f"the content type must be application/json, not {media_type or 'absent'}"
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
-        served = rules = self._state.served
-        if request.path in _NATIVE and self._state.staying is not None:
-            served, rules = self._state.staying
         try:
             admission = parse_review(request.body)
         except RefusedObjectError as error:
@@ -154,7 +151,8 @@ class Admission:
         record.uid, record.request = admission.uid, admission
         self._observe(record, self._before)
         cluster = self._state.cluster
-        decide = _DECIDE[record.endpoint](rules)
+        served, staying = self._state.rules_of(admission)
+        decide = _DECIDE[record.endpoint](staying if request.path in _NATIVE else served)
         decision = decide(admission, cluster, budget=partial(deadline, admission.object))
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond_decision(admission.uid, decision)

@@ -22,7 +22,6 @@ from typing import Any
 from uuid import uuid4
 
 from rules_engine.diagnosis.objects.timestamps import parse_timestamp
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.json.lenient import as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
@@ -71,14 +70,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported rules of a rule set, as the objects of each slot."""
+    """The exported rules of a rule set, as the objects of each slot. `all`, `staying`: for the webhook."""
 
+    all: ServedRules
+    staying: ServedRules
     rules: NativeRules
     objects: Mapping[str, NativeObjects]
     policies: Mapping[str, Sequence[dict[str, Json]]]
     """The definition, policies and bindings of each slot. They are not changed."""
-    served: tuple[ServedRules, ServedRules] | None = None
-    """The rule set, and without the exported rules, once it is active in this replica."""
 
     @property
     def stamp(self) -> str:
@@ -86,9 +85,9 @@ class Exported:
         return self.objects[SLOTS[0]].stamp if self.rules.exported else ""
 
 
-def export(rule_set: RuleSet, digest: str, settings: Settings, *, only: bool = False) -> Exported:
+def export(served: ServedRules, settings: Settings, *, only: bool = False) -> Exported:
     """Translate rules. Raises UnusableError for names that are too long; with `only`, also for rules that stay."""
-    rules = translate_rules(rule_set)
+    rules, digest = translate_rules(served.rule_set), served.digest
     staying = [f"{each.location}: {each.rule.id} cannot be exported: {each.reason}" for each in rules.staying]
     if only and staying:
         places = tuple(f"{each.location}: {each.rule.id} cannot be exported" for each in rules.staying)
@@ -98,7 +97,8 @@ def export(rule_set: RuleSet, digest: str, settings: Settings, *, only: bool = F
         policies = {slot: tuple(each.policies()) for slot, each in objects.items()}
     except ValueError as error:
         raise UnusableError(str(error), digest) from None
-    return Exported(rules=rules, objects=objects, policies=policies)
+    remaining = replace(served, rule_set=rules.remaining(served.rule_set))
+    return Exported(all=served, staying=remaining, rules=rules, objects=objects, policies=policies)
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class Writer:
         self._switch = "MutatingAdmissionPolicyBinding", settings.name
         served = state.served
         self._served = served
-        self._wanted = self._export(served)
+        self._wanted = export(served, settings)
         self._known = {self._wanted.stamp: self._wanted}
         """The exported rules of this replica by stamp: its present ones, those before, and the active ones."""
         self._writing = False
@@ -150,6 +150,8 @@ class Writer:
         self._offers: dict[str, _Offers] = {}
         self._active = "", ""
         """Active slot and stamp at the last check."""
+        self._former = "", 0.0
+        """The active stamp before, and when it was replaced."""
         self._written_at: datetime | None = None
         """Time at which the active offers were written, by the clock of their writer."""
         self._problem: str | None = None
@@ -213,15 +215,10 @@ class Writer:
         served = self._state.served
         if served is not self._served:
             self._served = served
-            before, self._wanted = self._wanted, self._export(served)
+            before, self._wanted = self._wanted, export(served, self._settings)
             needed = {stamp: each for stamp, each in self._known.items() if stamp in (self._active[1], before.stamp)}
             self._known = {**needed, self._wanted.stamp: self._wanted}
             self._next_check = 0.0
-
-    def _export(self, served: ServedRules) -> Exported:
-        exported = export(served.rule_set, served.digest, self._settings)
-        staying = replace(served, rule_set=exported.rules.remaining(served.rule_set))
-        return replace(exported, served=(served, staying))
 
     def _read_owner(self) -> None:
         """Read the ClusterRole of the chart, with which Kubernetes deletes all objects."""
@@ -239,6 +236,8 @@ class Writer:
         stored = self._objects.list(*self._names)
         switch = stored.get(self._switch)
         slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
+        if stamp != self._active[1]:
+            self._former = self._active[1], now
         self._active = slot, stamp
         self._compare_offers(stored)
         if not self._writing:
@@ -380,9 +379,18 @@ class Writer:
             if slot == self._active[0]:
                 self._written_at = parse_timestamp(as_mapping(present.get("status")), "writtenAt")
 
+    def _rules_by_stamp(self) -> Mapping[str, tuple[ServedRules, ServedRules]]:
+        active = self._known.get(self._active[1])
+        if active is None or not self._active[1]:
+            return {}
+        former, since = self._former
+        others = {self._wanted.stamp, former if self._clock() - since < SETTLE_SECONDS else ""} - {self._active[1]}
+        # All rules: a user's stamp has no effect while its policies are not active.
+        changing = {stamp: (each.all, each.all) for stamp, each in self._known.items() if stamp in others}
+        return {**changing, "": (active.all, active.staying)}
+
     def _publish(self) -> None:
-        active = self._known.get(self._active[1]) if self._active[1] else None
-        self._state.staying = None if active is None else active.served
+        self._state.policies = self._rules_by_stamp()
         self._state.native = NativeStatus(
             writer=self._lease.holder,
             writes=self._writing,

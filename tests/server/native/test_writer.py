@@ -208,12 +208,13 @@ def test_a_change_of_rules_switches_once_and_compares_stamps_meanwhile(api: Nati
 
 def test_the_stamp_does_not_depend_on_the_files_of_rules_but_on_all_else() -> None:
     def stamp(rule_set: RuleSet, digest: str = "d", settings: Settings = SETTINGS) -> str:
-        return export(rule_set, digest, settings).stamp
+        return export(ServedRules(rule_set=rule_set, digest=digest), settings).stamp
 
     assert stamp(rules()) == stamp(rules())
     assert len({stamp(rules()), stamp(rules(2)), stamp(rules(), "e"), stamp(rules(), "d", Settings(name="y"))}) == 4
+    exported = export(ServedRules(rule_set=rules(), digest="d"), SETTINGS).rules
     for slot in ("a", "b"):
-        assert NativeObjects(export(rules(), "d", SETTINGS).rules, "d", SETTINGS, slot).stamp == stamp(rules())
+        assert NativeObjects(exported, "d", SETTINGS, slot).stamp == stamp(rules())
 
 
 def test_rules_that_change_back_before_the_switch_stay_active(api: NativeApi, replica: Replica) -> None:
@@ -256,9 +257,10 @@ def staying(number: int) -> Any:
     return validation(check("cluster.available('a.b/c') > 0", f"stays {number}"), name="stays")
 
 
-def decided(replica: Replica, path: str) -> tuple[bool, str]:
+def decided(replica: Replica, path: str, stamp: str = "") -> tuple[bool, str]:
     """Return whether the webhook changes a pod with a GPU, and the message of its denial."""
-    made = review({**limited({GPU: "1"}), "metadata": {"name": "p", "annotations": {GPU_TYPE_ANNOTATION: "V100"}}})
+    annotations = {GPU_TYPE_ANNOTATION: "V100", STAMP_ANNOTATION: stamp}
+    made = review({**limited({GPU: "1"}), "metadata": {"name": "p", "annotations": annotations}})
     response = call(application(replica.state), path, encoded(made)).response
     return "patch" in response, response.get("status", {}).get("message", "")
 
@@ -278,14 +280,22 @@ def test_the_webhook_evaluates_the_rules_that_active_policies_leave(api: NativeA
     assert decided(replica, "/mutate") == (True, "")
     assert "exported" in decided(replica, "/validate")[1]
 
-    # Until the policies of other rules are active, pods are decided by the former ones.
+    # Until the policies of other rules are active, the former rules decide all pods.
     before = slot_of(api)
     replica.serve(rules(2, exported, staying(2)), "second")
+    first = active_stamp(api)
     while slot_of(api) == before:
         assert "stays 1" in decided(replica, "/validate/native")[1]
+        assert "stays 1" in decided(replica, "/validate")[1]
         replica.run(1)
+        # Replicas and API servers may notice the switch at other times: a stamp selects all rules of its rule set.
+        new = decided(replica, "/validate/native", replica.status.wanted)[1]
+        assert ("stays 2" in new, "exported" in new) == (True, slot_of(api) == before)
     replica.run(writer.CHECK_SECONDS)
     assert "stays 2" in decided(replica, "/validate/native")[1]
+    assert "stays 1" in decided(replica, "/validate/native", first)[1]
+    replica.run(writer.SETTLE_SECONDS)
+    assert "stays 2" in decided(replica, "/validate/native", first)[1]
     # Policies of unknown rules: the webhook has all of its own.
     api.objects[SWITCH]["metadata"]["annotations"][STAMP_ANNOTATION] = "other"
     other = Replica(api, clock, rules(3, exported))
@@ -481,11 +491,11 @@ def test_objects_are_owned_by_the_role_of_the_chart(api: NativeApi, clock: Clock
 def test_rules_that_must_be_exported_are_refused_if_they_cannot() -> None:
     staying = compiled(ladder(rung(MIG), rung(GPU), offered=Offered.AVAILABLE))
     with pytest.raises(UnusableError, match="cannot be exported: offered: Available"):
-        export(staying, "d", SETTINGS, only=True)
-    assert export(staying, "d", SETTINGS).stamp == ""
+        export(ServedRules(rule_set=staying, digest="d"), SETTINGS, only=True)
+    assert export(ServedRules(rule_set=staying, digest="d"), SETTINGS).stamp == ""
     long = compiled(validation("true", name="v" * 250))
     with pytest.raises(UnusableError, match="has over 253 characters"):
-        export(long, "d", SETTINGS)
+        export(ServedRules(rule_set=long, digest="d"), SETTINGS)
 
 
 def failing(api: NativeApi, method: str, part: str, cause: Cause) -> None:

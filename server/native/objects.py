@@ -1,6 +1,6 @@
 """The objects of an installation in the cluster: policies, bindings, offers and their definition."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -23,6 +23,9 @@ COLLECTIONS: Mapping[str, tuple[str, str]] = {
     "ClusterRole": ("rbac.authorization.k8s.io", "clusterroles"),
 }
 """Group and collection of each kind. They are deleted in this order."""
+
+LABELLED = [kind for kind in COLLECTIONS if kind not in ("CustomResourceDefinition", "ClusterRole")]
+"""Kinds of the objects with a label of a slot."""
 
 Key = tuple[str, str]
 """Kind and name of an object."""
@@ -60,13 +63,11 @@ class ObjectStore:
                 return None
             raise
 
-    def list(self, *slots: str) -> dict[Key, dict[str, Any]]:
-        """Return the objects with one of these labels of slots."""
+    def list(self, slots: Sequence[str], kinds: Sequence[str]) -> dict[Key, dict[str, Any]]:
+        """Return the objects of these kinds with one of these labels of slots."""
         query = {"labelSelector": f"{SLOT_LABEL} in ({','.join(slots)})"}
         stored: dict[Key, dict[str, Any]] = {}
-        for kind in COLLECTIONS:
-            if kind in ("CustomResourceDefinition", "ClusterRole"):
-                continue
+        for kind in kinds:
             try:
                 listed = parse(self._connection.get(_path(kind), query, seconds=SECONDS))
             except ApiError as error:

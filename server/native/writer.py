@@ -32,7 +32,7 @@ from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection
 from server.native.lease import Lease
-from server.native.objects import Objects, ObjectStore, key_of, label_of
+from server.native.objects import LABELLED, Objects, ObjectStore, key_of, label_of
 from server.rules.sources import UnusableError
 from server.state import NativeStatus, ServedRules, State
 from server.timing import PeriodicTask, rfc3339
@@ -196,7 +196,7 @@ class Writer:
             return  # the last offers stand, and another replica may know the cluster
         self._adopt_rules()
         due = now >= self._next_check
-        if due:
+        if due and (self._writing or not self._owners):
             self._read_owner()
         writing = self._lease.hold(self._owners)
         if writing and not self._writing:
@@ -233,7 +233,7 @@ class Writer:
 
     def _check(self, now: float) -> None:
         """Read which slot is active, and take the next step towards the rules."""
-        stored = self._objects.list(*self._names)
+        stored = self._objects.list(self._names, LABELLED if self._writing else (self._switch[0], KIND))
         switch = stored.get(self._switch)
         slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
         if stamp != self._active[1]:
@@ -409,17 +409,12 @@ def _version(document: Mapping[str, Any]) -> tuple[Json, Json]:
 
 
 def _shared(document: dict[str, Json], stored: Mapping[str, Any]) -> dict[str, Json]:
-    """Return the definition with what other installations wrote into its metadata: it belongs to all of them."""
+    """Return the definition with the metadata of the stored one, and its owner: it belongs to all installations."""
     own, found = as_mapping(document["metadata"]), as_mapping(stored["metadata"])
-    merged: dict[str, Json] = {name: {**as_mapping(own[name]), **as_mapping(found.get(name))} for name in _MERGED}
-    owners = {
-        str(each["uid"]): each for members in (found, own) for each in object_items(members.get("ownerReferences"))
-    }
-    references: dict[str, Json] = {"ownerReferences": [{**each} for each in owners.values()]} if owners else {}
-    return {**document, "metadata": {"name": own["name"], **merged, **references}}
-
-
-_MERGED = ("labels", "annotations")
+    owners = [*object_items(found.get("ownerReferences")), *object_items(own.get("ownerReferences"))]
+    by_uid: dict[Json, Json] = {each["uid"]: {**each} for each in owners}
+    kept = {name: found[name] for name in ("labels", "annotations") if name in found}
+    return {**document, "metadata": {**own, **kept, **({"ownerReferences": [*by_uid.values()]} if by_uid else {})}}
 
 
 def _as_written(document: Mapping[str, Any]) -> dict[str, Json]:

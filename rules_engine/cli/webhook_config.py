@@ -169,7 +169,7 @@ def webhook_config(
             checks = NativeObjects(translated, files.loaded.digest, DEFAULT_SETTINGS).check_names()
             remaining = webhooks.helm_values(translated.remaining(files.rule_set), {}, policies)["webhook"]
             values["mode"] = "auto" if translated.staying else "native"
-            values["native"] = {"policies": [*checks], "webhook": remaining}
+            values["native"] = {"policies": [*checks], "webhook": remaining, "digest": files.loaded.digest}
         click.echo(dump_yaml(values), nl=False)
         return
     settings = Settings(

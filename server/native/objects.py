@@ -24,7 +24,7 @@ COLLECTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Group and collection of each kind. They are deleted in this order."""
 
-LABELLED = [kind for kind in COLLECTIONS if kind not in ("CustomResourceDefinition", "ClusterRole")]
+LABELLED = [*NATIVE_RESOURCES]
 """Kinds of the objects with a label of a slot."""
 
 Key = tuple[str, str]

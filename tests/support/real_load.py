@@ -1,0 +1,130 @@
+"""Pods sent to a real API server by several clients, and rules that refuse pods changed by a mixture of versions."""
+
+import http.client
+import json
+import ssl
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubernetes import client
+
+from rules_engine.webhooks.policies import STAMP_ANNOTATION
+from tests.support.real import GPU, MIG, Kube
+
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec:
+  annotation: example.com/fallback
+  rungs: [{resource: nvidia.com/mig-2g.20gb}, {resource: nvidia.com/gpu}]
+---
+apiVersion: gpurules.io/v1
+kind: ResourceInjection
+metadata: {name: cpu}
+spec:
+  gpuResource: nvidia.com/gpu
+  onConflict: Keep
+  coefficients: {cpu: CORES}
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: cores}
+spec:
+  match: {resources: [nvidia.com/gpu]}
+  validations:
+    - expression: "object.spec.containers.all(c, c.resources.requests['cpu'] == 'CORES')"
+      message: not CORES
+"""
+"""Rules that refuse what a mixture of two versions would make: the validation knows the amount of the injection."""
+
+FORGED = "0123456789ab.01234567"
+"""A stamp of the user's own: it has no effect, and stays without policies."""
+
+
+def written(folder: Path, cores: int, more: str = "") -> Path:
+    """Write rules whose versions differ in an amount."""
+    path = folder / "rules.yaml"
+    made = path.with_suffix(".new")
+    made.write_text(RULES.replace("CORES", str(cores)) + more)
+    made.replace(path)
+    return path
+
+
+def gpu_pod(resource: str = MIG, name: str = "", **metadata: Any) -> Any:
+    container = {"name": "main", "image": "app:1", "resources": {"limits": {resource: "1"}}}
+    named = {"name": name} if name else {"generateName": "p-"}
+    return {"metadata": {**named, **metadata}, "spec": {"containers": [container], "nodeSelector": {"no": "node"}}}
+
+
+class Pods:
+    """A connection of its own that sends pods as dry runs, kept alive; the client of Kubernetes is slower."""
+
+    def __init__(self, kube: Kube, namespace: str = "") -> None:
+        configuration = client.Configuration.get_default_copy()
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        context.load_cert_chain(configuration.cert_file or "", configuration.key_file)
+        address = urlsplit(kube.api_server)
+        self._connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+        self._path = f"/api/v1/namespaces/{namespace or kube.name}/pods?dryRun=All"
+
+    def decided(self, made: Any) -> tuple[str, str, str]:
+        """Return the stamp, the resource and the cpu of a pod as it would be stored; a refusal for the stamp."""
+        self._connection.request("POST", self._path, json.dumps(made), {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        stored = json.loads(response.read())
+        if response.status != HTTPStatus.CREATED:
+            return f"refused: {stored['message']}", "", ""
+        requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
+        resource = next(name for name in requests if "/" in name)
+        return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def decided(kube: Kube, made: Any, namespace: str = "") -> tuple[str, str, str]:
+    with closing(Pods(kube, namespace)) as pods:
+        return pods.decided(made)
+
+
+class Load:
+    """Pods sent at a rate by several clients, each decided by rules of one version, or refused."""
+
+    def __init__(self, kube: Kube, rate: float, made: Any = None, *, namespace: str = "", clients: int = 8) -> None:
+        self._made = made or gpu_pod(GPU, annotations={STAMP_ANNOTATION: FORGED})
+        self._namespace = namespace
+        self.results: Counter[tuple[str, str, str]] = Counter()
+        self._kube = kube
+        self._rate = rate
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+
+    def __enter__(self) -> "Load":
+        self._begin = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+        total, seconds = self.results.total(), time.monotonic() - self._begin
+        print(f"{total} pods in {seconds:.0f} s, {total / seconds:.0f} a second:", dict(self.results))
+
+    def _run(self) -> None:
+        with closing(Pods(self._kube, self._namespace)) as pods:
+            while not self._end.wait(max(0.0, self._begin + next(self._numbers) / self._rate - time.monotonic())):
+                result = pods.decided(self._made)
+                with self._lock:
+                    self.results[result] += 1

@@ -410,20 +410,18 @@ def _version(document: Mapping[str, Any]) -> tuple[Json, Json]:
 
 def _shared(document: dict[str, Json], stored: Mapping[str, Any]) -> dict[str, Json]:
     """Return the definition with the metadata of the stored one, and its owner: it belongs to all installations."""
-    own, found = as_mapping(document["metadata"]), as_mapping(stored["metadata"])
-    owners = [*object_items(found.get("ownerReferences")), *object_items(own.get("ownerReferences"))]
+    metadata, own = _written_metadata(stored), as_mapping(document["metadata"])
+    owners = [*object_items(metadata.get("ownerReferences")), *object_items(own.get("ownerReferences"))]
     by_uid: dict[Json, Json] = {each["uid"]: {**each} for each in owners}
-    kept = {name: found[name] for name in ("labels", "annotations") if name in found}
-    return {**document, "metadata": {**own, **kept, **({"ownerReferences": [*by_uid.values()]} if by_uid else {})}}
+    return {**document, "metadata": {**metadata, **({"ownerReferences": [*by_uid.values()]} if by_uid else {})}}
 
 
 def _as_written(document: Mapping[str, Any]) -> dict[str, Json]:
     """Return an object of the cluster without what the API server added."""
+    written = {"kind": document["kind"], "metadata": _written_metadata(document), "spec": document["spec"]}
+    return {"apiVersion": f"{ADMISSION}/v1", **written}
+
+
+def _written_metadata(document: Mapping[str, Any]) -> dict[str, Json]:
     names = ("name", "labels", "annotations", "ownerReferences")
-    metadata = {name: value for name, value in document["metadata"].items() if name in names}
-    return {
-        "apiVersion": f"{ADMISSION}/v1",
-        "kind": document["kind"],
-        "metadata": metadata,
-        "spec": document["spec"],
-    }
+    return {name: value for name, value in document["metadata"].items() if name in names}

@@ -13,9 +13,9 @@ from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.rule import Rule
-from rules_engine.webhooks.policies import STAMP_ANNOTATION
 from server.cluster.source import ClusterSource
 from server.timing import rfc3339
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from kubernetes import client
 
-from rules_engine.webhooks.policies import STAMP_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from tests.support.real import GPU, MIG, Kube
 
 RULES = """\

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
@@ -14,12 +15,15 @@ from rules_engine.model.problems.excerpt import escape_controls
 MAX_LINE = 100
 """Longest list or map in one line, in characters; a longer one has a line for each member."""
 
+MAX_PIECES = 100_000
+"""Most parts of a value that are shown: an expression can make a list of a list many times, and a list of that."""
+
 INDENT = "  "
 
 
 def cel_text(value: object) -> str:
     """Return a CEL expression with this value."""
-    pieces = [*_text_pieces(value)]
+    pieces = [*islice(_text_pieces(value), MAX_PIECES)]
     # The check is on the whole: a list that does not fit is broken at every level, as are the short lists in it.
     return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _break_lines(iter(pieces)))
 

@@ -86,7 +86,7 @@ class _Recording(ExpressionCompiler):
         if program is None:
             return None
         outcomes = self._outcomes_at(program.source.location)
-        recorded = _RecordedProgram(program.checked, program.generated, program.levels, outcomes)
+        recorded = _RecordedProgram(program.checked, program.generated, outcomes)
         self.recorded.append(recorded)
         return recorded
 

@@ -15,7 +15,6 @@ from typing import Protocol, TypeAlias
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from rules_engine.cel.program import DEFECTS
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.decision import Action, Decision, Step
 from server.http.admission_record import AdmissionRecord
@@ -60,7 +59,6 @@ CLUSTER_UNKNOWN = counter(
     "cluster_unknown", "Steps without a decision, since the state of the cluster was unknown.", "rule", "mode"
 )
 
-CEL_DEFECTS = counter("cel_defects", "Evaluations whose generated code was wrong, so that they were interpreted.")
 
 IN_FLIGHT = gauge("requests_in_flight", "Decisions in the thread for larger pods, or waiting for it.")
 CONNECTIONS = gauge("http_connections", "Open connections, handshakes included.", "listener")
@@ -251,7 +249,6 @@ class Metrics(MetricsCollector):
         """Yield the current values that are not counted here."""
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
-        yield CEL_DEFECTS, (), DEFECTS.total()
         yield from self._listener_values()
         yield BUILD_INFO, build_labels(), 1
         yield READY, (), state.readiness_problem(self._now()) is None

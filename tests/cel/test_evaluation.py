@@ -191,11 +191,9 @@ def test_integers_beyond_64_bits_are_errors_when_read() -> None:
         "n + 1",
         "-n",
         "string(n)",
-        "n",
-        "[n]",
-        "{'a': n}",
-        "optional.of(n)",
         "1 < n",
+        "dyn(n) == 1",
+        "quantity('1').add(n) == quantity('1')",
         "'%d'.format([n])",
     ):
         assert "integer out of range" in failure(expression, n=2**63), expression
@@ -238,10 +236,6 @@ def test_results_are_plain_values() -> None:
 
 def test_a_part_of_the_activation_is_returned_unchanged() -> None:
     pod = {"spec": {"containers": [{"name": "a"}] * 1000}}
-    compiled = program(
-        "object.spec.?containers.orValue([]).filter(c, false) == [] ? object.spec : null", environment(object=0)
-    )
-    assert compiled.levels == 0
     whole = program("object.?spec.value()", environment(object=0))
     budget = Budget(10)
     assert whole.evaluate({"object": pod}, budget) is pod["spec"]
@@ -287,9 +281,7 @@ def _doubling(start: str, step: str, times: int) -> str:
         (_doubling("[1]", "x + x", 40), TOO_MANY),
         (_doubling("[1]", "[x, x]", 40).replace("size(x40)", "x40 == x40"), USED_UP),
         (_doubling("[1]", "[x, x]", 40).replace("size(x40)", "'%s'.format([x40])"), USED_UP),
-        (_doubling("['a']", "[x, x]", 40).replace("size(x40)", "x40"), USED_UP),
         (_doubling("['a']", "[x, x]", 40).replace("size(x40)", "x40.flatten(50)"), USED_UP),
-        (_doubling("['a']", "{'a': x, 'b': x}", 40).replace("size(x40)", "x40"), USED_UP),
         ("lists.range(100001)", TOO_MANY),
         ("'a'.replace('', text)", TOO_LONG),
         ("[text, text].join(text)", TOO_LONG),
@@ -308,35 +300,6 @@ def _doubling(start: str, step: str, times: int) -> str:
 def test_an_endless_evaluation_exceeds_its_bounds(expression: str, message: str) -> None:
     budget = Budget(LIMIT) if message == USED_UP else Budget()
     assert _exceeds(expression, budget, text="x" * 600_000) == message
-
-
-LEVELS = [
-    ("object", 0),
-    ("object.a + object.b", 0),
-    ("object.a.filter(x, x > 0)", 0),
-    ("object.?a.orValue([])", 0),
-    ("object.?a.orValue({})", 0),
-    ("[object.a].size()", 0),
-    ("[object.a] == [object.b] || [object].exists(x, x.a)", 0),
-    ("[object.a]", 1),
-    ("{'a': object.a}", 1),
-    ("object.a.map(x, x)", 1),
-    ("object.a.map(x, [x])", 2),
-    ("[[object.a]].map(x, x)", 2),
-    ("[[object.a]].transformMap(i, x, x)", 2),
-    ("[[object.a]].transformMapEntry(i, x, {'a': x})", 2),
-    ("[[object.a]].filter(x, true)[0]", 1),
-    ("optional.of([object.a]).optMap(x, [x]).value()", 2),
-    ("cel.bind(x, [object.a], [x, x])", 2),
-    ("object.a ? [1] : dyn([[1]])", 2),
-    ("[[1]].reverse()", 2),
-    ("lists.range(2)", 0),
-]
-
-
-@pytest.mark.parametrize(("expression", "levels"), LEVELS)
-def test_a_program_has_the_levels_of_the_lists_it_makes(expression: str, levels: int) -> None:
-    assert program(expression, environment(object=0)).levels == levels
 
 
 @pytest.mark.parametrize("expression", ["items.map(x, x)", "items.filter(x, true)", "items.transformList(i, x, i)"])
@@ -429,24 +392,6 @@ def test_reading_lists_of_other_expressions_is_charged() -> None:
     assert units_spent(budget) < 1000
     for expression in ("x == x", "'%s'.format([x])", "x in [x]", "x.flatten(50) == []"):
         assert _exceeds(expression, Budget(LIMIT), x=made) == USED_UP
-
-
-def test_an_int_beyond_64_bits_as_a_result_is_an_error() -> None:
-    big = {"object": {"big": 2**63, "list": [2**63], "deep": [[2**63]]}}
-    for expression in (
-        "object.big",
-        "object.?big",
-        "[object.big]",
-        "{'a': object.big}",
-        "[[optional.of(object.big)]]",
-        "object.list.map(x, x)",
-        "object.deep.map(x, x.map(y, y))",
-        "dyn(object.big) == 1",
-        "quantity('1').add(object.big) == quantity('1')",
-    ):
-        assert "integer out of range" in failure(expression, **big)
-    for expression in ("object.list", "object.list + []", "object.list.filter(x, true)", "[object.list]"):
-        evaluate(expression, **big)
 
 
 def test_a_used_up_budget_is_not_absorbed() -> None:

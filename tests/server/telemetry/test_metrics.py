@@ -232,7 +232,6 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
         f"build_info{{python={python_version()}}}{{version={version('gpu-rules')}}}": 1,
         "ready": 1,
         "requests_in_flight": 5,
-        "cel_defects_total": 0,
         "http_connections{listener=admission}": 3,
         "http_held_bytes{listener=admission}": 700,
         "http_limits_exceeded_total{limit=idle-time}{listener=admission}": 4,

@@ -4,12 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rules_engine.cel.budget import Budget
-from rules_engine.cel.check.certainty import certain_parts
 from rules_engine.cel.check.checker import Checked
 from rules_engine.cel.run.codegen import calls, expressions, macros, members
 from rules_engine.cel.run.codegen.runtime import RUNTIME
 from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, node_count, spend_statements
-from rules_engine.cel.syntax.tree import Expression
 
 _GENERATORS = {**expressions.GENERATORS, **members.GENERATORS, **calls.GENERATORS, **macros.GENERATORS}
 
@@ -41,17 +39,6 @@ def generate_function(checked: Checked) -> Function | None:
 def _write_source(checked: Checked, writer: Writer) -> str:
     expression = checked.expression
     writer.lines += spend_statements(str(node_count(expression)))
-    for name in sorted(_certain_variables(checked, expression)):
-        writer.hoist(name)
     result = writer.write(expression)
     writer.lines.append(f"return {result.text}")
     return "\n ".join(["def evaluate(activation, budget):", *writer.lines]) + "\n"
-
-
-def _certain_variables(checked: Checked, node: Expression) -> set[str]:
-    """Return the variables that every evaluation looks up, and which may therefore be looked up once, at the start."""
-    reference = checked.references.get(node)
-    if isinstance(reference, str):
-        return {reference}
-    parts = certain_parts(node, checked.namespaced, checked.certain)
-    return {name for part in parts for name in _certain_variables(checked, part)}

@@ -11,21 +11,16 @@ end, because the block may not have run.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.cel.budget import Budget, EvaluationError
 from rules_engine.cel.check.checker import Checked, Constant
-from rules_engine.cel.run.interpreter import interpret
-from rules_engine.cel.syntax.tree import Binary, Call, Expression, Literal, Name, Unary, child_nodes
-from rules_engine.cel.values.runtime_values import Optional, is_map
+from rules_engine.cel.syntax.tree import Expression, Name, child_nodes
+from rules_engine.cel.values.runtime_values import Optional
 from rules_engine.model.kubernetes.quantity import Quantity
 
 BOOL, INT, STR, LIST, MAP, OPT, QUANTITY, ANY = "bool", "int", "str", "list", "map", "optional", "Quantity", ""
 """The class of a value; ANY if it is unknown."""
-
-FOLDING_COST = 100
-"""Cost up to which a sub-expression without variables is evaluated at compile time."""
 
 _CLASSES = {bool: BOOL, int: INT, str: STR, Optional: OPT, Quantity: QUANTITY}
 
@@ -68,7 +63,6 @@ class Writer:
         self.constants: dict[str, object] = {}
         self.lines: list[str] = []
         self._generators = generators
-        self._hoisted: dict[str, str] = {}
         self._scope: dict[str, str] = {}
         self._kinds: dict[str, str] = {}
         self._fallible: set[str] = set()
@@ -79,8 +73,7 @@ class Writer:
         generator = self._generators.get(type(node))
         if generator is None:
             raise NotGeneratedError
-        folded = self._fold(node)
-        return generator(self, node) if folded is None else folded
+        return generator(self, node)
 
     def write_in_scope(self, names: Mapping[str, str], body: Expression) -> Code:
         """Return the code of a macro's body. `names`: the Python names of the macro's variables."""
@@ -98,24 +91,6 @@ class Writer:
         self.narrow(code, BOOL)
         return f"({name} if type({first}) is bool else refuse())"
 
-    def _fold(self, node: Expression) -> Code | None:
-        """Return a sub-expression's value as a constant; None if it has variables, fails, or is a list or a map."""
-        if not isinstance(node, Unary | Binary | Call) or not self._is_constant(node):
-            return None
-        try:
-            value = interpret(replace(self.checked, expression=node), {}, Budget(FOLDING_COST))
-        except EvaluationError:
-            return None
-        return None if type(value) is list or is_map(value) else self.value(value)
-
-    def _is_constant(self, node: Expression) -> bool:
-        if isinstance(node, Call):
-            parts = node.arguments if node in self.checked.namespaced else child_nodes(node)
-            return all(map(self._is_constant, parts))
-        if isinstance(node, Unary | Binary):
-            return all(map(self._is_constant, child_nodes(node)))
-        return isinstance(node, Literal)
-
     # Values and variables
 
     def constant(self, value: object) -> str:
@@ -131,18 +106,11 @@ class Writer:
         """
         return Code(self.constant(value), _CLASSES.get(type(value), ANY))
 
-    def hoist(self, variable: str) -> None:
-        """Look up a variable of the environment once, here."""
-        self._hoisted[variable] = self.assign(f"activation[{self.constant(variable)}]")
-
     def reference(self, reference: str | Constant) -> Code:
         """Return the code of a variable or a constant of the environment."""
         if isinstance(reference, Constant):
             return Code(self.constant(reference.value))
-        hoisted = self._hoisted.get(reference)
-        if hoisted is None:
-            return Code(f"activation[{self.constant(reference)}]")
-        return Code(hoisted, self._kinds.get(hoisted, ANY))
+        return Code(f"activation[{self.constant(reference)}]")
 
     def local(self, node: Name) -> Code:
         """Return the code of a macro's variable. Raises NotGeneratedError for an undeclared one."""

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from rules_engine.cel.budget import MAX_NESTING, Budget, EvaluationError
 from rules_engine.cel.check.amounts import Amounts
-from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
+from rules_engine.cel.check.depth import evaluation_depth
 from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
@@ -64,8 +64,7 @@ class Checked:
     `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
     any other name is a variable of a macro, and `locals` has its type. `members`: the types of fields and elements,
     except for optionals; `fallible`: members whose absence is an error. `calls`: the overloads of each call.
-    `namespaced`: calls whose target is part of the function's name. `certain`: the cel.binds whose value every
-    evaluation evaluates. `patterns`: compiled literal patterns.
+    `namespaced`: calls whose target is part of the function's name. `patterns`: compiled literal patterns.
     """
 
     source: SourceText
@@ -77,7 +76,6 @@ class Checked:
     fallible: frozenset[tree.Expression]
     calls: Mapping[tree.Call, Dispatch]
     namespaced: frozenset[tree.Call]
-    certain: frozenset[tree.Bind]
     messages: Mapping[tree.Message, Wrapper]
     patterns: Mapping[tree.Expression, regex.Pattern]
     reads: frozenset[str]
@@ -93,8 +91,7 @@ def check_expression(source: SourceText, expression: tree.Expression, environmen
     """Resolve the names and types of an expression; the result includes its problems."""
     checker = _Checker(source, environment, environment.functions, Amounts(source.text))
     result = checker.inference.settle(checker.type(expression))
-    certain = certain_binds(checker.binds, checker.references, checker.namespaced)
-    if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:
+    if checker.binds and evaluation_depth(expression, checker.references) > MAX_NESTING:
         message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
         checker.problem(Code.CEL_TOO_DEEP, message, expression.span)
     return Checked(
@@ -107,7 +104,6 @@ def check_expression(source: SourceText, expression: tree.Expression, environmen
         fallible=frozenset(checker.fallible),
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
-        certain=certain,
         messages=checker.messages,
         patterns=checker.patterns,
         reads=frozenset(checker.reads),
@@ -135,7 +131,7 @@ class _Checker:
     warnings: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
     local_types: dict[tree.Name, Type] = field(default_factory=dict)
-    binds: list[tree.Bind] = field(default_factory=list)
+    binds: bool = False
     compared: set[tree.Expression] = field(default_factory=set)
     """Operands of a comparison: an undeclared name there may be a string without quotes."""
 
@@ -652,7 +648,7 @@ class _Checker:
 
     def _type_bind(self, node: tree.Bind) -> Type:
         kind = self._types_in_scope({node.name: self.type(node.value)}, node.body)[0]
-        self.binds.append(node)
+        self.binds = True
         return kind
 
     def _type_optionalmap(self, node: tree.OptionalMap) -> Type:

@@ -248,9 +248,7 @@ class _Interpreter:
             self._scope = outer
 
     def bind(self, node: tree.Bind) -> object:
-        certain = node in self._checked.certain
-        value = self.evaluate(node.value) if certain else _Thunk(node.value, self._scope)
-        return self._evaluate_with({node.name: value}, node.body)
+        return self._evaluate_with({node.name: _Thunk(node.value, self._scope)}, node.body)
 
     def _force(self, thunk: _Thunk) -> object:
         """Return the value of a thunk, or raise its error, as often as it is used."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
-from rules_engine.cel.check.certainty import evaluation_depth
+from rules_engine.cel.check.depth import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.cel.check.presence import Path, Paths, presence_warnings
 from rules_engine.evaluation.context import NamedProgram
@@ -135,7 +135,7 @@ class ExpressionCompiler:
             return None
         self.problems.extend(program.warnings)
         checked, inner = program.checked, self._levels_of_variables(program)
-        levels = inner + evaluation_depth(checked.expression, checked.certain, names=checked.references)
+        levels = inner + evaluation_depth(checked.expression, checked.references)
         if variable is not None:
             self._levels[f"{VARIABLES}.{variable}"] = levels
         if levels > MAX_LEVELS:

@@ -123,13 +123,9 @@ _LOOPS: Mapping[Fold, _Loop] = {
 def _write_bind(writer: Writer, node: Bind) -> Code:
     """Return the body's code, after the statements of the value.
 
-    If an evaluation may not use the name, the value may fail without effect: then the name holds `failed`, and code
-    that uses the name gives up.
+    The value may fail without effect if the name is not used: the name then holds `failed`, and code that uses the name
+    gives up.
     """
-    if node in writer.checked.certain:
-        value = writer.as_name(writer.write(node.value))
-        writer.narrow(value, value.kind)
-        return writer.write_in_scope({node.name: value.text}, node.body)
     lines, value = writer.block(lambda: writer.write(node.value))
     name = writer.new_name("t")
     writer.nest("try:", [*lines, f"{name} = {value.text}"])

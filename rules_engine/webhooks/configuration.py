@@ -36,9 +36,6 @@ NATIVE_ANNOTATION = f"{DOMAIN}/native"
 """Annotation of a configuration without the rules that the API server evaluates itself: "true"."""
 
 CONDITION_NAME = "requests-a-resource-of-a-rule"
-FORMER_CONDITION_NAME = "some-rule-could-touch-it"
-"""The former name: a configuration with it comes from an earlier version, and is reported as drift."""
-
 DELETION_NAME = "not-being-deleted"
 DELETION_CONDITION: Json = {
     "name": DELETION_NAME,

@@ -4,7 +4,7 @@ The operations, the match conditions with our names and the digest are compared;
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
@@ -14,7 +14,6 @@ from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DELETION_NAME,
     DIGEST_ANNOTATION,
-    FORMER_CONDITION_NAME,
     NATIVE_ANNOTATION,
     RESIZE,
     Calls,
@@ -24,8 +23,6 @@ MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""
 
 OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME})
-FORMER_NAMES: Mapping[str, str] = {CONDITION_NAME: FORMER_CONDITION_NAME}
-"""Names of our match conditions, and their names in an earlier version."""
 
 
 def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
@@ -158,10 +155,7 @@ def _condition_differences(webhook: Object, calls: Calls) -> Iterator[str]:
     expressions = _expressions_by_name(webhook.get("matchConditions"))
     for name, needed in _expressions_by_name(calls.match_conditions).items():
         if name not in expressions:
-            former = (
-                f"; it has {FORMER_NAMES[name]}, of an earlier version" if FORMER_NAMES.get(name) in expressions else ""
-            )
-            yield f"has no match condition {name}: pods are sent that no rule applies to{former}"
+            yield f"has no match condition {name}: pods are sent that no rule applies to"
         elif expressions[name] != needed:
             yield f"has another match condition {name} than these rules need: pods of a rule may not be sent"
     for name in OWN_NAMES - _expressions_by_name(calls.match_conditions).keys():
@@ -171,13 +165,12 @@ def _condition_differences(webhook: Object, calls: Calls) -> Iterator[str]:
 
 def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str, ...]:
     """Return the names of the operator's match conditions, which may keep pods away."""
-    former = set(FORMER_NAMES.values())
     names = [
         name
         for webhook in _webhooks_of_endpoint(configuration, calls)
         for name in _expressions_by_name(webhook.get("matchConditions"))
     ]
-    return tuple(sorted({name for name in names if name not in OWN_NAMES and name not in former}))
+    return tuple(sorted({name for name in names if name not in OWN_NAMES}))
 
 
 def _expressions_by_name(listed: Json) -> dict[str, str]:

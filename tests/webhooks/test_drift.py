@@ -13,7 +13,6 @@ from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,
-    FORMER_CONDITION_NAME,
     build_configurations,
     derive_calls,
 )
@@ -106,22 +105,12 @@ def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
     mutating, _ = made(ladder(GPU))
     mutating["webhooks"][0]["matchConditions"] += [
         {"name": "not-ours", "expression": "request.userInfo.username != 'me'"},
-        {"name": FORMER_CONDITION_NAME, "expression": "true"},
     ]
     (calls, _) = derive_calls(compiled(ladder(GPU)))
 
     assert drift_texts(mutating, ladder(GPU)) == ()
     assert foreign_conditions(mutating, calls) == ("not-ours",)
     assert foreign_conditions(None, calls) == ()
-
-
-def test_a_condition_under_its_former_name_is_drift() -> None:
-    mutating, _ = made(ladder(GPU))
-    mutating["webhooks"][0]["matchConditions"][0]["name"] = FORMER_CONDITION_NAME
-
-    (text,) = drift_texts(mutating, ladder(GPU))
-    missing = f"has no match condition {CONDITION_NAME}: pods are sent that no rule applies to"
-    assert text == f"{MUTATING}mutate.gpurules.io {missing}; it has {FORMER_CONDITION_NAME}, of an earlier version"
 
 
 def test_missing_operations_are_reported_with_their_rules() -> None:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
-from rules_engine.report.documents import Dump, field_members, json_value, location_members, object_parts
+from rules_engine.report.documents import Dump, field_members, location_members, object_parts
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record
@@ -76,7 +76,6 @@ def _totals_members(totals: Totals) -> dict[str, Any]:
             "longestAtEndSeconds": to_seconds(waiting.longest),
         },
         "gpuHours": field_members(totals.figures.hours, "capacity requested given lost short unused stranded"),
-        "fragmentation": json_value(totals.fragmentation),
         "resources": {name: _cluster_use_members(use) for name, use in totals.resources.items()},
     }
 
@@ -92,7 +91,7 @@ def _use_members(use: ResourceUse) -> dict[str, Any]:
 
 def _cluster_use_members(use: ClusterUse) -> dict[str, Any]:
     curve = [_mean_units(part) for part in use.curve]
-    return {**_use_members(use), "fragmentation": json_value(use.fragmentation), "curve": curve}
+    return {**_use_members(use), "curve": curve}
 
 
 def _group_members(group: PodsWith) -> dict[str, Any]:

@@ -203,12 +203,11 @@ def _use_blocks(totals: Totals) -> Iterator[Block]:
             Bar(use.share),
             format_amount(name, use.peak),
             format_amount(name, use.end),
-            "" if use.fragmentation is None else format_percent(use.fragmentation),
         )
         for name, use in totals.resources.items()
     ]
-    heads = ("resource", "capacity", "mean", "peak", "end", "fragmented")
-    yield Table(heads=heads, rows=rows, numbers=("capacity", "peak", "end", "fragmented"))
+    heads = ("resource", "capacity", "mean", "peak", "end")
+    yield Table(heads=heads, rows=rows, numbers=("capacity", "peak", "end"))
     yield Curves(
         curves=[
             Curve(

@@ -22,7 +22,7 @@ def stranded_card_time(record: Record) -> Fraction:
     At each moment, it is the cards of the waiting pods whose GPU devices fit on no node, the smallest pods first, as
     far as the free cards of all nodes would suffice for these pods in one piece. A MIG device is its share of a card;
     cards of different vendors do not add up. Only GPU devices count: a pod whose devices fit on a node waits for
-    another reason, such as cpu or taints. States of nodes do not count, as in `Fragmentation`.
+    another reason, such as cpu or taints. States of nodes do not count.
     """
     devices = {id(each): _gpu_devices(each) for each in distinct_admissions(record.pods)}
     changes: list[tuple[Milliseconds, _Devices, str, int]] = []

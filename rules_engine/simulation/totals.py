@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.figures import Figures, compute_figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.usage import (
-    Fragmentation,
     distinct_admissions,
     mean_curve,
     pods_by_node,
@@ -44,12 +42,10 @@ class ResourceUse:
 class ClusterUse(ResourceUse):
     """The use of a resource in the cluster.
 
-    `curve`: the mean use in each of PARTS equal parts of the time. `fragmentation`: the share of the free devices that
-    pods could not use, over time; None: no device was free, no pod holds such devices, or they are no devices.
+    `curve`: the mean use in each of PARTS equal parts of the time.
     """
 
     curve: Sequence[Fraction] = field(repr=False)
-    fragmentation: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +104,6 @@ class Totals:
     resources: Mapping[str, ClusterUse]
     nodes: Sequence[NodeUse] = field(repr=False)
     figures: Figures
-    fragmentation: Fraction | None
     waiting: WaitingTimes
     fallbacks: Sequence[FallbackTotal]
     denials: Sequence[PodsWith]
@@ -132,7 +127,6 @@ def compute_totals(record: Record) -> Totals:
         resources=use.resources(),
         nodes=use.nodes,
         figures=compute_figures(record),
-        fragmentation=use.fragmentation(),
         waiting=_waiting_times(record, bound),
         fallbacks=_count_fallbacks(record.pods),
         denials=_group_denials(record.pods),
@@ -153,9 +147,6 @@ class _Use:
         self._integral: Counter[str] = Counter()
         self._end: Counter[str] = Counter()
         self._changes: dict[str, Counter[Milliseconds]] = {name: Counter() for name in self._names}
-        self._fragments = Fragmentation(record)
-        self._free: Counter[str] = Counter()
-        self._unusable: Counter[str] = Counter()
 
     def measure(self) -> None:
         """Add up all nodes."""
@@ -178,7 +169,6 @@ class _Use:
                     self._changes[resource][start] += amount - before.get(resource, 0)
                     peak[resource] = max(peak.get(resource, 0), amount)
                 integral[resource] += amount * (until - start)
-            self._add_fragmentation(allocatable, used, until - start)
             before = used
         self._capacity.update({each: allocatable.get(each, 0) for each in self._names})
         self._integral.update(integral)
@@ -200,13 +190,6 @@ class _Use:
             )
         )
 
-    def _add_fragmentation(self, allocatable: Mapping[str, int], used: Mapping[str, int], time: Milliseconds) -> None:
-        free = tuple(max(allocatable.get(each, 0) - used.get(each, 0), 0) for each in self._fragments.resources)
-        for resource, unusable in self._fragments.unusable(free).items():
-            self._unusable[resource] += unusable * time
-        for resource, amount in zip(self._fragments.resources, free, strict=True):
-            self._free[resource] += amount * time
-
     def resources(self) -> Mapping[str, ClusterUse]:
         """Return the use of each resource in the cluster."""
         return {name: self._cluster_use(name) for name in self._names}
@@ -225,22 +208,6 @@ class _Use:
             peak=max((self._end[name], *(level for _, level in levels))),
             end=self._end[name],
             curve=mean_curve(spans, self._span),
-            fragmentation=self._fragmentation((name,)),
-        )
-
-    def fragmentation(self) -> Fraction | None:
-        """Return the share of unusable devices among free devices, each weighted by its share of a card."""
-        return self._fragmentation(tuple(self._fragments.weights))
-
-    def _fragmentation(self, names: Sequence[str]) -> Fraction | None:
-        weights = self._fragments.weights
-        measured = [name for name in names if name in weights]
-        free = sum(self._free[name] * card_share(name) for name in measured)
-        if not free:
-            return None
-        return (
-            sum((card_share(name) * Fraction(self._unusable[name], weights[name]) for name in measured), Fraction())
-            / free
         )
 
 

@@ -1,26 +1,13 @@
-"""Use of nodes over time, and free devices that pods could not use."""
+"""Use of nodes over time."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 
-from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
+from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record
 
 PARTS = 120
 """Parts of the time for which a mean use is computed: a curve with this many points is smooth on a page."""
-
-MAX_KINDS = 16
-"""Kinds of pods by which the fragmentation of a resource is measured, the most frequent ones. The computing time is
-proportional."""
-
-CACHED_AMOUNTS = 65_536
-"""Free amounts of a node whose unusable devices are cached: equal nodes often have the same amounts."""
-
-Unusable = Callable[[tuple[int, ...]], Mapping[str, int]]
-"""A function from the free amounts of a node to its unusable devices, multiplied by the number of pods in `weights`."""
 
 
 def time_span(record: Record) -> Milliseconds:
@@ -111,52 +98,3 @@ def mean_curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Mi
             sums[part] += level * (upto - at)
             at = upto
     return [Fraction(total, edges[part + 1] - edges[part]) for part, total in enumerate(sums)]
-
-
-class Fragmentation:
-    """Free devices that pods could not use.
-
-    Pods of one kind can use as many free devices of a node as pods of this kind fit on the node, by all of their
-    amounts. The kinds are taken from the simulation's pods that hold the resource, weighted by the number of pods.
-    """
-
-    def __init__(self, record: Record) -> None:
-        self._kinds = _pod_kinds(record)
-        self.weights: Mapping[str, int] = {
-            resource: sum(weight for _, weight in kinds) for resource, kinds in self._kinds.items()
-        }
-        requested = {name for kinds in self._kinds.values() for kind, _ in kinds for name in kind}
-        self.resources = tuple(sorted(requested))
-        """The resources whose free amounts matter."""
-        self.unusable: Unusable = lru_cache(CACHED_AMOUNTS)(self._unusable)
-
-    def _unusable(self, free: tuple[int, ...]) -> Mapping[str, int]:
-        amounts = dict(zip(self.resources, free, strict=True))
-        return {
-            resource: sum(
-                weight * (amounts[resource] - _usable_devices(kind, amounts, resource))
-                for kind, weight in self._kinds[resource]
-            )
-            for resource in self._kinds
-            if amounts[resource]
-        }
-
-
-def _usable_devices(kind: Amounts, free: Mapping[str, int], resource: str) -> int:
-    fitting = min(free[name] // amount for name, amount in kind.items())
-    return fitting * kind[resource]
-
-
-def _pod_kinds(record: Record) -> Mapping[str, Sequence[tuple[Amounts, int]]]:
-    """Return the kinds of pods that hold each GPU resource, with the number of their pods, the most frequent first."""
-    shared = {id(pod.admitted): pod.admitted for pod in record.pods if pod.state is not State.DENIED}
-    counts = Counter(id(pod.admitted) for pod in record.pods if pod.state is not State.DENIED)
-    merged: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for key, admitted in shared.items():
-        merged[tuple(sorted((name, amount) for name, amount in admitted.given.items() if amount))] += counts[key]
-    by_resource: dict[str, list[tuple[Amounts, int]]] = {}
-    for kind, count in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
-        for resource, _ in kind:
-            if is_gpu(resource) and len(by_resource.setdefault(resource, [])) < MAX_KINDS:
-                by_resource[resource].append((dict(kind), count))
-    return dict(sorted(by_resource.items()))

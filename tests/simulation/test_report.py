@@ -64,8 +64,8 @@ Waiting at the end  2 pods
 nodes are available: 3 Preemption is not helpful for scheduling.
 
 Use of resources
-  RESOURCE  CAPACITY  MEAN               PEAK    END  FRAGMENTED
-  gpu              8  ████░░░░░░  44%       7      2         14%
+  RESOURCE  CAPACITY  MEAN               PEAK    END
+  gpu              8  ████░░░░░░  44%       7      2
   cpu             32  █░░░░░░░░░  12%  10500m  1500m
   memory       128Gi  ░░░░░░░░░░   3%    16Gi      0
   gpu  0s ▕▇▇▇▇▇▇▇▇▇▇▃▃▃▃▃▃▃▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▏ 2h

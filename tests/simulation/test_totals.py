@@ -1,4 +1,4 @@
-"""Totals of simulations: the use of nodes over time, GPU-hours, waiting times, fallbacks and fragmentation."""
+"""Totals of simulations: the use of nodes over time, GPU-hours, waiting times and fallbacks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.simulation.figures import GpuHours
-from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.record import Record, State
 from rules_engine.simulation.totals import WaitingTimes, compute_totals
-from rules_engine.simulation.usage import MAX_KINDS, PARTS, mean_curve, run_time, waiting_time
+from rules_engine.simulation.usage import PARTS, mean_curve, run_time, waiting_time
 from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
@@ -167,43 +167,7 @@ def test_a_resource_that_no_node_offers_has_no_share() -> None:
 
     measured = compute_totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
 
-    assert (measured.capacity, measured.share, measured.fragmentation) == (0, None, None)
-
-
-def fragmentation(gpus: int, *pods: PodRecord, cpu: int = 64) -> Fraction | None:
-    return compute_totals(record([recorded_node("a", gpu=gpus, cpu=cpu)], pods, MINUTE)).resources[GPU].fragmentation
-
-
-def test_devices_that_the_pods_cannot_use_are_fragmented() -> None:
-    assert fragmentation(3, recorded_pod("wait", TWO)) == Fraction(1, 3)
-    assert fragmentation(4, recorded_pod("wait", TWO)) == 0
-    assert fragmentation(4, recorded_pod("wait", TWO), cpu=5) == Fraction(2, 4)
-    assert fragmentation(2, recorded_pod("run", TWO, node="a")) is None
-    assert fragmentation(4) is None
-
-
-def test_kinds_of_pods_weigh_as_much_as_they_have_pods() -> None:
-    pods = [recorded_pod("big", TWO), *(recorded_pod(f"p-{n}", ONE) for n in range(3))]
-
-    assert fragmentation(1, *pods) == Fraction(1, 4)
-
-
-def test_the_most_frequent_kinds_of_pods_count() -> None:
-    kinds = [admitted_pod({GPU: 1, "cpu": number + 1}) for number in range(MAX_KINDS)]
-    often = [recorded_pod(f"p-{n}-{m}", kind) for n, kind in enumerate(kinds) for m in range(2)]
-
-    assert fragmentation(1, *often) == 0
-    assert fragmentation(1, *often, recorded_pod("rare", TWO)) == 0
-    assert fragmentation(1, *(recorded_pod(f"rare-{n}", TWO) for n in range(3)), *often) == Fraction(3, 33)
-
-
-def test_fragmentation_of_all_resources_counts_shares_of_cards() -> None:
-    pods = [recorded_pod("wait", TWO), recorded_pod("small", admitted_pod({SMALL: 8}))]
-
-    measured = compute_totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
-
-    assert [measured.resources[name].fragmentation for name in (GPU, SMALL)] == [Fraction(1, 3), 1]
-    assert measured.fragmentation == Fraction(1 + 1, 3 + 1)
+    assert (measured.capacity, measured.share) == (0, None)
 
 
 @st.composite
@@ -270,7 +234,7 @@ def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
 
 @settings(max_examples=examples(25))
 @given(found=records())
-def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Record) -> None:
+def test_gpu_hours_equal_the_sums_over_milliseconds(found: Record) -> None:
     measured = compute_totals(found)
     times = range(max(found.ended, 1))
     asked = given_ = lost = short = Fraction()
@@ -284,25 +248,6 @@ def test_gpu_hours_and_fragmentation_equal_the_sums_over_milliseconds(found: Rec
     assert [hours.requested, hours.given, hours.lost, hours.short] == [
         total / HOUR for total in (asked, given_, lost, short)
     ]
-
-    kinds = [pod.admitted.given for pod in found.pods if pod.admitted.given.get(GPU)]
-    free = unusable = Fraction()
-    for at in times:
-        for node in found.nodes:
-            left = {
-                name: max(amount.nanos - held(found, node.name, name, at), 0)
-                for name, amount in node.allocatable.items()
-            }
-            free += left[GPU]
-            for kind in kinds:
-                fitting = 0
-                while all((fitting + 1) * amount <= left[name] for name, amount in kind.items()):
-                    fitting += 1
-                unusable += Fraction(left[GPU] - fitting * kind[GPU], len(kinds))
-    expected = unusable / free if free and kinds else None
-    assert measured.fragmentation == expected
-    if GPU in measured.resources:
-        assert measured.resources[GPU].fragmentation == expected
 
 
 @given(found=records())
@@ -323,7 +268,6 @@ def test_parts_add_up(found: Record) -> None:
     )
     for name, use in measured.resources.items():
         assert use.mean == sum(node.resources[name].mean for node in measured.nodes if name in node.resources)
-        assert use.fragmentation is None or 0 <= use.fragmentation <= 1
 
 
 @pytest.mark.parametrize("end", [1, 7, PARTS, 1_000, 12_345])

@@ -15,15 +15,9 @@ from rules_engine.model.rules.rule import Operation
 MAX_LINES = 10_000
 """Lines that are kept, the first by workload, whatever the order of pods: nobody reads more. Totals count all pods."""
 
-MAX_CHANGE_BYTES = 32 * 1024 * 1024
-"""Estimated memory of the changes of all lines: 10,000 ordinary changes need a fraction of it, but a pod may have
+MAX_CHANGE_CHARACTERS = 12_000_000
+"""Characters of the changes of all lines as text, each of which takes some three bytes of memory: a pod may have
 thousands of containers. Twice as much is used at most before the last lines are left out."""
-
-_OBJECT_BYTES = 400
-"""Estimated memory of an amount or another part of an outcome, with its short texts and numbers."""
-
-_SHORT_TEXT = 64
-"""Characters of a short text, such as most names. A file may have names that Kubernetes refuses."""
 
 MAX_NAME_LENGTH = 320
 """Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
@@ -130,7 +124,7 @@ def _leave_out_names(total: Counter[str]) -> None:
 
 
 class _Stored(Struct, frozen=True):
-    """A change, which several workloads may have, with its digest and its estimated memory."""
+    """A change, which several workloads may have, with the digest and the length of its text."""
 
     change: Change
     digest: bytes
@@ -153,8 +147,8 @@ class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
     The result depends neither on the order of the pods nor on their distribution to several groupings.
-    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES or MAX_BYTES. Both, and
-    `lines`, are complete after `leave_out`.
+    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond the bounds. Both, and `lines`, are
+    complete after `leave_out`.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
@@ -162,7 +156,7 @@ class Grouping:
         self.omitted = 0
         self._entries: dict[_Key, _Entry] = {}
         self._first_omitted: _Key | None = None
-        self._bytes = 0
+        self._characters = 0
         self._stored: dict[tuple[Change, tuple[Format, ...]], _Stored] = {}
 
     def add(self, submitted: Submitted, before: Outcome, after: Outcome, position: int = 0) -> None:
@@ -186,7 +180,7 @@ class Grouping:
             self._add_line(workload, entry.stored.change, entry.count, entry.first)
 
     def leave_out(self) -> None:
-        """Leave out the lines beyond MAX_LINES and MAX_BYTES, and the names of totals beyond MAX_NAMES."""
+        """Leave out the lines beyond the bounds, and the names of totals beyond MAX_NAMES."""
         for totals in self.totals.values():
             totals.leave_out()
         self._leave_out_lines()
@@ -196,9 +190,9 @@ class Grouping:
         exact = change, _amount_formats(change)
         stored = self._stored.get(exact)
         if stored is None:
-            size = _estimate_bytes(change.before) + _estimate_bytes(change.after)
-            stored = self._stored[exact] = _Stored(change, _change_digest(change), size)
-            self._bytes += stored.size
+            text = _change_text(change).encode(errors="surrogatepass")
+            stored = self._stored[exact] = _Stored(change, blake2b(text, digest_size=16).digest(), len(text))
+            self._characters += stored.size
         key = workload, stored.digest
         entry = self._entries.get(key)
         if entry is not None:
@@ -206,7 +200,7 @@ class Grouping:
             entry.first = min(entry.first, position)
             return
         self._entries[key] = _Entry(stored, position, count)
-        if len(self._entries) > 2 * MAX_LINES or self._bytes > 2 * MAX_CHANGE_BYTES:
+        if len(self._entries) > 2 * MAX_LINES or self._characters > 2 * MAX_CHANGE_CHARACTERS:
             self._leave_out_lines()
 
     def _leave_out_lines(self) -> None:
@@ -222,7 +216,7 @@ class Grouping:
                 break
             stored = self._entries[key].stored
             used += 0 if id(stored) in changes else stored.size
-            if used > MAX_CHANGE_BYTES:
+            if used > MAX_CHANGE_CHARACTERS:
                 break
             changes[id(stored)] = stored
             kept += 1
@@ -231,7 +225,7 @@ class Grouping:
         for key in keys[kept:]:
             self.omitted += self._entries.pop(key).count
         self._stored = {(stored.change, _amount_formats(stored.change)): stored for stored in changes.values()}
-        self._bytes = sum(stored.size for stored in changes.values())
+        self._characters = sum(stored.size for stored in changes.values())
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -255,33 +249,9 @@ def _amount_formats(change: Change) -> tuple[Format, ...]:
     )
 
 
-def _change_digest(change: Change) -> bytes:
-    """Return a digest of a change that is the same in each process and in each run."""
-    text = repr((sorted(change.kinds), change.before, change.after))
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-
-
-def _estimate_bytes(outcome: Outcome) -> int:
-    """Return the estimated memory of an outcome, in bytes."""
-    objects = 1 + len(outcome.resources) + len(outcome.annotations) + len(outcome.gpus)
-    texts = [outcome.message, *outcome.warnings, *(text for _, text in outcome.annotations if text)]
-    names = [name for amount in outcome.resources for name in (amount.container, amount.resource)]
-    names += [name for name, _ in (*outcome.annotations, *outcome.gpus)]
-    for deciding in outcome.deciding:
-        objects += 1 + len(deciding.fallbacks) + len(deciding.amounts) + len(deciding.annotations)
-        texts += [deciding.message, *deciding.warnings]
-        names += [name for amount in deciding.amounts for name in amount]
-        names += [text for annotation in deciding.annotations for text in annotation]
-    return (
-        _OBJECT_BYTES * objects
-        + sum(map(_text_bytes, texts))
-        + sum(_text_bytes(name) for name in names if len(name) > _SHORT_TEXT)
-    )
-
-
-def _text_bytes(text: str) -> int:
-    # Not `sys.getsizeof`, which differs between equal texts: one of them may carry a second encoding.
-    return len(text) * (1 if text.isascii() else 4)
+def _change_text(change: Change) -> str:
+    """Return a text of a change that is the same in each process and in each run."""
+    return repr((sorted(change.kinds), change.before, change.after))
 
 
 class RecordedTotals(Struct, kw_only=True):

@@ -451,7 +451,7 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
 
 def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Outcome(warnings=("w" * 10_000,))
-    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 14_000)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_CHARACTERS", 14_000)
     groups = Grouping()
     for name, after in (("a", large), ("b", DENIED), ("c", large), ("d", Outcome(warnings=("x" * 10_000,)))):
         groups.add(submitted(asks({}), name=name), Outcome(), after)
@@ -461,7 +461,7 @@ def test_large_changes_beyond_the_bound_have_no_line_but_count(monkeypatch: pyte
 
 
 def test_memory_stays_below_the_bound_for_any_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_CHARACTERS", 400_000)
     groups = Grouping()
     old, new = Outcomes(compiled()), Outcomes(compiled(validation(check("false", "no"))))
 
@@ -481,12 +481,12 @@ def test_memory_stays_below_the_bound_for_any_pods(monkeypatch: pytest.MonkeyPat
     groups.leave_out()
     assert groups.omitted
     assert len(groups.lines) > 1
-    assert used < 2 * grouping.MAX_CHANGE_BYTES
+    assert used < 2 * 3 * grouping.MAX_CHANGE_CHARACTERS
 
 
 @pytest.mark.parametrize("where", ["workload", "container", "resource", "annotation", "gpu"])
 def test_memory_stays_below_the_bound_for_any_names(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MAX_CHANGE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(grouping, "MAX_CHANGE_CHARACTERS", 400_000)
     groups = Grouping()
     tracemalloc.start()
     try:
@@ -504,7 +504,7 @@ def test_memory_stays_below_the_bound_for_any_names(where: str, monkeypatch: pyt
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert used < 3 * grouping.MAX_CHANGE_BYTES
+    assert used < 2 * 3 * grouping.MAX_CHANGE_CHARACTERS
     assert groups.totals[""].changed == 50
 
 
@@ -538,11 +538,11 @@ def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> N
     )
     pods = data.draw(st.lists(added, max_size=12))
     shares = data.draw(st.lists(st.integers(0, 2), min_size=len(pods), max_size=len(pods)))
-    max_lines, max_bytes = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 4_000))
+    max_lines, max_characters = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 4_000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouping, "MAX_LINES", max_lines)
         patch.setattr(grouping, "MAX_NAMES", 1)
-        patch.setattr(grouping, "MAX_CHANGE_BYTES", max_bytes)
+        patch.setattr(grouping, "MAX_CHANGE_CHARACTERS", max_characters)
         whole, parts = Grouping(), [Grouping() for _ in range(3)]
         for position, (entry, share) in enumerate(zip(pods, shares, strict=True)):
             whole.add(*entry, position)

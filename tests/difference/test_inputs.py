@@ -19,7 +19,6 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
-from tests.support.authoring import file_size_limit
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
 from tests.support.live_objects import controller, live, node_object, write_list
 
@@ -96,14 +95,6 @@ def test_a_folder_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (len(found), problems) == (30, [])
-
-
-def test_templates_that_do_not_fit_on_the_disk_are_an_error(tmp_path: Path) -> None:
-    sets = write_list(tmp_path / "sets.json", [controller("ReplicaSet", f"set-{n}", asks({GPU: 1})) for n in range(50)])
-    with file_size_limit(1024):
-        _, problems = read([sets])
-    message = "cannot be read: no temporary file in TMPDIR: File too large"
-    assert problems == [f"/sets.json:1:1: error: {message} [unreadable-file]"]
 
 
 def test_live_pods_are_decided_on_their_own_cluster(tmp_path: Path) -> None:

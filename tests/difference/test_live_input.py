@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.reading import controllers, limit_ranges, live_input, usage
+from rules_engine.difference.reading import limit_ranges, live_input, usage
 from rules_engine.difference.reading import views as views_module
 from rules_engine.difference.reading.live_input import (
     DENIED,
@@ -64,10 +64,8 @@ def read(
         decision = mutate(rules, request, view)
         return decision.result if decision.allowed else None
 
-    with (
-        ObjectFile(write_list(path / "dump.json", items)) as file,
-        LiveInput() as found,
-    ):
+    with ObjectFile(write_list(path / "dump.json", items)) as file:
+        found = LiveInput()
         found.add(file, problems)
         found.read_slices(problems)
         found.report_left_out(problems)
@@ -169,15 +167,6 @@ def test_pods_of_a_job_are_grouped_under_its_cron_job(tmp_path: Path) -> None:
     (submitted,) = read(tmp_path, dump, compiled(DOWN))
     assert name(submitted) == "CronJob/train"
     assert not submitted.as_it_is
-
-
-def test_few_controllers_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controllers, "MAX_DECODED", 1)
-    names = ["a", "b", "a", "a"]
-    dump = [controller("Job", each, asks({GPU: count})) for count, each in enumerate("ab", 1)]
-    dump += [live(asks({GPU: 1 + (each == "b")}), ("Job", each), name=f"{each}-{at}") for at, each in enumerate(names)]
-    pods = read(tmp_path, dump, compiled(DOWN))
-    assert [(each.workload.name, each.as_it_is) for each in pods] == [(each, "") for each in names]
 
 
 @pytest.mark.parametrize(
@@ -344,10 +333,8 @@ class TestDevicesOfDrivers:
 
     def problems(self, folder: Path, *items: Any) -> list[str]:
         problems = Problems()
-        with (
-            ObjectFile(write_list(folder / "dump.json", items)) as file,
-            LiveInput() as found,
-        ):
+        with ObjectFile(write_list(folder / "dump.json", items)) as file:
+            found = LiveInput()
             found.add(file, problems)
             found.read_slices(problems)
             found.report_left_out(problems)
@@ -372,7 +359,8 @@ class TestDevicesOfDrivers:
 
     def test_a_file_that_gets_shorter_is_an_error(self, tmp_path: Path) -> None:
         path, problems = write_list(tmp_path / "dump.json", self.dump()), Problems()
-        with ObjectFile(path) as file, LiveInput() as found:
+        with ObjectFile(path) as file:
+            found = LiveInput()
             found.add(file, problems)
             path.write_text("")
             found.read_slices(problems)
@@ -497,10 +485,8 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
     dump += [controller("Job", each, asks({GPU: 1})) for each in "ab"]
     dump += [live(asks({GPU: 1}), ("Job", each), name=each, on="node") for each in "ab"]
     problems = Problems()
-    with (
-        ObjectFile(write_list(tmp_path / "dump.json", dump)) as file,
-        LiveInput() as found,
-    ):
+    with ObjectFile(write_list(tmp_path / "dump.json", dump)) as file:
+        found = LiveInput()
         found.add(file, problems)
         found.report_left_out(problems)
         views = ViewsWithout(NODES, frozenset(), frozenset())

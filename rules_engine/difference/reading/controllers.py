@@ -1,21 +1,21 @@
-"""Controllers of a live cluster: the pod templates of ReplicaSets, StatefulSets, DaemonSets and Jobs.
+"""Controllers of a live cluster: the pod templates of ReplicaSets, StatefulSets, DaemonSets and Jobs."""
 
-The templates are kept in a temporary file, since a large cluster has more than fit in memory.
-"""
-
-import os
 from collections.abc import Mapping
 from marshal import dumps, loads
 from typing import Any
 
 from msgspec import Struct
 
-from rules_engine.difference.reading.spool import Spool
-from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, integer_member, text_member
+from rules_engine.model.json.lenient import (
+    Object,
+    as_mapping,
+    controller_reference,
+    integer_member,
+    object_items,
+    text_member,
+)
 from rules_engine.model.json.patch import Json
-
-MAX_DECODED = 256
-"""Controllers that are kept decoded: kubectl lists the pods of one controller next to each other."""
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 
 _GROUPS: Mapping[str, str] = {
     "DaemonSet": "apps",
@@ -38,7 +38,7 @@ class Owner(Struct, frozen=True):
 
 
 class Controller(Struct, frozen=True):
-    """A controller or one revision of it: the outermost owner and the template of the pods."""
+    """A controller or one revision of it: the outermost owner, and the members of its template that pods lose."""
 
     owner: Owner
     template: dict[str, Any]
@@ -48,21 +48,11 @@ class Controllers:
     """The controllers that a first pass over the objects of a cluster found."""
 
     def __init__(self) -> None:
-        self._file = Spool()
-        self._places: dict[str, tuple[int, int]] = {}
-        """Offset and size of each controller in the file."""
-        self._decoded: dict[str, Controller] = {}
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._file.close()
-
-    def flush(self) -> None:
-        """Write buffered controllers to the file, so that `of` finds them. Raises OSError if the disk is full."""
-        self._file.flush()
+        self._encoded: dict[str, bytes] = {}
+        """Encoded, since a large cluster has a hundred thousand templates."""
 
     def take(self, item: dict[str, Json]) -> None:
-        """Keep an object if it is a controller or a revision of one. Raises OSError if the disk is full."""
+        """Keep an object if it is a controller or a revision of one."""
         kind = text_member(item, "kind")
         metadata = as_mapping(item.get("metadata"))
         if kind == "ControllerRevision":
@@ -79,13 +69,8 @@ class Controllers:
             self._keep(text_member(metadata, "uid"), _owner_of(owner), template)
 
     def _keep(self, key: str, owner: Owner, template: Object) -> None:
-        if not key or not template:
-            return
-        # "$patch" instructs whoever restores the revision; it is not a member of the template.
-        members = {name: member for name, member in template.items() if name != "$patch"}
-        encoded = dumps((owner.kind, owner.name, members))
-        self._places[key] = self._file.size, len(encoded)
-        self._file.write(encoded)
+        if key and template:
+            self._encoded[key] = dumps((owner.kind, owner.name, _restored_members(template)))
 
     def of(self, pod: dict[str, Json]) -> Controller | None:
         """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
@@ -103,18 +88,26 @@ class Controllers:
         return current
 
     def _find(self, key: str) -> Controller | None:
-        stored = self._decoded.get(key)
-        place = self._places.get(key)
-        if stored is not None or place is None:
-            return stored
-        at, size = place
-        # Forked processes share the offset of the file.
-        kind, name, template = loads(os.pread(self._file.fileno(), size, at))  # noqa: S302 - written by _keep
-        stored = Controller(Owner(kind, name), template)
-        if len(self._decoded) >= MAX_DECODED:
-            self._decoded.clear()
-        self._decoded[key] = stored
-        return stored
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            return None
+        kind, name, template = loads(encoded)  # noqa: S302 - written by _keep
+        return Controller(Owner(kind, name), template)
+
+
+def _restored_members(template: Object) -> dict[str, Json]:
+    """Return the members of a template that `restore_from_template` reads."""
+    metadata, spec = as_mapping(template.get("metadata")), as_mapping(template.get("spec"))
+    kept: dict[str, Json] = {name: spec[name] for name in ("nodeName", "resources") if name in spec}
+    for member in CONTAINER_LISTS:
+        kept[member] = [
+            {name: each[name] for name in ("name", "resources") if name in each}
+            for each in object_items(spec.get(member))
+        ]
+    return {
+        "metadata": {name: metadata[name] for name in ("annotations", "labels") if name in metadata},
+        "spec": kept,
+    }
 
 
 def _owner_of(reference: Object) -> Owner:

@@ -230,7 +230,7 @@ class Inputs:
             real = os.path.realpath(path)
             key = real if real in self._real_clusters else ""
             if key not in self._live:
-                self._live[key] = self._stack.enter_context(LiveInput())
+                self._live[key] = LiveInput()
             file_problems = Problems()
             if self._live[key].add(file, file_problems):
                 self._problems.items += file_problems.items
@@ -296,8 +296,8 @@ class Inputs:
 
     def _of_dump(self, path: Path, name: str, real: str) -> ClusterColumn | None:
         # load_inventory reports a file that is unreadable or cut.
-        with suppress(OSError), ObjectFile(path) as file, LiveInput() as dump:
-            dump_problems = Problems()
+        with suppress(OSError), ObjectFile(path) as file:
+            dump, dump_problems = LiveInput(), Problems()
             if _is_json(file) and dump.add(file, dump_problems) and not dump_problems.failed:
                 dump.read_slices(self._problems)
                 dump.report_left_out(self._problems)

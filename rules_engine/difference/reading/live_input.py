@@ -4,7 +4,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
 
 from rules_engine.difference.reading import limit_ranges, live_pods
 from rules_engine.difference.reading.controllers import Controllers, Owner, is_builtin_controller
@@ -36,7 +35,7 @@ OTHER_RESOURCES = "the old rules make other resources of its template"
 
 
 class LiveInput:
-    """The live objects of files of one cluster. A context manager, which does not close the files.
+    """The live objects of files of one cluster.
 
     `usage`: the cluster. `files`: the files with live objects, which have a uid.
     """
@@ -48,12 +47,6 @@ class LiveInput:
         self._limit_ranges = limit_ranges.LimitRanges()
         self._repeated: list[array[int]] = []
         """Numbers of the pods, by file, that repeat an earlier object."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._controllers.close()
 
     def add(self, file: ObjectFile, problems: Problems) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""
@@ -68,7 +61,6 @@ class LiveInput:
                     repeated.append(share.number)
             elif text_member(item, "kind") == "Pod" or "template" in as_mapping(item.get("spec")):
                 manifests += 1
-        self._controllers.flush()
         if live:
             if manifests:
                 message = (

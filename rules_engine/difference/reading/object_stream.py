@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Iterator
 from errno import EFBIG
 from pathlib import Path
-from typing import BinaryIO, Self
+from tempfile import TemporaryFile
+from typing import BinaryIO, Self, cast
 
-from rules_engine.difference.reading.spool import Spool
 from rules_engine.loading.files import STDIN, standard_input
 from rules_engine.loading.json_items import LenientItems, ListError, parse_lenient
 from rules_engine.loading.json_list import CHUNK_BYTES, JsonList
@@ -100,22 +100,22 @@ def _kind_of_items(members: Object) -> str:
     return text_member(members, "kind").removesuffix("List")
 
 
-def _open_file(path: Path) -> BinaryIO | Spool:
+def _open_file(path: Path) -> BinaryIO:
     if path == STDIN:
-        return _copy_to_spool(standard_input())
+        return _copy_to_disk(standard_input())
     file = path.open("rb")
     if file.seekable():
         return file
     with file:
-        return _copy_to_spool(file)
+        return _copy_to_disk(file)
 
 
-def _copy_to_spool(source: BinaryIO) -> Spool:
+def _copy_to_disk(source: BinaryIO) -> BinaryIO:
     """Copy a stream to a temporary file. Raises OSError, also if the disk is full or the stream too long."""
-    file = Spool()
+    file = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 - closed by ObjectFile
     try:
         while chunk := source.read(CHUNK_BYTES):
-            if file.size + len(chunk) > MAX_LIST_BYTES:
+            if file.tell() + len(chunk) > MAX_LIST_BYTES:
                 raise OSError(EFBIG, os.strerror(EFBIG))
             file.write(chunk)
         file.flush()

@@ -88,7 +88,8 @@ class Scheduler:
         """The two of the highest priority: one of them may be the pod in question."""
         self.selected = lru_cache(CACHED_SELECTIONS)(partial(select_nodes, self.index))
         """Return the nodes that a nodeSelector and terms of node affinity select."""
-        self._allowed = lru_cache(CACHED_SELECTIONS)(self._find_allowed)
+        self.allowed = lru_cache(CACHED_SELECTIONS)(self._find_allowed)
+        """Return the nodes whose names, labels, taints and cordons a placement allows."""
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -133,7 +134,7 @@ class Scheduler:
         self._usage.change_node(number, self.devices.without_served(old), self.devices.without_served(node))
         if node.allocatable != old.allocatable:
             self.devices.change_node(number, node)
-        self._allowed.cache_clear()
+        self.allowed.cache_clear()
 
     def free(self, number: int, resource: str) -> int:
         """Return the amount of a resource left on a node, in the scheduler's units; `pods`: the pods that fit."""
@@ -169,7 +170,7 @@ class Scheduler:
                 excluded |= nodes
         for nodes in self._inter_pod_exclusions(pod).values():
             excluded |= nodes
-        return self._allowed(pod.placement) & ~excluded
+        return self.allowed(pod.placement) & ~excluded
 
     def _grant(self) -> None:
         if self._each:

@@ -14,11 +14,9 @@ from pathlib import Path
 
 from rules_engine.loading import STDIN
 from rules_engine.loading.files import standard_input
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, string_items
-from rules_engine.model.json.lenient import text_member as raw_text
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, string_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod_defaults import is_generated_name
-from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.decision import (
     Action,
@@ -64,29 +62,29 @@ class LoggedDecision:
 
     @property
     def endpoint(self) -> str:
-        return _visible_text(self.members, "endpoint")
+        return text_member(self.members, "endpoint")
 
     @property
     def title(self) -> str:
         """Time, user and rules of the request."""
         rules = as_mapping(self.members.get("rules"))
-        by = f" by {user}" if (user := _visible_text(self.members, "user")) else ""
-        digest = f", rules {name[:12]}" if (name := _visible_text(rules, "digest")) else ""
+        by = f" by {user}" if (user := text_member(self.members, "user")) else ""
+        digest = f", rules {name[:12]}" if (name := text_member(rules, "digest")) else ""
         dry_run = ", dry run" if self.members.get("dryRun") is True else ""
-        return f"at {_visible_text(self.members, 'time')}{by}{digest}{dry_run}"
+        return f"at {text_member(self.members, 'time')}{by}{digest}{dry_run}"
 
     @property
     def pod(self) -> str:
-        return f"{_visible_text(self.members, 'namespace')}/{_visible_text(self.members, 'pod')}"
+        return f"{text_member(self.members, 'namespace')}/{text_member(self.members, 'pod')}"
 
     @property
     def truncated(self) -> tuple[str, ...]:
         """The members that the server shortened or omitted."""
-        return _visible_texts(self.members, "truncated")
+        return tuple(string_items(self.members.get("truncated")))
 
     @property
     def outcome(self) -> str:
-        return _visible_text(self.members, "outcome")
+        return text_member(self.members, "outcome")
 
     @property
     def message(self) -> str:
@@ -98,7 +96,7 @@ class LoggedDecision:
         """The operations of the patch, a line each. There is no diff, since the log does not have the pod."""
         for operation in object_items(self.members.get("patch")):
             value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
-            yield f"{_visible_text(operation, 'op')} {_visible_text(operation, 'path')}{escape_controls(value)}"
+            yield f"{text_member(operation, 'op')} {text_member(operation, 'path')}{value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +132,9 @@ def read_log(path: Path, pod: PodName) -> LoggedDecisions:
             if "outcome" not in members:
                 continue  # fields or a view of recorded requests
             decisions += 1
-            if _visible_text(members, "namespace") == pod.namespace and pod.matches(_visible_text(members, "pod")):
+            if text_member(members, "namespace") == pod.namespace and pod.matches(text_member(members, "pod")):
                 matches += 1  # also the order of decisions of one time: heapq must not compare the members
-                heapq.heappush(newest, (_visible_text(members, "time"), matches, members))
+                heapq.heappush(newest, (text_member(members, "time"), matches, members))
                 if len(newest) > MAX_RECORDS:
                     heapq.heappop(newest)
     records = tuple(LoggedDecision(members, _read_decision(members)) for _, _, members in sorted(newest, reverse=True))
@@ -158,7 +156,7 @@ def _parse_line(line: bytes) -> Object | None:
 def _read_decision(members: Object) -> Decision:
     status = as_mapping(members.get("status"))
     refusal = (
-        Refusal(_int_member(status, "code"), _visible_text(status, "reason"), _visible_text(status, "reason"))
+        Refusal(_int_member(status, "code"), text_member(status, "reason"), text_member(status, "reason"))
         if status
         else None
     )
@@ -167,26 +165,24 @@ def _read_decision(members: Object) -> Decision:
 
 def _read_step(members: Object) -> Step:
     places = [members, *object_items(members.get("furtherFields"))]
-    action = _visible_text(members, "action")
+    action = text_member(members, "action")
     return Step(
-        rule=RuleId(_visible_text(members, "rule")),
+        rule=RuleId(text_member(members, "rule")),
         location=_read_location(members),
         action=Action(action) if action in _ACTIONS else Action.KEEP,
-        reason=_visible_text(members, "reason"),
-        message=_visible_text(members, "message"),
+        reason=text_member(members, "reason"),
+        message=text_member(members, "message"),
         audit=members.get("audit") is True,
         code=_int_member(members, "code"),
-        warnings=_visible_texts(members, "warnings"),
+        warnings=tuple(string_items(members.get("warnings"))),
         requests=tuple(
-            ContainerRequest(
-                _visible_text(item, "container"), _visible_text(item, "resource"), _int_member(item, "count")
-            )
+            ContainerRequest(text_member(item, "container"), text_member(item, "resource"), _int_member(item, "count"))
             for item in object_items(members.get("requests"))
         ),
         resources=tuple(map(_read_resource, object_items(members.get("resources")))),
         amounts=tuple(map(_read_amount, object_items(members.get("amounts")))),
-        annotations={escape_controls(key): value for key, value in as_string_map(members.get("annotations")).items()},
-        notes=_visible_texts(members, "notes"),
+        annotations=as_string_map(members.get("annotations")),
+        notes=tuple(string_items(members.get("notes"))),
         fields=tuple(field for place in places if (field := _read_field(place)) is not None),
     )
 
@@ -196,14 +192,14 @@ _ACTIONS = frozenset(action.value for action in Action)
 
 def _read_resource(members: Object) -> ResourceDecision:
     return ResourceDecision(
-        resource=_visible_text(members, "resource"),
-        to=_visible_text(members, "to") or None,
-        reason=_visible_text(members, "reason"),
+        resource=text_member(members, "resource"),
+        to=text_member(members, "to") or None,
+        reason=text_member(members, "reason"),
         attempts=tuple(
             Attempt(
-                _visible_text(item, "resource"),
+                text_member(item, "resource"),
                 item.get("taken") is True,
-                _visible_text(item, "reason"),
+                text_member(item, "reason"),
                 _read_field(item),
             )
             for item in object_items(members.get("attempts"))
@@ -213,36 +209,27 @@ def _read_resource(members: Object) -> ResourceDecision:
 
 def _read_amount(members: Object) -> Amount:
     return Amount(
-        container=_visible_text(members, "container"),
-        resource=_visible_text(members, "resource"),
-        before=_visible_text(members, "before") or None,
-        after=_visible_text(members, "after"),
+        container=text_member(members, "container"),
+        resource=text_member(members, "resource"),
+        before=text_member(members, "before") or None,
+        after=text_member(members, "after"),
         field=_read_field(members),
     )
 
 
 def _read_field(members: Object) -> Field | None:
-    path = _visible_text(members, "field")
+    path = text_member(members, "field")
     return Field(path, _read_location(members)) if path else None
 
 
 def _read_location(members: Object) -> Location:
     """Return the location in `source`, where the name of the file may contain colons."""
-    source = _visible_text(members, "source")
+    source = text_member(members, "source")
     place = _PLACE.fullmatch(source)
     return Location(place[1], int(place[2]), int(place[3])) if place else Location(source or "<log>", 1, 1)
 
 
 _PLACE = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
-
-
-def _visible_texts(members: Object, name: str) -> tuple[str, ...]:
-    return tuple(map(escape_controls, string_items(members.get(name))))
-
-
-def _visible_text(members: Object, name: str) -> str:
-    """Return a string member with the characters that a terminal interprets escaped; "" if there is none."""
-    return escape_controls(raw_text(members, name))
 
 
 def _int_member(members: Object, name: str) -> int:

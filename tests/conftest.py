@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -50,6 +51,30 @@ LONGEST = (
 )
 """Files that take longest for their number of tests. They run first, so that none is left alone at the end."""
 
+UNMEASURED = {
+    "authoring/test_bad_input.py",
+    "authoring/test_problem_reference.py",
+    "docs/test_documents.py",
+    "docs/test_pull_request_job.py",
+    "evaluation/test_costs_of_pods.py",
+    "evaluation/test_decision_cache.py",
+    "loading/test_conformance.py",
+    "native/test_agreement.py",
+    "native/test_slots.py",
+    "rules/test_card_sets.py",
+    "rules/test_shipped_rules.py",
+    "server/cluster/test_bench.py",
+    "server/diff/test_recorded_law.py",
+    "server/diff/test_command.py",
+    "server/doctor/test_command.py",
+    "server/tls/test_renewal.py",
+    "webhooks/test_configuration.py",
+}
+"""Files whose tests take long and run code that others cover."""
+
+MEASURED_PROCESSES = {"server/test_command_line.py", "server/test_https.py", "server/test_processes.py"}
+"""Files of which coverage measures the processes they start. Other tests of commands call them in their own process."""
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,20 +101,23 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure no coverage of laws and of tests with the marker `unmeasured`, nor in their processes.
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure coverage, which doubles the time of a test, only where other tests do not cover the same code.
 
-    Laws repeat the same code with many examples, and their examples change: other tests cover the code.
-    pytest-cov's own marker starts coverage again after each such test, and each start patches os.fork and os._exit.
+    Laws repeat the same code with many examples, and their examples change. pytest-cov's own marker starts coverage
+    again after each such test.
     """
-    if not (item.get_closest_marker("unmeasured") or item.get_closest_marker("hypothesis")):
-        return (yield)
     name = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures processes
-    config, trace = os.environ.pop(name, None), sys.gettrace()
-    sys.settrace(None)
+    file = item.path.relative_to(Path(__file__).parent).as_posix()
+    config = None if file in MEASURED_PROCESSES else os.environ.pop(name, None)
+    trace, threads = sys.gettrace(), threading.gettrace()
+    if file in UNMEASURED or item.get_closest_marker("hypothesis"):
+        sys.settrace(None)
+        threading.settrace(None)
     try:
         return (yield)
     finally:
         sys.settrace(trace)
+        threading.settrace(threads)
         if config is not None:
             os.environ[name] = config

@@ -83,7 +83,6 @@ def run(command: str, output: int) -> tuple[int, str]:
     return result.returncode, result.stderr
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("command", PRINTS)
 def test_a_full_disk_is_reported_in_the_last_line(command: str) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -91,7 +90,6 @@ def test_a_full_disk_is_reported_in_the_last_line(command: str) -> None:
     assert (code, errors) == (2, "gpu-rules: cannot write the output: No space left on device\n")
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("command", PRINTS)
 def test_a_closed_pipe_ends_quietly(command: str) -> None:
     reader, writer = os.pipe()

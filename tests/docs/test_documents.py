@@ -49,7 +49,6 @@ def prose(path: Path) -> str:
     return re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if "```" in d.read_text()], ids=named)
 def test_examples_print_what_the_document_says(document: Path) -> None:
     text = document.read_text()
@@ -485,7 +484,6 @@ def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -
     return renewed(f"{rules}```console\n{script}```\n").partition(script)[2]
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("commands", "passed", "uncovered", "failed"),
     [
@@ -535,7 +533,6 @@ def test_the_documented_jobs_pass_for_good_rules_and_fail_for_bad_ones(
     assert "passed" not in bad_rule
 
 
-@pytest.mark.unmeasured
 def test_gitlab_gets_the_failed_cases_and_the_coverage() -> None:
     job = documented(".gitlab-ci.yml")[0]["gpu-rules"]
     good = {name: documented(name)[1] for name in RULE_FILES}

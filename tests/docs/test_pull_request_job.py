@@ -80,7 +80,6 @@ def test_gpu_rules_is_installed_from_a_variable() -> None:
 # The step that compares
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("before", "after", "changed", "printed"),
     [
@@ -106,7 +105,6 @@ def test_a_merge_is_compared_with_its_base(
     assert done.stdout
 
 
-@pytest.mark.unmeasured
 def test_rules_with_errors_fail_the_job(tmp_path: Path) -> None:
     merged(tmp_path, {"rules/ladder.yaml": LADDER}, {"rules/ladder.yaml": LADDER.replace("rungs", "rugns")})
 

@@ -299,7 +299,6 @@ AROUND = Cluster(
 )
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("expression", [text for text in EXPRESSIONS if "metadata.name" not in text])
 def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression: str) -> None:
     """The same law, for every value of one request."""

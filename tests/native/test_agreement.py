@@ -81,7 +81,6 @@ def test_chosen_rules_agree(made: Any) -> None:
             check(rules, on, made, namespace, "a")
 
 
-@pytest.mark.unmeasured
 @settings(law, max_examples=examples(200))
 @given(ladders.cases())
 def test_ladders_agree(case: Any) -> None:
@@ -89,7 +88,6 @@ def test_ladders_agree(case: Any) -> None:
     check([*map(ladders.rule_of, case["rules"])], on, case["pod"])
 
 
-@pytest.mark.unmeasured
 @settings(law, max_examples=examples(200))
 @given(injections.cases())
 def test_injections_agree(case: Any) -> None:

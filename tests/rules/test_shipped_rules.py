@@ -127,7 +127,6 @@ def files_with_cases_of(file: Path) -> Sequence[Path]:
     return [*file.parent.iterdir()]
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize(("file", "documents"), list(cuts()))
 def test_a_case_fails_without_any_line_of_a_shipped_rule(file: Path, documents: list[Any], tmp_path: Path) -> None:
     folder = tmp_path / file.parent.name

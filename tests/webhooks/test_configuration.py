@@ -478,7 +478,6 @@ AFFECTED = 13_000
 RULE_SETS = 130
 
 
-@pytest.mark.unmeasured
 def test_no_affected_pod_of_thousands_is_kept_away() -> None:
     """Pods that a rule changes, denies or warns of, drawn at random, and conditions of random rules.
 

@@ -1,11 +1,8 @@
 """Benchmark of the live cluster, in a small run."""
 
-import pytest
-
 from tests.support.benches import run_bench
 
 
-@pytest.mark.unmeasured
 def test_the_bench_runs_and_prints_every_number() -> None:
     lines = run_bench("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
     heads = ["20 nodes", "time to synced", "RSS settled", "RSS peak", "first decision", "decisions", "Allocatable"]

@@ -106,7 +106,6 @@ spec:
 """
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("changed", [False, True])
 def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path: Path, changed: bool) -> None:
     """Every pod is decided before any is known to be admitted; `changed` ones twice, after another webhook."""

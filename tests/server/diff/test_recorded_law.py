@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -188,7 +186,6 @@ def decided_alike(path: Path, rule_set: RuleSet) -> int:
     return count
 
 
-@pytest.mark.unmeasured
 def test_the_log_of_a_server_is_decided_alike(tmp_path: Path) -> None:
     rules, inventory, log = tmp_path / "rules.yaml", tmp_path / "cluster.yaml", tmp_path / "decisions"
     rules.write_text(RULES)

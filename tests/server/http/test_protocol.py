@@ -774,7 +774,6 @@ def test_a_body_is_received_whole(server: Reachable, recorder: Recorder, size: i
     assert recorder.bodies == [body, body]
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("size", [0, 1, LARGE_BODY_BYTES - 1, LARGE_BODY_BYTES + 1, BODY_BYTES])
 @pytest.mark.parametrize("in_chunks", [False, True])
 def test_a_body_is_received_whole_in_whatever_pieces_it_comes(recorder: Recorder, size: int, in_chunks: bool) -> None:

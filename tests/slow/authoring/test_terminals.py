@@ -25,7 +25,6 @@ def test_no_color_is_respected(bad: Path) -> None:
     assert "\x1b" not in written
 
 
-@pytest.mark.unmeasured
 def test_no_color_overrides_force_color(bad: Path) -> None:
     for columns in ("", "60"):
         assert "\x1b" not in on_a_terminal(command("check", bad), NO_COLOR="1", FORCE_COLOR="1", COLUMNS=columns)
@@ -35,7 +34,6 @@ def test_an_empty_no_color_is_not_set(bad: Path) -> None:
     assert "\x1b[1;31merror: " in on_a_terminal(command("check", bad), NO_COLOR="")
 
 
-@pytest.mark.unmeasured
 def test_force_color_colours_a_pipe_unless_it_is_empty(bad: Path) -> None:
     def written(**variables: str) -> str:
         return subprocess.run(
@@ -58,7 +56,6 @@ def frame(output: str) -> list[str]:
     return lines[index : index + 2]
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("columns", [24, 40, 60, 80, 120])
 def test_source_lines_fit_the_terminal_with_the_caret_below_the_mistake(tmp_path: Path, columns: int) -> None:
     condition = "object.spec.containers.exists(c, c.name == '中文') && object.spec.containers.all(c, c.nmae != '')"
@@ -70,7 +67,6 @@ def test_source_lines_fit_the_terminal_with_the_caret_below_the_mistake(tmp_path
     assert marks.count("^") + marks.count("~") == len("nmae")
 
 
-@pytest.mark.unmeasured
 def test_columns_overrides_the_width_of_a_terminal(tmp_path: Path) -> None:
     bad = write(tmp_path, {"a.yaml": validation("long", f'"{" " * 100}objct"')})
     for variable, shown in (("60", "…"), ("x", "…"), ("0", "…"), ("500", "    6 |     - expression")):
@@ -82,7 +78,6 @@ def test_a_terminal_of_unknown_width_is_taken_as_wide(tmp_path: Path) -> None:
     assert "…" not in on_a_terminal(command("check", bad), columns=0, NO_COLOR="1")
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     "locale",
     [
@@ -152,7 +147,6 @@ TRACE = (
 )
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("columns", [20, 60, 400])
 @pytest.mark.parametrize("name", ["test", "explain"])
 def test_a_trace_fits_the_terminal_and_loses_nothing(

@@ -1,11 +1,8 @@
 """Benchmarks of the listener, of expensive and hostile pods, of diff and of the command line, in small runs."""
 
-import pytest
-
 from tests.support.benches import run_bench
 
 
-@pytest.mark.unmeasured
 def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     lines = run_bench("bench.listener", "files")
     heads = ["files: time for a caller during 400 connections", "files: time for a caller after them"]
@@ -13,7 +10,6 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     assert all("(at most 1 s)" in text for text in lines)
 
 
-@pytest.mark.unmeasured
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     # A busy machine may exceed bounds of milliseconds.
     lines = run_bench("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
@@ -24,13 +20,11 @@ def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     assert [text.startswith(head) for text, head in zip(figures, expected, strict=True)] == [True] * len(expected)
 
 
-@pytest.mark.unmeasured
 def test_the_bench_of_expensive_pods_runs() -> None:
     _, decided, reserved = run_bench("bench.pods", "--nodes", "20", "--only", "98,000 tolerations")
     assert (decided.split()[-1], reserved.split()[-2:]) == ("evaluation-error", ["0", "promised"])
 
 
-@pytest.mark.unmeasured
 def test_the_bench_of_diff_prints_figures_with_bounds() -> None:
     figures = run_bench("bench.diff", "--nodes", "12", "--pods", "30", "--admissions", "30")
     heads = [f"30 {what}" for what in ("live pods, Allocatable", "live pods, Available", "recorded admissions")]
@@ -38,7 +32,6 @@ def test_the_bench_of_diff_prints_figures_with_bounds() -> None:
     assert all("(at most " in text for text in figures)
 
 
-@pytest.mark.unmeasured
 def test_the_bench_of_the_command_line_prints_figures_with_bounds() -> None:
     help_text, files, nodes = run_bench("bench.check", "--runs", "1", "--files", "50", "--nodes", "20")
     assert help_text.startswith("gpu-rules --help ")

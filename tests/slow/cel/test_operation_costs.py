@@ -13,7 +13,6 @@ STEPS_PER_UNIT = 10
 SIZES = (60, 250)
 
 
-@pytest.mark.unmeasured
 def test_the_charge_covers_the_steps_of_every_operation() -> None:
     source = random.Random(14)
     every = list(cel_costs.operations())

@@ -1143,7 +1143,6 @@ TESTED_ELSEWHERE = {
 }
 
 
-@pytest.mark.unmeasured
 @pytest.mark.parametrize("path", OTHER_VALUES)
 def test_every_value_has_an_effect(path: str) -> None:
     *parents, name = path.split(".")

@@ -12,10 +12,12 @@ SEED ?=
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
 
-# What a change needs most, in minutes. `make test-all` is a superset, with coverage; CI runs it.
-test: lint types imports rules pytest
+# What a change needs most, in minutes. `make test-all` is a superset, with coverage; CI runs it. Types are checked beside the tests.
+test: lint imports rules
+	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
-test-all: lint types imports rules pytest-all
+test-all: lint imports rules
+	@$(MAKE) --no-print-directory --jobs 2 types pytest-all
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,6 +7,9 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
+# Where it is set, as in some images, each process that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
 
 demo: $(STAMP)

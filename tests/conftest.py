@@ -57,22 +57,23 @@ UNMEASURED = {
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",
     "evaluation/test_costs_of_pods.py",
-    "evaluation/test_decision_cache.py",
-    "loading/test_conformance.py",
-    "native/test_agreement.py",
-    "native/test_slots.py",
     "rules/test_card_sets.py",
     "rules/test_shipped_rules.py",
     "server/cluster/test_bench.py",
     "server/diff/test_recorded_law.py",
     "server/diff/test_command.py",
     "server/doctor/test_command.py",
-    "server/tls/test_renewal.py",
     "webhooks/test_configuration.py",
 }
 """Files whose tests take long and run code that others cover."""
 
-MEASURED_PROCESSES = {"server/test_command_line.py", "server/test_https.py", "server/test_processes.py"}
+MEASURED_PROCESSES = {
+    "server/doctor/test_watch.py",
+    "server/rules/test_reload.py",
+    "server/test_command_line.py",
+    "server/test_https.py",
+    "server/test_processes.py",
+}
 """Files of which coverage measures the processes they start. Other tests of commands call them in their own process."""
 
 

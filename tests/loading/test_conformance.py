@@ -16,6 +16,7 @@ from jsonschema_rs import Draft202012Validator
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.loading import schema
 from rules_engine.loading.schemas import SCHEMAS, _compile_pattern, _conforms, _explicit_spaces, _kind_validator
+from rules_engine.loading.yaml.documents import LOADER
 from tests.loading.test_schemas import TOP
 
 ODD: tuple[Any, ...] = (
@@ -56,7 +57,7 @@ SHIPPED = [
     document
     for folder in ("rules", "examples")
     for file in sorted((TOP / folder).rglob("*.yaml"))
-    for document in yaml.safe_load_all(file.read_text())
+    for document in yaml.load_all(file.read_text(), Loader=LOADER)
     if document.get("kind") in DOCUMENT_KINDS
 ]
 

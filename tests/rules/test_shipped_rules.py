@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from rules_engine.checking.check import check_files
 from rules_engine.loading import schema
+from rules_engine.loading.yaml.documents import LOADER
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.sources.card_sets import CARD_SETS
 from rules_engine.testing.rule_tests import run_tests
@@ -109,7 +110,7 @@ def is_default(document: Any, path: Path_) -> bool:
 def cuts() -> Iterator[Any]:
     """Rule files, each without one line."""
     for file in sorted(file for folder in (*SHIPPED, EXAMPLES) for file in folder.glob("*.yaml")):
-        documents = list(yaml.safe_load_all(file.read_text()))
+        documents = list(yaml.load_all(file.read_text(), Loader=LOADER))
         for index, document in enumerate(documents):
             if document["kind"] == "RuleTest":
                 continue
@@ -144,6 +145,6 @@ def test_a_rewritten_set_passes_its_cases(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / folder.name
     shutil.copytree(folder, copy)
     for file in copy.glob("*.yaml"):
-        file.write_text(yaml.safe_dump_all(list(yaml.safe_load_all(file.read_text()))))
+        file.write_text(yaml.safe_dump_all(list(yaml.load_all(file.read_text(), Loader=LOADER))))
 
     assert run_tests([copy]).succeeded

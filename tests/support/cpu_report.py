@@ -25,6 +25,7 @@ _begin = 0.0
 """CPU time of this process when its last test ended."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     global _begin
     _begin = _cpu_seconds()

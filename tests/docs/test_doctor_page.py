@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from rules_engine.diagnosis.reasons import NeverCreatedReason, PendingReason, RefusedReason
+from rules_engine.diagnosis.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from tests.support.diagnostic_reference import DOCUMENT, TABLES, packaged, renewed
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-BUILT_IN = (*PendingReason, *NeverCreatedReason, *RefusedReason)
+BUILT_IN = (*PendingReason, *NeverCreatedReason, *RefusedReason, *NativeReason)
 REASONS = {*map(str, BUILT_IN), *(diagnostic.reason for diagnostic in packaged())}
 
 PROBLEMS = (
@@ -21,6 +21,7 @@ PROBLEMS = (
     "MIG",
     "time-slicing",
     "RDMA",
+    "native policies",
 )
 """The problems that operators meet: rows of the page's table, in its order."""
 

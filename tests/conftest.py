@@ -28,11 +28,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
+    "slow/deploy/test_image.py",
     "slow/server/test_bounds.py",
     "slow/authoring/test_pre_commit.py",
     "slow/server/test_processes.py",
     "slow/deploy/test_chart.py",
-    "slow/deploy/test_image.py",
     "slow/authoring/test_terminals.py",
     "slow/bench/test_benches.py",
     "slow/cel/test_operation_costs.py",

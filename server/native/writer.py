@@ -182,6 +182,10 @@ class Writer:
             self._next_check = 0.0
             if error.cause in RENEWAL_CAUSES:
                 self._connection.renew()
+        except Exception:
+            self._problem = "unexpected error: see the server's log"
+            self._publish()
+            raise
         if problem != self._problem:
             if problem is None:
                 _log.info("policies and offers can be written again")
@@ -233,7 +237,9 @@ class Writer:
 
     def _check(self, now: float) -> None:
         """Read which slot is active, and take the next step towards the rules."""
-        stored = self._objects.list(self._names, LABELLED if self._writing else (self._switch[0], KIND))
+        labelled = self._objects.list(self._names, LABELLED if self._writing else (self._switch[0], KIND))
+        # Anybody may give a label to an object of another name.
+        stored = {key: each for key, each in labelled.items() if key[1].startswith(self._settings.name)}
         switch = stored.get(self._switch)
         slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
         if stamp != self._active[1]:
@@ -384,10 +390,12 @@ class Writer:
         if active is None or not self._active[1]:
             return {}
         former, since = self._former
-        others = {self._wanted.stamp, former if self._clock() - since < SETTLE_SECONDS else ""} - {self._active[1]}
+        settled = self._clock() - since >= SETTLE_SECONDS
+        others = {self._wanted.stamp, "" if settled else former} - {self._active[1]}
         # All rules: a user's stamp has no effect while its policies are not active.
         changing = {stamp: (each.all, each.all) for stamp, each in self._known.items() if stamp in others}
-        return {**changing, "": (active.all, active.staying)}
+        # The first validating policies are created after the mutating one, and compiled after both.
+        return {**changing, "": (active.all, active.staying if settled else active.all)}
 
     def _publish(self) -> None:
         self._state.policies = self._rules_by_stamp()

@@ -70,7 +70,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The exported rules of a rule set, as the objects of each slot. `all`, `staying`: for the webhook."""
+    """The exported rules of a rule set, as the objects of each slot.
+
+    `all`: all rules; `staying`: the rules that are not exported, which the webhook evaluates.
+    """
 
     all: ServedRules
     staying: ServedRules
@@ -137,7 +140,7 @@ class Writer:
         self._served = served
         self._wanted = export(served, settings)
         self._known = {self._wanted.stamp: self._wanted}
-        """The exported rules of this replica by stamp: its present ones, those before, and the active ones."""
+        """Exported rules by stamp: the present, previous, active and formerly active ones."""
         self._writing = False
         self._owners: list[Json] = []
         self._next_check = 0.0
@@ -151,7 +154,7 @@ class Writer:
         self._active = "", ""
         """Active slot and stamp at the last check."""
         self._former = "", 0.0
-        """The active stamp before, and when it was replaced."""
+        """The formerly active stamp, and when it was replaced."""
         self._written_at: datetime | None = None
         """Time at which the active offers were written, by the clock of their writer."""
         self._problem: str | None = None
@@ -220,7 +223,8 @@ class Writer:
         if served is not self._served:
             self._served = served
             before, self._wanted = self._wanted, export(served, self._settings)
-            needed = {stamp: each for stamp, each in self._known.items() if stamp in (self._active[1], before.stamp)}
+            stamps = {self._active[1], self._former[0], before.stamp}
+            needed = {stamp: each for stamp, each in self._known.items() if stamp in stamps}
             self._known = {**needed, self._wanted.stamp: self._wanted}
             self._next_check = 0.0
 

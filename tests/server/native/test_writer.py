@@ -296,6 +296,10 @@ def test_the_webhook_evaluates_the_rules_that_active_policies_leave(api: NativeA
     assert "stays 2" in decided(replica, "/validate/native")[1]
     assert "exported" in decided(replica, "/validate/native")[1]  # some API servers may not have the policies yet
     assert "stays 1" in decided(replica, "/validate/native", first)[1]
+    for number, digest in ((3, "third"), (2, "second")):  # further reloads keep the former rules
+        replica.serve(rules(number, exported, staying(number)), digest)
+        replica.run(writer.CHECK_SECONDS)
+        assert "stays 1" in decided(replica, "/validate/native", first)[1]
     replica.run(writer.SETTLE_SECONDS)
     assert "stays 2" in decided(replica, "/validate/native", first)[1]
     assert "exported" not in decided(replica, "/validate/native")[1]

@@ -30,7 +30,7 @@ def diagnose(
     """Return the diagnosis of the objects of a cluster that are in a scope.
 
     `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it; `digest`:
-    theirs, "" without a rule.
+    their digest, "" without rules.
     """
     concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(

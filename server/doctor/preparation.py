@@ -22,7 +22,7 @@ PACKAGED = PackagedSource("diagnostics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Compiled Diagnostics, and the active rules; `rules`: the paths of these, or ""; `digest`: "" without a rule.
+    """Compiled Diagnostics, and the active rules; `rules`: their paths, or ""; `digest`: their digest, or "".
 
     `kept`: the members of objects to read, by kind. `problems`: of rules and Diagnostics, in file order.
     `seen`: the state of the rules' files before they were read.

@@ -57,7 +57,7 @@ def find_native(cluster: ClusterObjects, rule_set: RuleSet | None, digest: str) 
                 NativeReason.TYPE_CHECK,
                 each.object_name,
                 f"the API server warns of {format_count(len(warnings), 'expression')} of the policy",
-                "An expression reads a field that pods do not have, or uses a value as one of another type.",
+                "An expression reads a field that pods do not have, or uses a value as another type.",
                 *(
                     quote_message(f"{text_member(it, 'fieldRef')}: {text_member(it, 'warning')}")
                     for it in warnings[:MAX_NAMES]
@@ -98,7 +98,7 @@ def _missing_offers(cluster: ClusterObjects, own: Sequence[ApiObject]) -> Iterat
         yield _finding(
             NativeReason.OFFERS_MISSING,
             ObjectName(OFFERS, quote_message(name)),
-            "the offers do not exist, and policies that read them admit pods as they are",
+            "the offers do not exist, and policies that read them admit pods unchanged",
             "The offers or their definition were deleted, or not applied with the policies.",
             *lacking,
             f"read by {join_names(titles)}",

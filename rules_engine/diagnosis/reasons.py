@@ -91,7 +91,7 @@ class NativeReason(StrEnum):
     """Reasons of findings about objects with which the API server evaluates rules itself."""
 
     OFFERS_MISSING = "GPUOffersMissing"
-    """A policy reads GPUOffers that do not exist, or whose definition does not, and admits pods as they are."""
+    """A policy reads GPUOffers that do not exist, or whose definition does not, and admits pods unchanged."""
     OTHER_RULES = "PoliciesOfOtherRules"
     """Policies or GPUOffers are of other rules than the active ones; without `--rules`, than the active policies."""
     OFFERS_OUTDATED = "GPUOffersOutdated"

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from rules_engine.documents import large_clusters
 from rules_engine.documents.load import load_cluster
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, RULES_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, RULES_ANNOTATION, SWITCH
 from rules_engine.native.policy import translate_rules
 from rules_engine.sources.rule_files import RuleFiles, read_rules
 from rules_engine.webhooks.policies import NativeObjects
@@ -46,7 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod("p", {"nvidia.com/mig-1g.10gb": 1})}))
     policies = objects(read_rules([path / "rules.yaml"]))
     others = json.loads(json.dumps(policies).replace(digest(policies), "0" * 64))
-    checks = [each for each in policies if each["kind"].startswith("Validating")]
+    foreign = {"kind": SWITCH, "metadata": {"name": "of-another-tool"}, "spec": {}}
+    checks = [foreign, *(each for each in policies if each["kind"].startswith("Validating"))]
     for name, items in {"native": policies, "others": others, "none": [], "checks": checks}.items():
         dump = {"apiVersion": "v1", "kind": "List", "items": [node("n", {"nvidia.com/gpu": 4}), *items]}
         (path / f"{name}.json").write_text(json.dumps(dump))

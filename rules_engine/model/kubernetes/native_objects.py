@@ -41,5 +41,7 @@ def annotation_of(value: Object, name: str) -> str:
 
 def active_digests(by_kind: Mapping[str, Sequence[Object]]) -> frozenset[str]:
     """Return the digests of the rules whose policies are active."""
-    bindings = next((by_kind[kind] for kind in BINDINGS if by_kind.get(kind)), ())
-    return frozenset(annotation_of(each, RULES_ANNOTATION) for each in bindings) - {""}
+    found = (
+        frozenset(annotation_of(each, RULES_ANNOTATION) for each in by_kind.get(kind, ())) - {""} for kind in BINDINGS
+    )
+    return next(filter(None, found), frozenset())

@@ -153,6 +153,8 @@ class Writer:
         self._offers: dict[str, _Offers] = {}
         self._active = "", ""
         """Active slot and stamp at the last check."""
+        self._checked = -inf
+        """Time of the last check."""
         self._former = "", 0.0
         """The formerly active stamp, and when it was replaced."""
         self._written_at: datetime | None = None
@@ -243,7 +245,8 @@ class Writer:
         """Read which slot is active, and take the next step towards the rules."""
         labelled = self._objects.list(self._names, LABELLED if self._writing else (self._switch[0], KIND))
         # Anybody may give a label to an object of another name.
-        stored = {key: each for key, each in labelled.items() if key[1].startswith(self._settings.name)}
+        stored = {key: each for key, each in labelled.items() if f"{key[1]}-".startswith(f"{self._settings.name}-")}
+        self._checked = self._clock()
         switch = stored.get(self._switch)
         slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
         if stamp != self._active[1]:
@@ -391,8 +394,8 @@ class Writer:
 
     def _rules_by_stamp(self) -> Mapping[str, tuple[ServedRules, ServedRules]]:
         active = self._known.get(self._active[1])
-        if active is None or not self._active[1]:
-            return {}
+        if active is None or not self._active[1] or self._clock() - self._checked > SETTLE_SECONDS:
+            return {}  # all rules: what is active is unknown
         former, since = self._former
         settled = self._clock() - since >= SETTLE_SECONDS
         others = {self._wanted.stamp, "" if settled else former} - {self._active[1]}

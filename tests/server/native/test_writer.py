@@ -303,6 +303,11 @@ def test_the_webhook_evaluates_the_rules_that_active_policies_leave(api: NativeA
     replica.run(writer.SETTLE_SECONDS)
     assert "stays 2" in decided(replica, "/validate/native", first)[1]
     assert "exported" not in decided(replica, "/validate/native")[1]
+    # What is active is unknown as long as the API server does not answer.
+    failing(api, "PUT", "/leases/", Cause.UNREACHABLE)
+    replica.run(writer.SETTLE_SECONDS + 20)
+    assert "exported" in decided(replica, "/validate/native")[1]
+    failing(api, "none", "", Cause.FORBIDDEN)
     # Policies of unknown rules: the webhook has all of its own.
     api.objects[SWITCH]["metadata"]["annotations"][STAMP_ANNOTATION] = "other"
     other = Replica(api, clock, rules(3, exported))

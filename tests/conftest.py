@@ -68,13 +68,13 @@ UNMEASURED = (
 )
 """Beginnings of the names of tests that take long and run code that others cover."""
 
-MEASURED_PROCESSES = {
+MEASURED_PROCESSES = (
     "server/doctor/test_watch.py",
     "server/rules/test_reload.py",
     "server/test_command_line.py",
     "server/test_https.py",
     "server/test_processes.py",
-}
+)
 """Files of which coverage measures the processes they start. Other tests of commands call them in their own process."""
 
 
@@ -86,8 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     folder = Path(__file__).parent
     ranks = {folder / name: rank for rank, name in enumerate(LONGEST)}
-    if missing := [path for path in ranks if not path.exists()]:
-        raise pytest.UsageError(f"files of LONGEST in tests/conftest.py not found: {missing}")
+    named = {folder / name.partition("::")[0] for name in (*LONGEST, *UNMEASURED, *MEASURED_PROCESSES)}
+    if missing := [path for path in named if not path.exists()]:
+        raise pytest.UsageError(f"files named in tests/conftest.py not found: {missing}")
     counts = Counter(item.path for item in items)
     items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -counts[item.path]))
 
@@ -110,10 +111,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     again after each such test.
     """
     name = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures processes
-    file = item.path.relative_to(Path(__file__).parent).as_posix()
-    config = None if file in MEASURED_PROCESSES else os.environ.pop(name, None)
+    test = item.nodeid.removeprefix("tests/")
+    config = None if test.startswith(MEASURED_PROCESSES) else os.environ.pop(name, None)
     trace, threads = sys.gettrace(), threading.gettrace()
-    if item.nodeid.removeprefix("tests/").startswith(UNMEASURED) or item.get_closest_marker("hypothesis"):
+    if test.startswith(UNMEASURED) or item.get_closest_marker("hypothesis"):
         sys.settrace(None)
         threading.settrace(None)
     try:

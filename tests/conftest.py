@@ -30,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONGEST = (
     "slow/deploy/test_image.py",
     "slow/server/test_bounds.py",
+    "slow/rules/test_shipped_lines.py",
     "slow/authoring/test_pre_commit.py",
     "slow/server/test_processes.py",
     "slow/deploy/test_chart.py",
@@ -41,7 +42,6 @@ LONGEST = (
     "models/test_models.py",
     "evaluation/test_decision_cache.py",
     "evaluation/test_laws.py",
-    "rules/test_shipped_rules.py",
     "docs/test_documents.py",
     "server/diff/test_command.py",
     "server/cluster/test_serving.py",
@@ -59,7 +59,6 @@ UNMEASURED = (
     "evaluation/test_decision_cache.py::test_any_difference_in_a_request_is_decided_as_without_the_cache",
     "native/test_slots.py",
     "rules/test_card_sets.py",
-    "rules/test_shipped_rules.py",
     "server/cluster/test_bench.py",
     "server/diff/test_command.py",
     "server/diff/test_recorded_law.py",

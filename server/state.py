@@ -11,9 +11,9 @@ import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION, annotation_of
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.rule import Rule
 from server.cluster.source import ClusterSource
@@ -189,8 +189,7 @@ class State:
         policies = self.policies
         if not policies:
             return self.served, self.served
-        annotations = as_mapping(as_mapping(as_mapping(request.object).get("metadata")).get("annotations"))
-        return policies.get(text_member(annotations, STAMP_ANNOTATION)) or policies[""]
+        return policies.get(annotation_of(as_mapping(request.object), STAMP_ANNOTATION)) or policies[""]
 
     @property
     def overpromises(self) -> bool:

@@ -11,7 +11,7 @@ from rules_engine.model.kubernetes.native_objects import GROUP, NATIVE_RESOURCES
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.native.policy import NativeRules, offers_queries
 
-KIND, PLURAL = OFFERS, NATIVE_RESOURCES[OFFERS]
+PLURAL = NATIVE_RESOURCES[OFFERS]
 API_VERSION = f"{GROUP}/v1"
 
 MAX_SHAPES = 256
@@ -97,7 +97,7 @@ _SCHEMA: dict[str, Json] = {
 DEFINITION_NAME = f"{PLURAL}.{GROUP}"
 DEFINITION: dict[str, Json] = {
     "group": GROUP,
-    "names": {"kind": KIND, "listKind": f"{KIND}List", "plural": PLURAL, "singular": PLURAL},
+    "names": {"kind": OFFERS, "listKind": f"{OFFERS}List", "plural": PLURAL, "singular": PLURAL},
     "scope": "Cluster",
     "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _SCHEMA}}],
 }

@@ -18,6 +18,7 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.native_objects import GROUP
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.rules.admission import Endpoint
@@ -28,11 +29,10 @@ from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
 RESIZE = "pods/resize"
 """The subresource for changes of cpu and memory of a running pod."""
 
-DOMAIN = "gpurules.io"
-DIGEST_ANNOTATION = f"{DOMAIN}/webhook-digest"
+DIGEST_ANNOTATION = f"{GROUP}/webhook-digest"
 """Annotation of a configuration: the digest of the rules that it was generated from."""
 
-NATIVE_ANNOTATION = f"{DOMAIN}/native"
+NATIVE_ANNOTATION = f"{GROUP}/native"
 """Annotation of a configuration without the rules that the API server evaluates itself: "true"."""
 
 CONDITION_NAME = "requests-a-resource-of-a-rule"
@@ -45,7 +45,7 @@ DELETION_CONDITION: Json = {
 
 SYSTEM_NAMESPACE = "kube-system"
 
-BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{DOMAIN}/admission", "disabled"
+BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{GROUP}/admission", "disabled"
 """Label of a namespace whose pods are not sent. Administrators label namespaces; users label their pods."""
 
 

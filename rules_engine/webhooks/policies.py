@@ -11,6 +11,8 @@ from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.native_objects import (
+    GROUP,
+    OFFERS,
     RULES_ANNOTATION,
     SLOT_LABEL,
     STAMP_ANNOTATION,
@@ -19,21 +21,20 @@ from rules_engine.model.kubernetes.native_objects import (
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Operation
 from rules_engine.native.cel_text import cel_literal
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
-from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME, KIND
+from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
 from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable
 from rules_engine.webhooks.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,
     CONDITION_NAME,
     DELETION_CONDITION,
-    DOMAIN,
     RESIZE,
     SYSTEM_NAMESPACE,
 )
 from rules_engine.webhooks.match_condition import match_condition, selection_of_rule
 from rules_engine.webhooks.settings import Settings
 
-PHASE_CONDITION = f"{DOMAIN}/phase"
+PHASE_CONDITION = f"{GROUP}/phase"
 """Match condition of validating policies during a change of rules."""
 
 _OTHER_SLOT = "\n|| // The pods of the other slot:\n"
@@ -112,7 +113,7 @@ class NativeObjects:
 
     def offers(self, spec: dict[str, Json]) -> dict[str, Json]:
         """Return the parameter of the policies."""
-        return self._object(API_VERSION, KIND, self._name, spec)
+        return self._object(API_VERSION, OFFERS, self._name, spec)
 
     def _object(self, api_version: str, kind: str, name: str, spec: dict[str, Json]) -> dict[str, Json]:
         return _object(api_version, kind, name, spec, self._digest, (self._name, self.stamp) if self._slot else None)
@@ -123,7 +124,7 @@ class NativeObjects:
         """Yield a policy and its binding."""
         api, binding = "admissionregistration.k8s.io/v1", dict[str, Json](policyName=name)
         if reads_offers:
-            spec = {"paramKind": {"apiVersion": API_VERSION, "kind": KIND}, **spec}
+            spec = {"paramKind": {"apiVersion": API_VERSION, "kind": OFFERS}, **spec}
             # With Deny, every pod would be refused as soon as the definition is deleted.
             binding["paramRef"] = {"name": self._name, "parameterNotFoundAction": "Allow"}
         if actions:

@@ -1,15 +1,14 @@
 """The objects of an installation in the cluster: policies, bindings, offers and their definition."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
-from rules_engine.model.json.lenient import as_mapping, object_items
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, SLOT_LABEL
-from rules_engine.native.offers import KIND
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, OFFERS, SLOT_LABEL
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 
 FIELD_MANAGER = "gpu-rules"
@@ -24,9 +23,6 @@ COLLECTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Group and collection of each kind. They are deleted in this order."""
 
-LABELLED = [*NATIVE_RESOURCES]
-"""Kinds of the objects with a label of a slot."""
-
 Key = tuple[str, str]
 """Kind and name of an object."""
 
@@ -37,9 +33,9 @@ def key_of(document: Mapping[str, Any]) -> Key:
     return str(document["kind"]), str(as_mapping(document["metadata"])["name"])
 
 
-def label_of(document: Mapping[str, Any] | None, name: str, members: str = "labels") -> str:
-    """Return a label of an object, or an annotation; "" if it has none."""
-    return str(as_mapping(as_mapping((document or {}).get("metadata")).get(members)).get(name) or "")
+def slot_of(document: Object) -> str:
+    """Return the slot that an object belongs to by its label; "" if it has none."""
+    return text_member(as_mapping(as_mapping(document.get("metadata")).get("labels")), SLOT_LABEL)[-1:]
 
 
 class ObjectStore:
@@ -63,7 +59,7 @@ class ObjectStore:
                 return None
             raise
 
-    def list(self, slots: Sequence[str], kinds: Sequence[str]) -> dict[Key, dict[str, Any]]:
+    def list(self, slots: Iterable[str], kinds: Iterable[str]) -> dict[Key, dict[str, Any]]:
         """Return the objects of these kinds with one of these labels of slots."""
         query = {"labelSelector": f"{SLOT_LABEL} in ({','.join(slots)})"}
         stored: dict[Key, dict[str, Any]] = {}
@@ -71,7 +67,7 @@ class ObjectStore:
             try:
                 listed = parse(self._connection.get(_path(kind), query, seconds=SECONDS))
             except ApiError as error:
-                if kind == KIND and error.cause is Cause.MISSING:
+                if kind == OFFERS and error.cause is Cause.MISSING:
                     continue
                 raise
             for item in object_items(listed.get("items")):

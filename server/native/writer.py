@@ -25,14 +25,20 @@ from rules_engine.diagnosis.objects.timestamps import parse_timestamp
 from rules_engine.model.json.lenient import as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.kubernetes.native_objects import ADMISSION, SLOT_LABEL, STAMP_ANNOTATION
-from rules_engine.native.offers import KIND, build_offers
+from rules_engine.model.kubernetes.native_objects import (
+    ADMISSION,
+    NATIVE_RESOURCES,
+    OFFERS,
+    STAMP_ANNOTATION,
+    annotation_of,
+)
+from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import NativeRules, translate_rules
 from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection
 from server.native.lease import Lease
-from server.native.objects import LABELLED, Objects, ObjectStore, key_of, label_of
+from server.native.objects import Objects, ObjectStore, key_of, slot_of
 from server.rules.sources import UnusableError
 from server.state import NativeStatus, ServedRules, State
 from server.timing import PeriodicTask, rfc3339
@@ -243,12 +249,12 @@ class Writer:
 
     def _check(self, now: float) -> None:
         """Read which slot is active, and take the next step towards the rules."""
-        labelled = self._objects.list(self._names, LABELLED if self._writing else (self._switch[0], KIND))
+        labelled = self._objects.list(self._names, NATIVE_RESOURCES if self._writing else (self._switch[0], OFFERS))
         # Anybody may give a label to an object of another name.
         stored = {key: each for key, each in labelled.items() if f"{key[1]}-".startswith(f"{self._settings.name}-")}
         self._checked = self._clock()
-        switch = stored.get(self._switch)
-        slot, stamp = label_of(switch, SLOT_LABEL)[-1:], label_of(switch, STAMP_ANNOTATION, "annotations")
+        switch = stored.get(self._switch, {})
+        slot, stamp = slot_of(switch), annotation_of(switch, STAMP_ANNOTATION)
         if stamp != self._active[1]:
             self._former = self._active[1], now
         self._active = slot, stamp
@@ -269,7 +275,7 @@ class Writer:
         """Restore the active slot, and delete all else when the pods of the other slot are through."""
         since = now - self._switched
         needed = {key_of(each) for each in self._documents(exported, slot, Phase.ALONE)}
-        needed.add((KIND, f"{self._settings.name}-{slot}"))
+        needed.add((OFFERS, f"{self._settings.name}-{slot}"))
         unneeded = stored.keys() - needed
         phase = Phase.INCOMING if unneeded and since < SETTLE_SECONDS else Phase.ALONE
         # Until the mutating policy is active everywhere, pods are not as they should be.
@@ -280,13 +286,13 @@ class Writer:
     def _change(self, slot: str, stored: Objects, now: float) -> None:
         """Prepare the other slot, and switch to it. Without an active slot, there is nothing to mix."""
         target = next(each for each in SLOTS if each != slot)
-        held = stored.get((MUTATING, f"{self._settings.name}-{target}"))
-        former = label_of(held, STAMP_ANNOTATION, "annotations") not in ("", self._wanted.stamp)
+        held = stored.get((MUTATING, f"{self._settings.name}-{target}"), {})
+        former = annotation_of(held, STAMP_ANNOTATION) not in ("", self._wanted.stamp)
         if slot and former and now - self._switched < SETTLE_SECONDS:
             return  # pods of an earlier change are under way
         mutating = next(each for each in self._wanted.policies[target] if each["kind"] == MUTATING)
         for key, document in stored.items() if slot else ():
-            if key[0] in (MUTATING, "ValidatingAdmissionPolicy") and label_of(document, SLOT_LABEL)[-1:] == slot:
+            if key[0] in (MUTATING, "ValidatingAdmissionPolicy") and slot_of(document) == slot:
                 outgoing = in_phase(_as_written(document), Phase.OUTGOING, self._wanted.stamp, mutating)
                 self._put(outgoing, document)
         phase = Phase.INCOMING if slot else Phase.ALONE
@@ -386,7 +392,7 @@ class Writer:
     def _compare_offers(self, stored: Objects) -> None:
         """Forget offers that somebody else changed, so that they are written again."""
         for slot in SLOTS:
-            present = stored.get((KIND, f"{self._settings.name}-{slot}"), {})
+            present = stored.get((OFFERS, f"{self._settings.name}-{slot}"), {})
             if slot in self._offers and self._offers[slot].stored != _version(present):
                 del self._offers[slot]
             if slot == self._active[0]:

@@ -22,8 +22,9 @@ INDENT = "  "
 
 
 def cel_text(value: object) -> str:
-    """Return a CEL expression with this value."""
-    pieces = [*islice(_text_pieces(value), MAX_PIECES)]
+    """Return a CEL expression with this value, or its first MAX_PIECES parts and an ellipsis."""
+    parts = _text_pieces(value)
+    pieces = [*islice(parts, MAX_PIECES), *("…" for _ in islice(parts, 1))]
     # The check is on the whole: a list that does not fit is broken at every level, as are the short lists in it.
     return "".join(pieces if sum(map(len, pieces)) <= MAX_LINE else _break_lines(iter(pieces)))
 

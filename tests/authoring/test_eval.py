@@ -18,6 +18,7 @@ from prompt_toolkit.output import DummyOutput
 
 from rules_engine.cli.eval import evaluate
 from rules_engine.documents.registry import load_documents
+from rules_engine.explaining.cel_text import MAX_PIECES, cel_text
 from rules_engine.explaining.eval import Subject
 from rules_engine.explaining.prompt import prompt_lines
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -106,6 +107,16 @@ def test_a_long_list_has_a_line_for_each_member() -> None:
     assert evaluated(f"[['{text}'], {{1: 2}}, []]") == (
         f'[\n  [\n    "{text}"\n  ],\n  {{\n    1: 2\n  }},\n  []\n] : list(dyn)\n'
     )
+
+
+def test_of_a_value_with_very_many_parts_the_first_are_shown() -> None:
+    doubled: object = [1]
+    for _ in range(40):
+        doubled = [doubled, doubled]
+    shown = cel_text(doubled)
+    assert shown.endswith("…")
+    assert shown.count("[") + shown.count("1") + shown.count(",") + shown.count("]") == MAX_PIECES
+    assert cel_text([1] * 10) == str([1] * 10)
 
 
 def test_a_rule_adds_its_variables_and_params() -> None:

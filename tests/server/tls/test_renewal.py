@@ -222,19 +222,25 @@ def test_invalid_pairs_are_logged_and_the_previous_one_stays(tmp_path: Path, rul
         "another key": ({"tls.crt": good["tls.crt"], "tls.key": first["tls.key"]}, "key"),
         "expired": (pair(tmp_path / "old", NOW - timedelta(days=9), NOW - timedelta(days=1)), "expired"),
         "not PEM": ({"tls.crt": b"nonsense", "tls.key": good["tls.key"]}, "PEM"),
-        "clients refuse it": (rejected_pair(), "cannot be served: clients refuse it: unhandled critical extension"),
+        "clients refuse it": (
+            rejected_pair(),
+            "the certificate cannot be served: clients refuse it: unhandled critical extension",
+        ),
     }
     mounted = Mounted(tmp_path / "secret", first)
+    served, other = first, good
+    prefix = f"changed certificate refused, the previous one stays in use: {mounted.folder}"
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         for number, (name, (bad, reason)) in enumerate(refused.items(), 1):
             mounted.swap(bad)
             until(lambda number=number: len(refusals(running)) == number, name)  # type: ignore[misc]
             line = refusals(running)[-1]
-            assert str(mounted.folder) in line
+            assert prefix in line
             assert reason in line
-            assert served_certificate(running) == der(first)
-        mounted.swap(good)
-        until(lambda: served_certificate(running) == der(good), "the good pair")
+            assert served_certificate(running) == der(served)
+            served, other = other, served
+            mounted.swap(served)
+            until(lambda served=served: served_certificate(running) == der(served), "the good pair")  # type: ignore[misc]
         line = f"new certificate in use: {mounted.folder / 'tls.crt'}, valid until {rfc3339(end(good))}\n"
         until(lambda: line in running.logged(), "the line that says so")
 

@@ -21,7 +21,7 @@ from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
-from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, pod, request
+from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, ladder, pod, request
 from tests.support.laws import examples, law
 from tests.support.native import admitted, comparable, defaulted
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
@@ -79,6 +79,12 @@ def test_chosen_rules_agree(made: Any) -> None:
         for namespace in ("ml", "other", "another"):
             check(rules, on, made, namespace)
             check(rules, on, made, namespace, "a")
+
+
+def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
+    rule = ladder(GPU, MIG2, "a.b/c", name="l")
+    made = pod(container("c", {MIG2: 2, GPU: 1}))
+    check([rule], cluster({MIG2: 1, "a.b/c": 2}), made)
 
 
 @settings(law, max_examples=examples(200))

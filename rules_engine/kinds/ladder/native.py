@@ -148,10 +148,12 @@ def _decide(ladder: CompiledLadder, draft: Draft) -> None:
     for step, rung in enumerate(order, start=1):
         before = order[: step - 1]
         targets = ", ".join([str(rung), *(f"$to_{index}" for index in before)])
+        gone = " || ".join(f"t == {index} && $to_{index} != {index}" for index in before)
+        own = f"({gone} ? 0 : p[t])" if gone else "p[t]"
         draft.define(
             f"load_{rung}",
             f"""// What each rung would have to offer if {rule.rungs[rung].resource} moved to it.
-lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, p[t] + {[rung, *before]}.transformList(i, k,
+lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, {own} + {[rung, *before]}.transformList(i, k,
   k != t && (i == 0 || [{targets}][i] == t), p[k]).sum()).max() + $overhead[t])""",
         )
         lines = [draft.text(f"!({rung} in $moving) ? {rung} :")]
@@ -197,7 +199,7 @@ def _change(rule: FallbackLadder, draft: Draft) -> None:
         "added",
         f"""variables.containers.transformList(i, c, $moved.filter(k, $counts[i][k] > 0).map(k, $to[k]).distinct()
   .map(t, [string(c.path), $keys[t],
-    string($counts[i][t] + $moved.filter(k, $to[k] == t).map(k, {scaled}).sum())])).flatten()""",
+    string((t in $moved ? 0 : $counts[i][t]) + $moved.filter(k, $to[k] == t).map(k, {scaled}).sum())])).flatten()""",
     )
     if rule.annotation:
         names = cel_list(rule.histories)

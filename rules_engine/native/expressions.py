@@ -1,6 +1,7 @@
 """Expressions of rules as a policy can have them: the text of the author, with other names of variables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from rules_engine.cel import Program
 from rules_engine.cel.check.checker import Checked
@@ -41,25 +42,29 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 TESTS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE})
 
 
+POLICY_NAMES = frozenset({"object", "oldObject", "request", "params"})
+"""Names that match conditions read."""
+
+MAX_INLINED_LENGTH = 5_000
+"""Length of an expression with the expressions of the variables that it reads."""
+
+
 class Expressions:
     """The expressions of one rule in a policy, where its variables have a prefix. Raises StaysError.
 
-    A prefix gets capitals for the variables of the author: names that this package makes have none.
+    The prefix gets capitals for the variables of the author: names that this package makes have none.
     `allocatable` and `total`: the resources of which they read amounts of all nodes.
     """
 
     def __init__(self, compiled: CompiledRule[Rule], prefix: str) -> None:
         self._compiled = compiled
-        self._prefix = f"{prefix}VAR_" if prefix else ""
-        self._params = f"{prefix}params" if prefix else self.unused_name("params")
+        self._prefix = f"{prefix}VAR_"
+        self._params = f"{prefix}params"
+        self._names = {"params": f"variables.{self._params}"}
+        for name in (variable.name for variable in compiled.variables.values()):
+            self._names[f"{VARIABLES}.{name}"] = f"{VARIABLES}.{self._prefix}{name}"
         self.allocatable: set[str] = set()
         self.total: set[str] = set()
-
-    def unused_name(self, name: str) -> str:
-        """Return a name for a variable without prefix that the author has not used."""
-        while name in {variable.name for variable in self._compiled.variables.values()}:
-            name += "_"
-        return name
 
     def variables(self) -> Iterator[Variable]:
         """Yield the rule's params and variables, in order."""
@@ -68,18 +73,36 @@ class Expressions:
         for variable in self._compiled.variables.values():
             yield Variable(self._prefix + variable.name, self.text(variable.program))
 
-    def text(self, program: Program) -> str:
-        """Return an expression's text with the policy's names."""
+    def text(self, program: Program, names: Mapping[str, str] | None = None) -> str:
+        """Return an expression's text with the policy's names; `names`: texts for variables, instead of these."""
         checked, source = program.checked, program.source.text
-        for start, end, text in sorted(self._changes(checked, checked.expression), reverse=True):
+        changes = self._changes(checked, checked.expression, self._names if names is None else names)
+        for start, end, text in sorted(changes, reverse=True):
             source = source[:start] + text + source[end:]
         return source.strip()
 
-    def condition(self, program: Program) -> str:
+    def condition(self, program: Program, names: Mapping[str, str] | None = None) -> str:
         """Return a condition whose type the API server knows to be bool."""
-        if _is_test(program.checked.expression):
-            return self.text(program)
-        return f"{_grouped(self.text(program))} == true"
+        text = self.text(program, names)
+        return text if _is_test(program.checked.expression) else f"{_grouped(text)} == true"
+
+    @cached_property
+    def inlined(self) -> Mapping[str, str] | None:
+        """The expressions of variables as `names`, for match conditions, which have no variables.
+
+        None: they would be too long or evaluated for each element, or an expression reads what match conditions cannot.
+        """
+        names = {"params": _json_text(dict(self._compiled.rule.params))}
+        for variable in self._compiled.variables.values():
+            text = _grouped(self.text(variable.program, names))
+            if len(text) > MAX_INLINED_LENGTH:
+                return None
+            names[f"{VARIABLES}.{variable.name}"] = text
+        readable = all(
+            "namespaceObject" not in program.reads and _can_inline(program.checked, program.checked.expression)
+            for program in self._compiled.programs
+        )
+        return names if readable else None
 
     def message(self, program: Program) -> str:
         """Return an expression of a message whose type the API server knows to be string."""
@@ -91,7 +114,7 @@ class Expressions:
         for condition in self._compiled.conditions:
             yield _grouped(self.text(condition.program))
 
-    def _changes(self, checked: Checked, node: Expression) -> Iterator[tuple[int, int, str]]:
+    def _changes(self, checked: Checked, node: Expression, names: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
         """Yield the places to change, with their new texts."""
         reference = checked.references.get(node)
         place = checked.source.at(node.span.start)
@@ -105,10 +128,10 @@ class Expressions:
                 yield node.span.start, node.span.end, f"int(params.spec.{function}[{cel_literal(name)}])"
                 return
             case Select(field=name) if reference == f"{VARIABLES}.{name}":
-                yield node.name_span.start, node.name_span.end, self._prefix + name
+                yield node.span.start, node.span.end, names[reference]
                 return
             case Name() if reference == "params":
-                yield node.span.start, node.span.end, f"variables.{self._params}"
+                yield node.span.start, node.span.end, names[reference]
             case Name() if reference == "cluster":
                 raise StaysError("an expression reads free amounts, or computes the name of a resource", place)
             case Name() if reference == VARIABLES:
@@ -126,7 +149,19 @@ class Expressions:
             yield part.span.start, part.span.start, "dyn("
             yield part.span.end, part.span.end, ")"
         for child in child_nodes(node):
-            yield from self._changes(checked, child)
+            yield from self._changes(checked, child, names)
+
+
+def _can_inline(checked: Checked, node: Expression, *, repeated: bool = False) -> bool:
+    """Return True unless an expression reads a variable for each element, or a name of its own hides another one."""
+    own = {getattr(node, name, None) for name in ("first", "second", "name")} if not isinstance(node, Name) else set()
+    if (own & POLICY_NAMES) or (repeated and str(checked.references.get(node)).startswith(f"{VARIABLES}.")):
+        return False
+    target = getattr(node, "target", None)
+    return all(
+        _can_inline(checked, child, repeated=repeated or (isinstance(node, Comprehension) and child is not target))
+        for child in child_nodes(node)
+    )
 
 
 def _parts_of_mixed_types(node: Expression) -> Iterator[Expression]:
@@ -185,19 +220,16 @@ RECORDED_AMOUNTS = "variables.containers.exists(c, [c.limits, c.requests].exists
 """Conditions that a container has amounts that meet a condition: in any policy, and in one with the variable."""
 
 
-def match_operands(rule: Rule, among: str) -> list[tuple[str, str]]:
-    """Return the conditions of a rule's match but for operations and namespaceSelector, each with a name.
+def match_operands(rule: Rule, among: str) -> list[str]:
+    """Return the conditions of a rule's match but for operations and namespaceSelector; all must be true.
 
-    All must be true. `among` is one of the conditions on amounts. The names have a domain: authors choose the others.
+    `among` is one of the conditions on amounts.
     """
-    operands = [
-        (f"gpurules.io/match-{index}", text) for index, text in enumerate(match_conditions(rule.match), start=1)
-    ]
+    operands = [*match_conditions(rule.match)]
     if rule.opt_out is OptOut.ALLOWED:
-        skip = f"object.metadata.?annotations[?{cel_literal(SKIP_ANNOTATION)}].orValue('') != 'true'"
-        operands.append(("gpurules.io/opt-out", skip))
+        operands.append(f"object.metadata.?annotations[?{cel_literal(SKIP_ANNOTATION)}].orValue('') != 'true'")
     if rule.match.resources:
-        operands.append(("gpurules.io/resources", among.format(_names_resource(rule.match.resources))))
+        operands.append(among.format(_names_resource(rule.match.resources)))
     return operands
 
 

@@ -44,6 +44,8 @@ SHARED_VARIABLES = (
 
 Source: k8s.io/component-helpers/resource (AggregateContainerRequests)."""
 
+HAS_SKIP = f"{cel_literal(SKIP_ANNOTATION)} in object.metadata.?annotations.orValue({{}})"
+
 DISPLAY = "request.namespace + '/' + object.metadata.?name.orValue(object.metadata.?generateName.orValue(''))"
 """The pod's name in messages."""
 
@@ -56,7 +58,7 @@ class Draft:
         rule, self.expressions, self._prefix = compiled.rule, Expressions(compiled, scope.prefix), scope.prefix
         self._list = [*self.expressions.variables()]
         selected = [label_condition(each, "namespaceObject") for each in rule.match.namespace_selector.requirements]
-        operands = [text for _, text in match_operands(rule, RECORDED_AMOUNTS)]
+        operands = match_operands(rule, RECORDED_AMOUNTS)
         self.define_literal("applies", join_operands([*operands, *selected, *self.expressions.conditions()]))
 
     @property
@@ -81,7 +83,7 @@ def skip_warning(rule: Rule, draft: Draft, applies: str) -> NativeCheck:
     ineffective = f'the annotation {SKIP_ANNOTATION} has no effect: its value must be "true"'
     texts = f"{cel_literal(forbidden)} : {cel_literal(ineffective)}"
     return NativeCheck(
-        expression=draft.text(f"!({applies})") + f" || !({key} in object.metadata.?annotations.orValue({{}}))",
+        expression=draft.text(f"!({applies})") + f" || !({HAS_SKIP})",
         message=ineffective,
         message_expression=f"object.metadata.annotations[{key}] == 'true' ? {texts}",
     )

@@ -12,7 +12,7 @@ from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.rule import FailurePolicy, LabelSelector, Mode, Operation, Rule
+from rules_engine.model.rules.rule import FailurePolicy, Mode, Operation, Rule
 
 
 class StaysError(Exception):
@@ -45,22 +45,24 @@ class NativeCheck:
 class Translation:
     """A translated rule.
 
-    `mutation`: a JSON Patch expression; "" for a rule that changes nothing. `checks` deny pods in a policy of their
-    own, whose match conditions are `conditions`. Both read `variables`. `query`: the nodes of which the rule reads
-    offers. `allocatable` and `total`: resources of which its checks read amounts of all nodes.
+    `mutation`: a JSON Patch expression; "" for a rule that changes nothing. `checks` deny pods, `warnings` warn: a
+    policy that changes pods cannot. All read `variables`, and hold for pods that the rule does not apply to.
+    `changes`, `denies` and `warns` are match conditions, which are true for every pod that the rule may change, for
+    which a check may fail, or that it may warn of; they may rely on at most ADDED_CONTAINERS. `query`: the nodes of
+    which the rule reads offers. `allocatable` and `total`: resources of which its checks read amounts of all nodes.
     """
 
     rule: Rule
-    prefix: str = ""
+    prefix: str
     variables: tuple[Variable, ...]
     mutation: str = ""
+    changes: str = ""
     checks: tuple[NativeCheck, ...] = ()
+    denies: str = ""
     warnings: tuple[NativeCheck, ...] = ()
-    """Checks of a policy that warns: one that changes pods cannot."""
+    warns: str = ""
     check_variables: tuple[Variable, ...] = ()
     """Variables of earlier rules that the checks read, too."""
-    conditions: tuple[Variable, ...] = ()
-    namespaces: LabelSelector = LabelSelector()  # noqa: RUF009 - immutable
     actions: tuple[str, ...] = ("Deny",)
     operations: tuple[Operation, ...] = (Operation.CREATE,)
     query: NodeQuery | None = None
@@ -136,8 +138,7 @@ def translate_rules(rule_set: RuleSet) -> NativeRules:
         mutating = group.kind.endpoint is Endpoint.MUTATE
         for compiled in group.rules:
             rule = compiled.rule
-            prefix = _unique_prefix(rule, used) if mutating else ""
-            scope = Scope(prefix=prefix, before=tuple(exported), rules=rules, strict=strict)
+            scope = Scope(prefix=_unique_prefix(rule, used), before=tuple(exported), rules=rules, strict=strict)
             try:
                 if mutating:
                     _check_order(compiled, scope, [each.rule for each in staying])
@@ -161,7 +162,7 @@ def _enforces(rule: Rule) -> bool:
 
 
 def _unique_prefix(rule: Rule, used: set[str]) -> str:
-    """Return the prefix of a rule's variables: all rules that change pods share one policy."""
+    """Return the prefix of a rule's variables: rules share policies."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", rule.kind).split()[-1].lower()
     prefix = f"{word}_{re.sub('[^a-z0-9]', '_', rule.name)}_"
     while prefix in used:
@@ -192,12 +193,6 @@ def may_share_pods(first: Rule, second: Rule) -> bool:
         return False
     wanted, other = first.interests.annotation, second.interests.annotation
     return wanted is None or other is None or wanted[0] != other[0] or wanted[1] == other[1]
-
-
-def rule_place(rule: Rule) -> str:
-    """Return the comment of a policy's expression: the rule, with file and line."""
-    file = rule.location.file.replace("\n", " ")  # A line break would end the comment.
-    return f"// {rule.id}, {file}:{rule.location.line}"
 
 
 def offers_queries(rules: NativeRules) -> Iterator[tuple[str, NodeQuery]]:

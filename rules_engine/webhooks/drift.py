@@ -3,7 +3,6 @@
 The operations, the match conditions with our names and the digest are compared; the operator owns the other members.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
@@ -79,9 +78,6 @@ def _includes(present: Json, needed: Json) -> bool:
         # An empty list is not stored.
         items = present if isinstance(present, list) else []
         return len(items) == len(needed) and all(map(_includes, items, needed))
-    if isinstance(needed, str) and isinstance(present, str):
-        # The comment at the beginning has the file of the rule, and the server reads the rules from another one.
-        present, needed = (re.sub("^// .*\n", "", text) for text in (present, needed))
     return present == needed
 
 

@@ -1,8 +1,7 @@
 """`native`: policies, bindings and their parameter, from rules that the API server evaluates itself."""
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
@@ -18,9 +17,10 @@ from rules_engine.model.kubernetes.native_objects import (
     STAMP_ANNOTATION,
     STAMPED_DIGITS,
 )
-from rules_engine.model.rules.rule import ConditionKind, LabelSelector, Operation
+from rules_engine.model.rules.rule import FailurePolicy, Operation, Rule
 from rules_engine.native.cel_text import cel_literal
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
+from rules_engine.native.narrowing import LARGE_POD, any_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
 from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable
 from rules_engine.webhooks.configuration import (
@@ -37,8 +37,16 @@ from rules_engine.webhooks.settings import Settings
 PHASE_CONDITION = f"{GROUP}/phase"
 """Match condition of validating policies during a change of rules."""
 
+_STAMP_PATH = cel_literal(f"/metadata/annotations/{escape_key(STAMP_ANNOTATION)}")
+_MADE_ANNOTATIONS = (
+    f"(has(object.metadata.annotations) ? [] : [{patch('add', cel_literal('/metadata/annotations'), '{}')}])"
+)
+
 _OTHER_SLOT = "\n|| // The pods of the other slot:\n"
 """Text between the match conditions of two slots."""
+
+_CHANGED = "\n&& // Outside of a change of rules, only pods that a rule changes:\n"
+"""Text between the match condition for all pods of the rules and the narrower one."""
 
 _STAMP = f"object.metadata.?annotations[?{cel_literal(STAMP_ANNOTATION)}].orValue('')"
 
@@ -54,6 +62,9 @@ class Phase(Enum):
     INCOMING = "request.operation != 'CREATE' || {stamp} == {incoming}"
     OUTGOING = "request.operation != 'CREATE' || {stamp} != {incoming}"
 
+
+MAX_RULES = 10
+"""Rules in one policy: the API server limits what all checks of a policy cost."""
 
 _COMMON = frozenset({"matchConstraints", "matchConditions", "variables"})
 """Members of the spec of both kinds of policies."""
@@ -79,9 +90,8 @@ class NativeObjects:
 
     @cached_property
     def stamp(self) -> str:
-        """Digests of the rules and of all that the policies decide by, but for the files of rules."""
+        """Digests of the rules and of all that the policies decide by."""
         content = json.dumps([*NativeObjects(self._rules, self._digest, self._settings).policies()])
-        content = re.sub(r'"// (?:[^"\\]|\\[^n])*\\n', '"', content)
         return f"{self._digest[:STAMPED_DIGITS]}.{sha256(content.encode()).hexdigest()[:8]}"
 
     def check_names(self) -> list[str]:
@@ -102,14 +112,13 @@ class NativeObjects:
         if warnings:
             spec = self._warning_spec(warnings)
             yield from self._policy("ValidatingAdmissionPolicy", f"{name}-warnings", spec, reads_offers, ["Warn"])
-        for each in sorted(self._rules.exported, key=lambda each: each.rule.id):
-            if each.checks:
-                full_name = f"{name}-{each.rule.kind.lower()}-{each.rule.name}"
-                if len(full_name) > MAX_SUBDOMAIN:
-                    text = f"{each.rule.id}: the name of its policy, {full_name}, has over {MAX_SUBDOMAIN} characters"
-                    raise ValueError(text)
-                spec, actions = self._validating_spec(each), each.actions
-                yield from self._policy("ValidatingAdmissionPolicy", full_name, spec, each.reads_offers, actions)
+        for suffix, group in self._validating_groups().items():
+            spec, first = self._validating_spec(group), group[0]
+            full_name = f"{name}-{suffix}"
+            if len(full_name) > MAX_SUBDOMAIN:
+                text = f"{first.rule.id}: the name of its policy, {full_name}, has over {MAX_SUBDOMAIN} characters"
+                raise ValueError(text)
+            yield from self._policy("ValidatingAdmissionPolicy", full_name, spec, first.reads_offers, first.actions)
 
     def offers(self, spec: dict[str, Json]) -> dict[str, Json]:
         """Return the parameter of the policies."""
@@ -136,47 +145,92 @@ class NativeObjects:
     def _mutating_spec(self) -> dict[str, Json]:
         """Return the policy of all rules that change pods: the API server evaluates several in no order.
 
-        In a slot, it stamps all pods to which one of the rules may apply.
+        In a slot, it stamps the pods that it changes, and during a change of rules, all pods to which one of the rules
+        may apply.
         """
         translations = self._rules.mutations
         created = [each for each in self._rules.exported if Operation.CREATE in each.operations]
-        rules = [each.rule for each in (created if self._slot else translations)]
-        condition = match_condition([selection_of_rule(rule, {Operation.CREATE}) for rule in rules])
-        conditions: list[Json] = [{"name": CONDITION_NAME, "expression": condition.expression}]
-        mutations = [*([self._stamp_mutation()] if self._slot else []), *(each.mutation for each in translations)]
+        selected = self._selection([each.rule for each in (created if self._slot else translations)])
+        changed = any_of([LARGE_POD, *(each.changes for each in translations)])
         return {
             "failurePolicy": self._rules.failure_policy.value,
             "reinvocationPolicy": "IfNeeded",
-            "matchConstraints": self._constraints([Operation.CREATE], LabelSelector()),
-            "matchConditions": conditions if condition.expression else [],
+            "matchConstraints": self._constraints([Operation.CREATE]),
+            "matchConditions": [{"name": CONDITION_NAME, "expression": f"({selected}){_CHANGED}({changed})"}],
             "variables": _named([*SHARED_VARIABLES, *(item for each in translations for item in each.variables)]),
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": text}} for text in mutations],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": text}} for text in self._mutations()],
         }
 
-    def _stamp_mutation(self) -> str:
-        """Return the mutation that stamps pods, one of its own, which cannot fail."""
-        made = patch("add", cel_literal("/metadata/annotations"), "{}")
-        path = cel_literal(f"/metadata/annotations/{escape_key(STAMP_ANNOTATION)}")
-        stamped = patch("add", path, cel_literal(self.stamp))
-        return f"(has(object.metadata.annotations) ? [] : [{made}]) + [{stamped}]"
+    def _mutations(self) -> Iterator[str]:
+        """Yield the mutations. The API server encodes and decodes the pod for each.
+
+        Where an error denies the pod, the first one stamps it, too, and at most one injection changes it.
+        """
+        stamp = [patch("add", _STAMP_PATH, cel_literal(self.stamp))] if self._slot else []
+        mutations = [[f"[{text}]" for text in stamp]]
+        is_strict = self._rules.failure_policy is FailurePolicy.FAIL
+        for index, each in enumerate(self._rules.mutations):
+            joins = index == 0 or (each.query is None and self._rules.mutations[index - 1].query is None)
+            if not (is_strict and joins):
+                mutations.append([])
+            mutations[-1].append(f"({each.mutation}\n)")
+        for texts in mutations:
+            if texts:
+                yield " +\n".join([_MADE_ANNOTATIONS, *texts])
 
     def _warning_spec(self, warnings: Sequence[NativeCheck]) -> dict[str, Json]:
         """Return the policy of the warnings of all rules that change pods."""
         spec = {name: value for name, value in self._mutating_spec().items() if name in _COMMON}
-        return {**spec, "failurePolicy": "Ignore", "validations": _validations(warnings)}
+        mutations = self._rules.mutations
+        selected, warned = (
+            self._selection([each.rule for each in mutations]),
+            any_of([LARGE_POD, *(each.warns for each in mutations)]),
+        )
+        conditions: list[Json] = [{"name": CONDITION_NAME, "expression": f"({selected}) && ({warned})"}]
+        validations = _validations(warnings)
+        return {**spec, "failurePolicy": "Ignore", "matchConditions": conditions, "validations": validations}
 
-    def _validating_spec(self, each: Translation) -> dict[str, Json]:
-        shared = SHARED_VARIABLES if each.mutation else ()
-        deletion = [DELETION_CONDITION] if Operation.UPDATE in each.operations else []
+    def _selection(self, rules: Sequence[Rule]) -> str:
+        """Return the condition for pods that one of the rules may apply to when they are created."""
+        return match_condition([selection_of_rule(rule, {Operation.CREATE}) for rule in rules]).expression or "true"
+
+    def _validating_groups(self) -> Mapping[str, Sequence[Translation]]:
+        """Return the rules with checks, by the name of their policy: each policy converts every pod once more.
+
+        Ladders have policies of their own: the cost of a policy is limited.
+        """
+        groups: dict[str, list[list[Translation]]] = {}
+        for each in sorted(self._rules.exported, key=lambda each: each.rule.id):
+            if each.checks:
+                outcome = [*each.actions, each.rule.failure_policy.value, *["offers"] * each.reads_offers]
+                if Operation.UPDATE in each.operations:
+                    outcome += [operation.value for operation in each.operations]
+                name = f"{each.rule.kind}-{each.rule.name}" if each.query else "-".join(outcome)
+                of_name = groups.setdefault(name.lower(), [[]])
+                if len(of_name[-1]) == MAX_RULES:
+                    of_name.append([])
+                of_name[-1].append(each)
         return {
-            "failurePolicy": each.rule.failure_policy.value,
-            "matchConstraints": self._constraints(each.operations, each.namespaces),
-            "matchConditions": [*deletion, *_named(each.conditions)],
-            "variables": _named([*shared, *each.check_variables, *each.variables]),
-            "validations": _validations(each.checks),
+            f"{name}-{number}" if number > 1 else name: group
+            for name, of_name in groups.items()
+            for number, group in enumerate(of_name, start=1)
         }
 
-    def _constraints(self, operations: Sequence[Operation], namespaces: LabelSelector) -> dict[str, Json]:
+    def _validating_spec(self, group: Sequence[Translation]) -> dict[str, Json]:
+        operations = group[0].operations
+        condition = any_of([LARGE_POD, *(each.denies for each in group)])
+        deletion = [DELETION_CONDITION] if Operation.UPDATE in operations else []
+        shared = SHARED_VARIABLES if any(each.mutation for each in group) else ()
+        variables = [*shared, *(item for each in group for item in (*each.check_variables, *each.variables))]
+        return {
+            "failurePolicy": group[0].rule.failure_policy.value,
+            "matchConstraints": self._constraints(operations),
+            "matchConditions": [*deletion, {"name": CONDITION_NAME, "expression": condition}],
+            "variables": _named([*dict.fromkeys(variables)]),
+            "validations": _validations(check for each in group for check in each.checks),
+        }
+
+    def _constraints(self, operations: Collection[Operation]) -> dict[str, Json]:
         expressions: list[Json] = [
             {
                 "key": "kubernetes.io/metadata.name",
@@ -185,11 +239,6 @@ class NativeObjects:
             },
             {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
         ]
-        for each in namespaces.requirements:
-            values = each.operator in (ConditionKind.IN, ConditionKind.NOT_IN)
-            expressions.append(
-                {"key": each.key, "operator": each.operator.value, **({"values": [*each.values]} if values else {})}
-            )
         resource_rules: list[Json] = [
             {
                 "apiGroups": [""],
@@ -235,12 +284,12 @@ def in_phase(document: Object, phase: Phase, incoming: str, others: Object | Non
 
 
 def _own_condition(policy: Object | None) -> str:
-    """Return the condition of a mutating policy outside of changes."""
+    """Return the condition of a mutating policy for all pods that its rules may apply to."""
     if policy is None:
         return "false"
     conditions = object_items(as_mapping(policy["spec"]).get("matchConditions"))
     expression = next((str(each["expression"]) for each in conditions if each["name"] == CONDITION_NAME), "true")
-    return expression.split(_OTHER_SLOT)[0]
+    return expression.split(_CHANGED)[0].split(_OTHER_SLOT)[0]
 
 
 def _object(
@@ -264,7 +313,7 @@ def _named(variables: Sequence[Variable]) -> list[Json]:
     return [{"name": each.name, "expression": each.expression} for each in variables]
 
 
-def _validations(checks: Sequence[NativeCheck]) -> list[Json]:
+def _validations(checks: Iterable[NativeCheck]) -> list[Json]:
     return [
         {
             "expression": check.expression,

@@ -9,6 +9,8 @@ another replica. A change of rules takes these steps, so that one rule set decid
    stamp. Which policies are bound, the API server reads once for each pod.
 3. After SETTLE_SECONDS, no pod with the former stamp is under way. The validating policies apply to all pods again, and
    the former slot is deleted.
+4. After PROPAGATION_SECONDS, no policy compares stamps, and only pods that a rule changes are stamped until the next
+   change.
 """
 
 import logging
@@ -154,6 +156,8 @@ class Writer:
         """Time of the last switch, or since when this replica writes."""
         self._prepared: float | None = None
         """Time since when the slot of the new rules is complete."""
+        self._alone: float | None = None
+        """Time since when no other slot exists."""
         self._refused: tuple[str, float, str] | None = None
         """Stamp of refused objects, until when they are not tried again, and the reason."""
         self._offers: dict[str, _Offers] = {}
@@ -216,7 +220,7 @@ class Writer:
         writing = self._lease.hold(self._owners)
         if writing and not self._writing:
             _log.info("this replica writes policies and offers")
-            self._switched, self._prepared, due = now, None, True
+            self._switched, self._prepared, self._alone, due = now, None, None, True
             self._offers.clear()
         self._writing = writing
         if due:
@@ -278,6 +282,7 @@ class Writer:
         needed.add((OFFERS, f"{self._settings.name}-{slot}"))
         unneeded = stored.keys() - needed
         phase = Phase.INCOMING if unneeded and since < SETTLE_SECONDS else Phase.ALONE
+        self._alone = None if unneeded else now if self._alone is None else self._alone
         # Until the mutating policy is active everywhere, pods are not as they should be.
         checks = since >= PROPAGATION_SECONDS or any(kind.startswith("Validating") for kind, _ in stored)
         if self._write_slot(exported, slot, phase, stored, checks=checks) and phase is Phase.ALONE:
@@ -285,7 +290,7 @@ class Writer:
 
     def _change(self, slot: str, stored: Objects, now: float) -> None:
         """Prepare the other slot, and switch to it. Without an active slot, there is nothing to mix."""
-        target = next(each for each in SLOTS if each != slot)
+        self._alone, target = None, next(each for each in SLOTS if each != slot)
         held = stored.get((MUTATING, f"{self._settings.name}-{target}"), {})
         former = annotation_of(held, STAMP_ANNOTATION) not in ("", self._wanted.stamp)
         if slot and former and now - self._switched < SETTLE_SECONDS:
@@ -313,7 +318,7 @@ class Writer:
         if self._refused is not None and self._refused[0] == stamp and now < self._refused[1]:
             return bool(self._refused[2])
         reason = ""
-        for document in self._documents(self._wanted, SLOTS[self._active[0] == SLOTS[0]], Phase.INCOMING):
+        for document in map(self._owned, self._wanted.policies[SLOTS[self._active[0] == SLOTS[0]]]):
             if str(document["kind"]).endswith("Binding"):
                 continue  # refused as long as its policy does not exist
             if document["kind"] == "CustomResourceDefinition":
@@ -352,8 +357,10 @@ class Writer:
     def _documents(
         self, exported: Exported, slot: str, phase: Phase, others: dict[str, Any] | None = None
     ) -> Iterator[dict[str, Json]]:
+        compared = self._alone is None or self._clock() - self._alone < PROPAGATION_SECONDS
         for document in exported.policies[slot]:
-            yield in_phase(self._owned(document), phase, exported.stamp, others)
+            stamping = Phase.INCOMING if compared and document["kind"] == MUTATING else phase
+            yield in_phase(self._owned(document), stamping, exported.stamp, others)
 
     def _owned(self, document: dict[str, Json]) -> dict[str, Json]:
         if not self._owners:

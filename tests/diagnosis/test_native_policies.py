@@ -83,7 +83,7 @@ def test_policies_whose_offers_are_gone_are_found() -> None:
 
     assert rows(served) == rows(unserved) == [("GPUOffersMissing", f"GPUOffers {NAME}-a")]
     readers = [f"MutatingAdmissionPolicyBinding {NAME}"]
-    readers += [f"ValidatingAdmissionPolicyBinding {NAME}-a-{name}" for name in ("warnings", "validation-v")]
+    readers += [f"ValidatingAdmissionPolicyBinding {NAME}-a-{name}" for name in ("warnings", "deny-fail-offers")]
     assert served[0].evidence == (f"read by {readers[0]}, {readers[1]} and {readers[2]}",)
     lacking = "the API server does not serve CustomResourceDefinition gpuoffers.gpurules.io"
     assert unserved[0].evidence == (lacking, *served[0].evidence)
@@ -151,7 +151,9 @@ def test_printed_validations_without_a_switch_are_compared_with_each_other() -> 
         each["spec"].pop("paramRef", None)
     late = late[-1:]
     late[0]["metadata"]["name"] += "-2"
-    assert rows(found(*checks, *late)) == [("PoliciesOfOtherRules", f"ValidatingAdmissionPolicy {NAME}-validation-v-2")]
+    assert rows(found(*checks, *late)) == [
+        ("PoliciesOfOtherRules", f"ValidatingAdmissionPolicy {NAME}-deny-fail-offers-2")
+    ]
 
 
 # Outdated offers.
@@ -200,14 +202,14 @@ def test_without_rules_offers_are_compared_with_the_times_of_nodes(change: Calla
 
 def test_type_check_warnings_are_quoted_within_bounds() -> None:
     objects = installed("")
-    policy = next(each for each in objects if each["metadata"]["name"] == f"{NAME}-validation-v")
+    policy = next(each for each in objects if each["metadata"]["name"] == f"{NAME}-deny-fail-offers")
     warning = {"fieldRef": "spec.validations[0].expression", "warning": "v1, Kind=Pod:\nundefined field 'x'\x1b[2J"}
     long = {"fieldRef": "spec.variables[0]", "warning": "x" * 10 * MAX_QUOTED}
     policy["status"] = {"typeChecking": {"expressionWarnings": [warning, *[long] * 8, "no object"]}}
 
     (finding,) = found(*NODES, *objects)
 
-    assert rows([finding]) == [("PolicyTypeCheckWarning", f"ValidatingAdmissionPolicy {NAME}-validation-v")]
+    assert rows([finding]) == [("PolicyTypeCheckWarning", f"ValidatingAdmissionPolicy {NAME}-deny-fail-offers")]
     assert finding.message == "the API server warns of 9 expressions of the policy"
     assert finding.evidence[0].startswith("spec.validations[0].expression: v1, Kind=Pod: undefined field 'x'")
     assert len(finding.evidence) == MAX_NAMES

@@ -1,6 +1,7 @@
 """Exported rules, evaluated as the API server would, decide as the engine does."""
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,8 @@ def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "
         assert comparable(outcome.pod) == comparable(expected), (outcome.pod, expected)
     elif decision.status is not None and not outcome.denied[0].startswith("error"):
         texts = [step.message for step in decision.trace if step.action is Action.DENY and not step.audit]
-        assert any(outcome.denied[0] in text for text in texts), (outcome.denied, texts)
+        message = re.sub("^Validation/[^:]+: ", "", outcome.denied[0])
+        assert any(message in text for text in texts), (outcome.denied, texts)
 
 
 PODS = (

@@ -156,14 +156,14 @@ def test_objects_that_others_delete_or_edit_are_restored(kube: Kube, tmp_path: P
         audit = json.dumps({"spec": {"validationActions": ["Audit"]}})
         for what, line in {
             "mutating policy deleted": ("delete", "mutatingadmissionpolicy", name),
-            "validating policy deleted": ("delete", "validatingadmissionpolicy", f"{name}-validation-cores"),
+            "validating policy deleted": ("delete", "validatingadmissionpolicy", f"{name}-deny-fail"),
             "binding deleted": ("delete", "mutatingadmissionpolicybinding", kube.name),
             "offers deleted": ("delete", "gpuoffers", name),
             "definition deleted": ("delete", "crd", "gpuoffers.gpurules.io"),
             "mutating policy edited": ("patch", "mutatingadmissionpolicy", name, "--type=merge", "-p", nothing),
             "label removed": ("label", "mutatingadmissionpolicy", name, "gpurules.io/slot-"),
             "binding edited": (
-                "patch", "validatingadmissionpolicybinding", f"{name}-validation-cores", "--type=merge", "-p", audit,
+                "patch", "validatingadmissionpolicybinding", f"{name}-deny-fail", "--type=merge", "-p", audit,
             ),
             "switch edited": (
                 "patch", "mutatingadmissionpolicybinding", kube.name, "--type=merge", "-p",

@@ -13,9 +13,10 @@ from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import NativeRules, translate_rules
 from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
+from tests.models.generated.injections import TYPE
 from tests.native.test_agreement import PODS
-from tests.support.evaluation import GPU, MIG1, MIG2, cluster, compiled, injection, limited, validation
-from tests.support.native import Admitted, admitted
+from tests.support.evaluation import GPU, MIG1, MIG2, cluster, compiled, container, injection, limited, pod, validation
+from tests.support.native import Admitted, admitted, comparable
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
 
 ON = cluster({MIG1: 7, GPU: 1}, {MIG2: 1})
@@ -55,9 +56,20 @@ def with_annotation(made: Any, value: str) -> Any:
 
 
 def same(one: Admitted, other: Admitted) -> bool:
-    return (one.pod, one.denied, sorted(one.warned), one.recorded) == (
-        other.pod, other.denied, sorted(other.warned), other.recorded
+    """Return True if two outcomes are the same but for stamps."""
+    return (unstamped(one), one.denied, sorted(one.warned), one.recorded) == (
+        unstamped(other), other.denied, sorted(other.warned), other.recorded
     )  # fmt: skip
+
+
+def unstamped(outcome: Admitted) -> Any:
+    made = copy.deepcopy(outcome.pod)
+    made["metadata"].get("annotations", {}).pop(STAMP_ANNOTATION, None)
+    return comparable(made)
+
+
+def stamp_of(outcome: Admitted) -> Any:
+    return outcome.pod["metadata"].get("annotations", {}).get(STAMP_ANNOTATION)
 
 
 @pytest.mark.parametrize("made", PODS)
@@ -68,17 +80,13 @@ def test_one_of_two_rule_sets_decides_during_a_change(made: Any) -> None:
         for active in objects:
             alone = admitted([*objects[active].policies()], made, offers=offers)
             changed = admitted(changing(objects, active), made, offers=offers)
-            if STAMP_ANNOTATION not in alone.pod["metadata"].get("annotations", {}):
-                assert not alone.denied  # no rule applies: the pods of the other rules get the stamp, too
-                changed.pod["metadata"].get("annotations", {}).pop(STAMP_ANNOTATION, None)
-                assert (changed.denied, changed.warned) == ([], [])
-                continue
             assert same(changed, alone)
-            if alone.denied:
+            assert stamp_of(changed) in (None, objects[active].stamp)
+            if alone.denied or stamp_of(changed) is None:
                 continue
             for forged in (*(each.stamp for each in objects.values()), ""):
                 outcome = admitted(changing(objects, active), with_annotation(made, forged), offers=offers)
-                assert outcome.pod["metadata"]["annotations"] == alone.pod["metadata"]["annotations"]
+                assert outcome.pod["metadata"]["annotations"] == changed.pod["metadata"]["annotations"]
                 assert bool(outcome.denied) is False
 
 
@@ -97,10 +105,15 @@ def test_a_forged_stamp_bypasses_no_check() -> None:
             assert not admitted(changing(objects, "ba"[index]), submitted).denied
 
 
-def test_every_pod_of_a_rule_is_stamped_also_without_rules_that_change_pods() -> None:
-    for rules in ([validation("true", name="v")], [injection({"cpu": "1"}), validation("true", name="v")]):
-        native: NativeRules = translate_rules(compiled(*rules))
+def test_during_a_change_every_pod_of_a_rule_is_stamped_and_else_each_that_a_rule_changes() -> None:
+    rules = [injection({"cpu": "1"}, gpu_type="V100"), validation("true", name="v")]
+    for exported in (rules[1:], rules):
+        native: NativeRules = translate_rules(compiled(*exported))
         objects = NativeObjects(native, "d" * 64, Settings(), "b")
-        outcome = admitted([*objects.policies()], limited({GPU: "1"}))
-        assert outcome.pod["metadata"]["annotations"][STAMP_ANNOTATION] == objects.stamp
+        policies = [*objects.policies()]
+        changing = [in_phase(each, Phase.INCOMING, objects.stamp, None) for each in policies]
+        assert stamp_of(admitted(changing, limited({GPU: "1"}))) == objects.stamp
+        assert stamp_of(admitted(policies, limited({GPU: "1"}))) is None
         assert objects.stamp.startswith("d" * 12 + ".")
+    made = pod(container("c", {GPU: 1}), annotations={TYPE: "V100"})
+    assert stamp_of(admitted(policies, made)) == objects.stamp

@@ -1,6 +1,5 @@
 """Translations of rules: reasons to stay, and the objects of the rules that are exported."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from rules_engine.kinds.kind import untranslated
 from rules_engine.kinds.ladder.native import MAX_RUNGS
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
-from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
+from rules_engine.native.narrowing import ADDED_CONTAINERS
 from rules_engine.native.offers import MAX_SHAPES, build_offers, omitted_ladders
 from rules_engine.native.policy import Scope, StaysError, translate_rules
-from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.policies import MAX_RULES, NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.support.evaluation import (
     GPU,
@@ -194,27 +193,14 @@ def test_objects_have_the_digest_and_are_in_a_stable_order() -> None:
         ("MutatingAdmissionPolicyBinding", "gpu-rules"),
         ("ValidatingAdmissionPolicy", "gpu-rules-warnings"),
         ("ValidatingAdmissionPolicyBinding", "gpu-rules-warnings"),
-        ("ValidatingAdmissionPolicy", "gpu-rules-resourceinjection-i-x"),
-        ("ValidatingAdmissionPolicyBinding", "gpu-rules-resourceinjection-i-x"),
-        ("ValidatingAdmissionPolicy", "gpu-rules-resourceinjection-i.x"),
-        ("ValidatingAdmissionPolicyBinding", "gpu-rules-resourceinjection-i.x"),
-        ("ValidatingAdmissionPolicy", "gpu-rules-validation-a"),
-        ("ValidatingAdmissionPolicyBinding", "gpu-rules-validation-a"),
-        ("ValidatingAdmissionPolicy", "gpu-rules-validation-b"),
-        ("ValidatingAdmissionPolicyBinding", "gpu-rules-validation-b"),
+        ("ValidatingAdmissionPolicy", "gpu-rules-deny-fail"),
+        ("ValidatingAdmissionPolicyBinding", "gpu-rules-deny-fail"),
     ]
     assert {each["metadata"]["annotations"]["gpurules.io/rules-digest"] for each in made} == {"digest"}
     names = [each["name"] for each in made[1]["spec"]["variables"]]
     assert len(set(names)) == len(names)
-    assert made[1]["spec"]["mutations"][0]["jsonPatch"]["expression"].startswith("// FallbackLadder/l, rules.yaml:1\n")
+    assert "(// FallbackLadder/l\n" in made[1]["spec"]["mutations"][0]["jsonPatch"]["expression"]
     assert objects() == []
-
-
-def test_the_place_of_a_rule_is_a_comment_of_one_line() -> None:
-    rule = replace(ladder(GPU, name="l"), location=Location("a\nb.yaml", 3, 1))
-
-    expression = objects(rule)[1]["spec"]["mutations"][0]["jsonPatch"]["expression"]
-    assert expression.startswith("// FallbackLadder/l, a b.yaml:3\n")
 
 
 def test_a_ladder_without_offers_leaves_pods_as_they_are() -> None:
@@ -228,9 +214,13 @@ def test_expressions_of_validations_keep_their_text() -> None:
     text = "variables.n > 1 || object.spec.hostIPC"
     (policy, binding) = objects(validation(text, name="a", variables={"n": "size(object.spec.containers)"}))
 
-    assert policy["spec"]["variables"] == [{"name": "n", "expression": "size(object.spec.containers)"}]
-    assert policy["spec"]["validations"][0]["expression"] == text
-    assert binding["spec"] == {"policyName": "gpu-rules-validation-a", "validationActions": ["Deny"]}
+    assert policy["spec"]["variables"] == [
+        {"name": "validation_a_VAR_n", "expression": "size(object.spec.containers)"},
+        {"name": "validation_a_applies", "expression": "true"},
+    ]
+    expected = text.replace("variables.n", "variables.validation_a_VAR_n")
+    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({expected}\n)"
+    assert binding["spec"] == {"policyName": "gpu-rules-deny-fail", "validationActions": ["Deny"]}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +229,7 @@ def test_expressions_of_validations_keep_their_text() -> None:
         ("[1, 2].size() == 2", "[1, 2].size() == 2"),
         ("[object.metadata.name].size() == 1", "[object.metadata.name].size() == 1"),
         ("[1, object.metadata.name].size() == 2", "[dyn(1), dyn(object.metadata.name)].size() == 2"),
-        ("[(1), params.a // a\n].size() == 2", "[dyn((1)), dyn(variables.params.a) // a\n].size() == 2"),
+        ("[(1), params.a // a\n].size() == 2", "[dyn((1)), dyn(variables.validation_a_params.a) // a\n].size() == 2"),
         ("[1, ?optional.of([1, 'a'])].size() == 2", "[dyn(1), ?dyn(optional.of([dyn(1), dyn('a')]))].size() == 2"),
         ("{'a': 1, 'b': true}.size() == 2", "{'a': dyn(1), 'b': dyn(true)}.size() == 2"),
         ("{'a': 1, 2: 3}.size() == 2", "{dyn('a'): 1, dyn(2): 3}.size() == 2"),
@@ -248,7 +238,7 @@ def test_expressions_of_validations_keep_their_text() -> None:
 def test_members_of_literals_are_dyn_if_their_types_may_differ(text: str, native: str) -> None:
     policy, _ = objects(validation(text, name="a", params={"a": 1}))
 
-    assert policy["spec"]["validations"][0]["expression"] == native
+    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({native}\n)"
 
 
 def test_offers_have_the_largest_shapes_of_nodes() -> None:
@@ -314,8 +304,8 @@ def test_a_message_is_that_of_the_check_where_its_expression_fails() -> None:
     failing = validation(check("false", message_expression="object.metadata.labels['a']", message="static"))
     bare = validation(check("false", message_expression="object.metadata.name"))
 
-    assert admitted(objects(failing), pod(container())).denied == ["static"]
-    assert admitted(objects(bare), pod(container())).denied == ["job"]
+    assert admitted(objects(failing), pod(container())).denied == ["Validation/validation: static"]
+    assert admitted(objects(bare), pod(container())).denied == ["Validation/validation: job"]
 
 
 def test_warnings_are_shown_by_a_policy_of_their_own() -> None:
@@ -341,3 +331,77 @@ def test_warnings_are_shown_by_a_policy_of_their_own() -> None:
     assert text.startswith(
         "ResourceInjection/i injects nothing into the init container i, the sidecar s, which requests"
     )
+
+
+def matched(rule: Rule, made: Any, **values: Any) -> bool:
+    """Return True if the last policy of a rule evaluates its checks or mutations for a pod."""
+    policy = [each for each in objects(rule) if each["kind"].endswith("Policy")][-1]
+    # A failing check shows that the match conditions hold.
+    policy["spec"]["validations"] = [{"expression": "false", "message": "matched"}]
+    binding = {"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "b"}, "spec": {
+        "policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}}  # fmt: skip
+    return bool(admitted([{**policy, "kind": "ValidatingAdmissionPolicy"}, binding], made, **values).denied)
+
+
+def test_policies_match_only_pods_that_a_rule_may_change_or_deny() -> None:
+    denying = ladder(MIG1, MIG2, name="l", when_exhausted=WhenExhausted.DENY, opt_out=OptOut.FORBIDDEN)
+    offers = build_offers(translate_rules(compiled(denying)), cluster({MIG1: 4}))
+    assert not matched(denying, pod(container("c", {MIG1: 4})), offers=offers)
+    assert matched(denying, pod(container("c", {MIG1: 3}), container("d", {MIG1: 2})), offers=offers)
+    assert not matched(denying, pod(container("c", {"cpu": 1})), offers=offers)
+
+    rule = injection({"cpu": 2}, gpu_type=None)
+    assert not matched(rule, pod(container("c", {GPU: 1}), container("d", {"cpu": 1})))
+    assert matched(rule, pod(container("c", {GPU: 1}), container("d", {"cpu": 2})))
+    reading = injection({"cpu": 2}, gpu_type=None, match_conditions=CONDITION)
+    assert matched(reading, pod(container("c", {GPU: 1})))
+
+    few = validation("variables.n < params.most", name="a", variables={"n": "object.spec.containers.size()"},
+                     params={"most": 2}, match_conditions=CONDITION)  # fmt: skip
+    one, two = pod(container("c"), name="a"), pod(container("c"), container("d"), name="a")
+    assert not matched(few, one)
+    assert matched(few, two)
+    assert not matched(few, pod(container("c"), container("d"), name="b"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "namespaceObject.metadata.name == 'ml'",
+        "[1].all(object, variables.a == 1)",
+        "optional.of(1).optMap(object, variables.a).orValue(1) == 1",
+        "object.spec.containers.all(c, variables.a == 1)",
+        "variables.z == 1",
+    ],
+)
+def test_checks_that_match_conditions_cannot_read_are_checked_for_every_pod(expression: str) -> None:
+    variables = {"a": "object.spec.containers.size()", "z": f"{[1] * 2000}.size()"}
+
+    assert matched(validation(expression, name="a", variables=variables), pod(container("c")))
+
+
+def test_a_large_pod_is_matched_by_every_policy() -> None:
+    made = pod(*(container(f"c{index}") for index in range(ADDED_CONTAINERS + 1)))
+    assert matched(validation("object.spec.containers.size() > 1"), made)
+
+
+def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
+    both, updates = (Operation.CREATE, Operation.UPDATE), (Operation.UPDATE,)
+    rules = [
+        *(validation("true", name=f"v{index:02}") for index in range(MAX_RULES + 1)),
+        validation(f"cluster.total('{GPU}') > 1", name="w"),
+        validation("true", name="x", match=Match(operations=both)),
+        validation("true", name="y", match=Match(operations=updates), failure_policy=IGNORE, mode=Mode.AUDIT),
+        ladder(GPU, name="l", when_exhausted=WhenExhausted.DENY),
+    ]
+    policies = [each for each in objects(*rules) if each["kind"] == "ValidatingAdmissionPolicy"]
+
+    assert {each["metadata"]["name"]: len(each["spec"]["validations"]) for each in policies} == {
+        "gpu-rules-warnings": 2,
+        "gpu-rules-fallbackladder-l": 1,
+        "gpu-rules-deny-fail": MAX_RULES,
+        "gpu-rules-deny-fail-2": 1,
+        "gpu-rules-deny-fail-offers": 1,
+        "gpu-rules-deny-fail-create-update": 1,
+        "gpu-rules-audit-ignore-update": 1,
+    }

@@ -151,6 +151,8 @@ class _Policy:
 def defaulted(pod: Any) -> Any:
     """Return a pod as the API server stores it: requests default to limits, and amounts are canonical."""
     made = copy.deepcopy(pod)
+    if not made["metadata"].get("annotations", True):
+        del made["metadata"]["annotations"]
     for container in _containers(made):
         resources = container.get("resources")
         if resources and resources.get("limits"):

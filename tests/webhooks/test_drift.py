@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.configuration import (
@@ -196,22 +195,16 @@ def test_drift_of_objects_is_found() -> None:
     policy, binding = objects.policies()
     stored: Any = copy.deepcopy(policy)
     stored["spec"] |= {"matchConstraints": {}, "auditAnnotations": []}
-    del stored["spec"]["variables"], stored["spec"]["matchConditions"]
     assert find_object_drift(policy, stored) == ()
     stored["spec"]["validations"][0]["message"] = "another"
     assert find_object_drift(policy, stored) == (
-        "ValidatingAdmissionPolicy gpu-rules-validation-a: has another validations than these rules need",
+        "ValidatingAdmissionPolicy gpu-rules-deny-fail: has another validations than these rules need",
     )
     stored = {**binding, "metadata": {}}
     (text,) = find_object_drift(binding, stored)
-    assert text.endswith("gpu-rules-validation-a: has another gpurules.io/rules-digest than these rules")
+    assert text.endswith("gpu-rules-deny-fail: has another gpurules.io/rules-digest than these rules")
     (text,) = find_object_drift(binding, None)
     assert text.endswith("not found: the API server does not evaluate its rules")
-    places = [replace(ladder(GPU), location=Location(name, line, 1)) for name, line in (("a", 1), ("/b/c.yaml", 7))]
-    native = [NativeObjects(translate_rules(compiled(each)), "digest", SETTINGS) for each in places]
-    (_, one, *_), (_, other, *_) = (each.policies() for each in native)
-    assert one != other
-    assert find_object_drift(one, other) == ()
     offers = objects.offers({"known": False})
     assert find_object_drift(offers, {**offers, "spec": {"known": True}}) == ()
     configuration: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}

@@ -8,12 +8,13 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.kinds.injection.evaluation import SHARED_UNITS
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.kubernetes.quantity import NANOS, Format
-from rules_engine.native.cel_text import cel_list, cel_literal
-from rules_engine.native.expressions import ALL_AMOUNTS, match_operands
+from rules_engine.native.cel_text import cel_list, cel_literal, match_conditions
 from rules_engine.native.mutation import (
     DISPLAY,
+    HAS_SKIP,
     Draft,
     escape_key,
+    join_operands,
     malformed,
     patch,
     reads_changes,
@@ -21,7 +22,8 @@ from rules_engine.native.mutation import (
     skip_warning,
     too_many,
 )
-from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, Variable, may_share_pods, rule_place
+from rules_engine.native.narrowing import CONTAINERS, HAS_INIT_CONTAINERS, any_of, names_one_of, requested_float
+from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods
 
 MAX_UNITS = 10**15
 """Largest coefficient, in the smallest unit: CEL's integers hold it for 9,000 GPUs."""
@@ -58,16 +60,45 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
         prefix=scope.prefix,
         variables=draft.variables,
         mutation=_mutation(rule, draft, table),
+        changes=join_operands(_may_inject(rule)),
         checks=tuple(_checks(rule, draft, decides)) if table.filled else (),
+        denies=join_operands([*_may_inject(rule), *_may_deny(rule, table)]),
         warnings=tuple(_warnings(rule, draft, decides)) if table.filled else (),
+        warns=any_of([HAS_SKIP, *[HAS_INIT_CONTAINERS] * (rule.init_containers is InitContainers.IGNORE)]),
         check_variables=tuple(
             dict.fromkeys(item for each in earlier for item in (*each.check_variables, *each.variables))
         ),
-        conditions=tuple(Variable(*each) for each in match_operands(rule, ALL_AMOUNTS)),
-        namespaces=rule.match.namespace_selector,
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
     )
+
+
+def _may_inject(rule: ResourceInjection) -> Iterator[str]:
+    """Yield the conditions for pods that the injection may change or deny, or for which an expression may fail."""
+    if rule.gpu_type is not None:
+        yield _typed(rule)
+    yield from match_conditions(rule.match)
+    yield names_one_of([rule.gpu_resource])
+
+
+def _may_deny(rule: ResourceInjection, table: "_Table") -> Iterator[str]:
+    """Yield the condition for pods that the injection may deny: others request as much as it gives for one GPU."""
+    if rule.expressions:
+        return
+    conditions = [HAS_INIT_CONTAINERS] * (rule.init_containers is not InitContainers.INJECT)
+    if rule.on_conflict is OnConflict.OVERWRITE:
+        conditions.append("has(object.spec.resources)")
+    others = f"{CONTAINERS}.filter(c, {requested_float(cel_literal(rule.gpu_resource))} == 0.0)"
+    for name in filter(SHARED_UNITS.__contains__, table.names):
+        rates = [entry.coefficients[name].nanos / NANOS for entry in table.entries if name in entry.coefficients]
+        least = format(min(rates) * 0.999, "f")  # Doubles are rounded.
+        conditions.append(f"{others}.map(c, {requested_float(cel_literal(name))}).sum() >= {least}")
+    yield f"({any_of(conditions)})"
+
+
+def _typed(rule: ResourceInjection) -> str:
+    annotation = f"object.metadata.?annotations[?{cel_literal(rule.gpu_type_annotation)}].orValue('')"
+    return "true" if rule.gpu_type is None else f"{annotation} == {cel_literal(rule.gpu_type)}"
 
 
 def _changes_match(rule: ResourceInjection, other: ResourceInjection) -> bool:
@@ -132,8 +163,7 @@ def _choose(rule: ResourceInjection, scope: Scope, draft: Draft, table: _Table, 
     gpu = cel_literal(rule.gpu_resource)
     names = "".join(f"request.namespace == {cel_literal(name)} ? {i} : " for i, name in enumerate(rule.namespaces, 1))
     draft.define("entry", f"{names}0")
-    annotation = f"object.metadata.?annotations[?{cel_literal(rule.gpu_type_annotation)}].orValue('')"
-    draft.define_literal("typed", "true" if rule.gpu_type is None else f"{annotation} == {cel_literal(rule.gpu_type)}")
+    draft.define_literal("typed", _typed(rule))
     amount = f"quantity(c.requests[?{gpu}].or(c.limits[?{gpu}]).orValue('0'))"
     draft.define(
         "applicable",
@@ -259,11 +289,9 @@ def _mutation(rule: ResourceInjection, draft: Draft, table: _Table) -> str:
     if any(entry.annotations for entry in table.entries):
         present = ".filter(a, !(a[0] in object.metadata.?annotations.orValue({})))"
         chosen = "$annotations[$entry]" + present * (rule.on_conflict is not OnConflict.OVERWRITE)
-        made = patch("add", cel_literal("/metadata/annotations"), "{}")
-        operations.append(f"({chosen}.size() == 0 || has(object.metadata.annotations) ? [] : [{made}])")
         operations.append(f"{chosen}.map(a, {patch('add', 'a[1]', 'a[2]')})")
     nothing = "!$injects ? [] : $short.size() > 0 ? [] :"
-    return "\n".join([rule_place(rule), draft.text(nothing), draft.text(" +\n".join(operations))])
+    return "\n".join([f"// {rule.id}", draft.text(nothing), draft.text(" +\n".join(operations))])
 
 
 def _checks(rule: ResourceInjection, draft: Draft, decides: str) -> Iterator[NativeCheck]:

@@ -5,12 +5,13 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.gpu.resources import short_name
-from rules_engine.native.cel_text import cel_list, cel_literal
-from rules_engine.native.expressions import ALL_AMOUNTS, match_operands
+from rules_engine.native.cel_text import cel_list, cel_literal, match_conditions
 from rules_engine.native.mutation import (
     DISPLAY,
+    HAS_SKIP,
     Draft,
     escape_key,
+    join_operands,
     malformed,
     patch,
     reads_changes,
@@ -18,7 +19,8 @@ from rules_engine.native.mutation import (
     skip_warning,
     too_many,
 )
-from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, Variable, may_share_pods, rule_place
+from rules_engine.native.narrowing import any_of, names_one_of, unserved
+from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods
 
 MAX_RUNGS = 10
 """Rungs whose costs a real API server accepts (1,000,000 for a variable, 10,000,000 for a mutation) for a pod of
@@ -40,7 +42,9 @@ def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
         prefix=scope.prefix,
         variables=draft.variables,
         mutation=_mutation(rule, draft),
+        changes=_may_change(rule),
         checks=(_exhausted_check(draft),) if denies else (),
+        denies=_may_change(rule),
         warnings=(
             skip_warning(rule, draft, "$applies && $requested.size() > 0"),
             NativeCheck(
@@ -48,12 +52,20 @@ def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
                 message=f"{rule.id} left the pod as it is: the nodes of the cluster are not known",
             ),
         ),
-        conditions=tuple(Variable(*each) for each in match_operands(rule, ALL_AMOUNTS)) if denies else (),
-        namespaces=rule.match.namespace_selector,
+        warns=any_of([HAS_SKIP, "params.spec.known != true"]),
         query=rule.query,
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
     )
+
+
+def _may_change(rule: FallbackLadder) -> str:
+    """Return the condition for pods that the ladder may change or deny, or for which an expression may fail."""
+    conditions = [*match_conditions(rule.match), names_one_of(rule.resources)]
+    if not rule.expressions:
+        wanted = [rung.resource for rung in rule.rungs if not rung.assume]
+        conditions.append(f"({any_of(['has(object.spec.overhead)', unserved(rule.name, wanted)])})")
+    return join_operands(conditions)
 
 
 def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
@@ -229,12 +241,10 @@ def _mutation(rule: FallbackLadder, draft: Draft) -> str:
     texts = [draft.text(each) for each in operations]
     if rule.annotation:
         key = draft.text("'/metadata/annotations/' + $history.replace('/', '~1')")
-        made = patch("add", cel_literal("/metadata/annotations"), "{}")
-        texts.append(f"(has(object.metadata.annotations) ? [] : [{made}])")
         value = draft.text("(($annotation == '' ? [] : [$annotation]) + $changes).join(',')")
         texts.append(f"[{patch('add', key, value)}]")
     nothing = draft.text(f"!$decides ? [] : $moved.size() == 0{denies} ? [] :")
-    return "\n".join([rule_place(rule), nothing, " +\n".join(texts)])
+    return "\n".join([f"// {rule.id}", nothing, " +\n".join(texts)])
 
 
 def _exhausted_check(draft: Draft) -> NativeCheck:

@@ -1,41 +1,40 @@
-"""A Validation as a ValidatingAdmissionPolicy."""
+"""A Validation as checks of a ValidatingAdmissionPolicy."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rules_engine.kinds.validation.evaluation import CompiledCheck, CompiledValidation, static_message
 from rules_engine.model.rules.rule import FailurePolicy, Mode
+from rules_engine.native.cel_text import cel_literal, label_condition
 from rules_engine.native.expressions import ALL_AMOUNTS, Expressions, match_operands
 from rules_engine.native.mutation import join_operands
+from rules_engine.native.narrowing import MAX_NARROW_LENGTH
 from rules_engine.native.policy import NativeCheck, Scope, Translation, Variable
-
-_READABLE = frozenset({"object", "oldObject", "request"})
-"""Names that match conditions of policies know."""
 
 
 def translate_validation(validation: CompiledValidation, scope: Scope) -> Translation:
     """Translate a validation. Raises StaysError."""
     rule, expressions = validation.rule, Expressions(validation, scope.prefix)
-    variables = [*expressions.variables()]
-    conditions = [Variable(name, text) for name, text in match_operands(rule, ALL_AMOUNTS)]
-    guard = ""
-    if all(condition.program.reads <= _READABLE for condition in validation.conditions):
-        conditions += [Variable(each.name, expressions.condition(each.program)) for each in validation.conditions]
-    else:
-        matches = expressions.unused_name("matches")
-        variables.append(Variable(matches, join_operands(expressions.conditions())))
-        guard = f"!variables.{matches} || "
-    if rule.failure_policy is FailurePolicy.IGNORE and len(validation.checks) > 1:
+    applies, results = f"{scope.prefix}applies", f"{scope.prefix}results"
+    selected = [label_condition(each, "namespaceObject") for each in rule.match.namespace_selector.requirements]
+    operands = match_operands(rule, ALL_AMOUNTS)
+    variables = [
+        *expressions.variables(),
+        Variable(applies, join_operands([*operands, *selected, *expressions.conditions()])),
+    ]
+    texts = [f"({expressions.condition(check.expression)}\n)" for check in validation.checks]
+    if rule.failure_policy is FailurePolicy.IGNORE and len(texts) > 1:
         # One failed expression undoes the whole rule.
-        texts = ",\n".join(f"({expressions.condition(check.expression)}\n)" for check in validation.checks)
-        name = expressions.unused_name("checks")
-        variables.append(Variable(name, f"{guard and guard.replace('||', '? [] :')}[{texts}]"))
-        guard += f"variables.{name}[{{}}]"
+        variables.append(Variable(results, f"[{', '.join(texts)}]"))
+        texts = [f"variables.{results}[{index}]" for index in range(len(texts))]
     return Translation(
         rule=rule,
+        prefix=scope.prefix,
         variables=tuple(variables),
-        checks=tuple(_checks(validation, expressions, guard)),
-        conditions=tuple(conditions),
-        namespaces=rule.match.namespace_selector,
+        checks=tuple(
+            _check(check, f"!variables.{applies} || {text}", expressions, f"{rule.id}: ")
+            for check, text in zip(validation.checks, texts, strict=True)
+        ),
+        denies=_may_fail(validation, expressions, operands),
         actions=("Audit",)
         if rule.mode is Mode.AUDIT
         else tuple(sorted(each.value for each in rule.validation_actions)),
@@ -45,18 +44,25 @@ def translate_validation(validation: CompiledValidation, scope: Scope) -> Transl
     )
 
 
-def _checks(validation: CompiledValidation, expressions: Expressions, guard: str) -> Iterator[NativeCheck]:
-    for index, check in enumerate(validation.checks):
-        yield _check(check, expressions, guard.format(index))
+def _may_fail(validation: CompiledValidation, expressions: Expressions, operands: Sequence[str]) -> str:
+    """Return the condition that a check fails, or that the rule may apply if the check is not for match conditions.
+
+    An error is an error of the policy, as everywhere: "? :" keeps it.
+    """
+    names, selected = expressions.inlined, join_operands(operands)
+    if names is None:
+        return selected
+    applies = join_operands(f"({expressions.condition(each.program, names)}\n)" for each in validation.conditions)
+    passes = join_operands(f"({expressions.condition(check.expression, names)}\n)" for check in validation.checks)
+    fails = f"({selected}) && (({applies}) ? !({passes}) : false)"
+    return fails if len(fails) <= MAX_NARROW_LENGTH else selected
 
 
-def _check(check: CompiledCheck, expressions: Expressions, guard: str) -> NativeCheck:
-    text = expressions.condition(check.expression)
-    if guard:
-        text = guard if guard.endswith("]") else f"{guard}({text}\n)"
+def _check(check: CompiledCheck, text: str, expressions: Expressions, title: str) -> NativeCheck:
+    message = "" if check.message is None else expressions.message(check.message)
     return NativeCheck(
         expression=text,
-        message=" ".join(static_message(check.check).split()),
-        message_expression="" if check.message is None else expressions.message(check.message),
+        message=title + " ".join(static_message(check.check).split()),
+        message_expression=message and f"{cel_literal(title)} + ({message}\n)",
         reason=check.check.reason.value,
     )

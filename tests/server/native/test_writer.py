@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import chain, product
 from time import monotonic, sleep
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
+from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.webhooks.policies import PHASE_CONDITION, NativeObjects
@@ -31,6 +33,7 @@ from tests.support.evaluation import (
     rung,
     validation,
 )
+from tests.support.native import admitted
 from tests.support.native_api import ADMISSION, DEFINITION, OFFERS, Clock, NativeApi
 from tests.support.server import application, call, encoded, review
 from tests.support.states import state_of
@@ -40,6 +43,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 SWITCH = f"{ADMISSION}/mutatingadmissionpolicybindings/x"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x-native"
 TWO = cluster({GPU: 2})
+CHECKS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 REFUSED = validation("'w' == 'w'", name="w")
 
 
@@ -119,7 +123,7 @@ def phases(api: NativeApi) -> dict[str, str]:
             each["expression"] for each in policy["spec"]["matchConditions"] if each["name"] == PHASE_CONDITION
         )
         for name, policy in api.named("validatingadmissionpolicies").items()
-        if name.endswith("validation-v")
+        if name.endswith("deny-fail")
     }  # fmt: skip
 
 
@@ -204,6 +208,50 @@ def test_a_change_of_rules_switches_once_and_compares_stamps_meanwhile(api: Nati
     assert dict(steps[-1][1]) == {new: ""}
     assert all(f"x-{old}" not in path for path in api.objects)
     assert sum(path == SWITCH for _, path in api.writes) == 1
+
+
+def views(states: list[tuple[float, dict[str, Any]]], lag: float) -> Iterator[list[Any]]:
+    """Yield what an API server may know: of each kind, the objects at some time of the last seconds."""
+    for now, _ in states:
+        recent = [objects for at, objects in states if now - lag <= at <= now]
+        before = [objects for at, objects in states if at < now - lag][-1:]
+        of_kinds = [
+            [[each for path, each in objects.items() if path.split("/")[-2] == kind] for objects in [*before, *recent]]
+            for kind in ("mutatingadmissionpolicies", SWITCH.split("/")[-2], *CHECKS)
+        ]
+        for parts in product(*([each for i, each in enumerate(of) if each not in of[:i]] for of in of_kinds)):
+            yield [*chain.from_iterable(parts)]
+
+
+def test_one_rule_set_decides_each_pod_whatever_an_api_server_has_noticed(api: NativeApi, clock: Clock) -> None:
+    def rule_set(cores: int) -> RuleSet:
+        amounts = "c.?resources.requests.orValue({})"
+        gpu = f"'{GPU}' in {amounts}"
+        return compiled(
+            injection({"cpu": str(cores)}, gpu_type="V100"),
+            validation(f"object.spec.containers.all(c, !({gpu}) || {amounts}.cpu == '{cores}')"),
+            validation("!('app' in object.metadata.?labels.orValue({}))", name=f"w{cores}"),
+        )
+
+    replica = Replica(api, clock, rule_set(1))
+    states: list[tuple[float, dict[str, Any]]] = []
+    replica.run(65)
+    replica.serve(rule_set(2), "second")
+    for _ in range(700):
+        replica.run(0.1)
+        if not states or states[-1][1] != api.objects:
+            states.append((clock.now, deepcopy(api.objects)))
+    typed = {**limited({GPU: "1"}), "metadata": {"name": "p", "annotations": {GPU_TYPE_ANNOTATION: "V100"}}}
+    labelled = {**limited({}), "metadata": {"name": "p", "labels": {"app": "a"}}}
+    seen, amounts = 0, set()
+    for documents in views(states, writer.PROPAGATION_SECONDS - 1):
+        outcome = admitted(documents, typed)
+        assert outcome.denied == []
+        amounts.add(outcome.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+        assert admitted(documents, labelled).denied
+        seen += 1
+    assert amounts == {"1", "2"}
+    assert seen > len(states)
 
 
 def test_the_stamp_does_not_depend_on_the_files_of_rules_but_on_all_else() -> None:
@@ -375,7 +423,7 @@ def other_selector(document: Any) -> None:
 CHANGES: dict[str, Callable[[NativeApi, str], None]] = {
     "policy edited": lambda api, slot: api.edit(f"{ADMISSION}/mutatingadmissionpolicies/x-{slot}", other_selector),
     "policy deleted": lambda api, slot: api.delete(f"{ADMISSION}/mutatingadmissionpolicies/x-{slot}"),
-    "check deleted": lambda api, slot: api.delete(f"{ADMISSION}/validatingadmissionpolicies/x-{slot}-validation-v"),
+    "check deleted": lambda api, slot: api.delete(f"{ADMISSION}/validatingadmissionpolicies/x-{slot}-deny-fail"),
     "switch deleted": lambda api, slot: api.delete(SWITCH),
     "switch edited": lambda api, slot: api.edit(SWITCH, lambda it: it["spec"].update(policyName="none")),
     "definition deleted": lambda api, slot: api.delete(DEFINITION),
@@ -398,7 +446,11 @@ def test_what_others_change_is_restored(api: NativeApi, replica: Replica, change
     before, slot = content(), slot_of(api)
     CHANGES[change](api, slot)
     assert content() != before
+    mutating = f"{ADMISSION}/mutatingadmissionpolicies/x-{slot}"
     replica.run(writer.CHECK_SECONDS + 1)
+    assert content().keys() == before.keys()
+    assert {path for path, each in content().items() if each != before[path]} <= {mutating}
+    replica.run(writer.PROPAGATION_SECONDS + writer.CHECK_SECONDS)  # until then, all pods are stamped
     assert content() == before
 
 
@@ -505,7 +557,7 @@ def test_rules_that_must_be_exported_are_refused_if_they_cannot() -> None:
     with pytest.raises(UnusableError, match="cannot be exported: offered: Available"):
         export(ServedRules(rule_set=staying, digest="d"), SETTINGS, only=True)
     assert export(ServedRules(rule_set=staying, digest="d"), SETTINGS).stamp == ""
-    long = compiled(validation("true", name="v" * 250))
+    long = compiled(ladder(rung(MIG), rung(GPU), name="l" * 250, when_exhausted=WhenExhausted.DENY))
     with pytest.raises(UnusableError, match="has over 253 characters"):
         export(ServedRules(rule_set=long, digest="d"), SETTINGS)
 

@@ -10,7 +10,7 @@ from server.cli import main
 from tests.support.chart import NAME, NAMESPACE, one, rejection, rendered
 
 KINDS = ("ClusterRole", "Role")
-VALUES: dict[str, Any] = {"mode": "auto", "native": {"policies": ["warnings", "validation-v"]}}
+VALUES: dict[str, Any] = {"mode": "auto", "native": {"policies": ["warnings", "deny-fail"]}}
 
 
 def arguments(values: dict[str, Any]) -> list[str]:

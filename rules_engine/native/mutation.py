@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.fields_read import fields_read_by
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
@@ -121,16 +122,20 @@ def too_many(rule: Rule, scope: Scope) -> str:
     )
 
 
-def reads_changes(compiled: CompiledRule[Rule]) -> bool:
+def reads_changes(
+    compiled: CompiledRule[Rule], programs: Iterable[Program] | None = None, annotations: Iterable[str] | None = None
+) -> bool:
     """Return True if a rule reads members of a pod that rules change: by expressions, or by resources that it matches.
 
-    Every pod that requests a resource of the rule has a match of resources that names all of them.
+    Every pod that requests a resource of the rule has a match of resources that names all of them. `programs`: its
+    expressions, by default all. `annotations`: names of annotations that change, by default any.
     """
     named = compiled.rule.match.resources
     if named and not all(matches_any(named, each) for each in compiled.rule.interests.resources or ()):
         return True
-    read = fields_read_by(compiled, compiled.programs)
-    places = (("metadata", "annotations"), ("spec", "containers"), ("spec", "initContainers"))
+    read = fields_read_by(compiled, compiled.programs if programs is None else programs)
+    keys = [()] if annotations is None else [(key,) for key in annotations]
+    places = [*(("metadata", "annotations", *key) for key in keys), ("spec", "containers"), ("spec", "initContainers")]
     return any(keeps_path(read, "object", *place) for place in places)
 
 

@@ -61,6 +61,8 @@ class Translation:
     denies: str = ""
     warnings: tuple[NativeCheck, ...] = ()
     warns: str = ""
+    is_stable: bool = False
+    """Whether a ladder applies to a pod does not depend on what ladders change."""
     check_variables: tuple[Variable, ...] = ()
     """Variables of earlier rules that the checks read, too."""
     actions: tuple[str, ...] = ("Deny",)

@@ -89,8 +89,8 @@ def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
     check([rule], cluster({MIG2: 1, "a.b/c": 2}), made)
 
 
-@settings(law, max_examples=examples(200))
-@given(ladders.cases())
+@settings(law, max_examples=examples(400))
+@given(ladders.cases() | ladders.shared_cases())
 def test_ladders_agree(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(ladders.node_of, case["nodes"])))
     check([*map(ladders.rule_of, case["rules"])], on, case["pod"])

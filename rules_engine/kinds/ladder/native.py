@@ -1,5 +1,7 @@
 """A ladder as a mutation of the API server, with the offers of nodes as parameter."""
 
+from collections.abc import Iterable, Sequence
+
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
@@ -32,9 +34,9 @@ _AMOUNT = "quantity(c.limits[?r].or(c.requests[?r]).orValue('0')).asInteger()"
 def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
     """Translate a ladder. Raises StaysError."""
     _check_ladder(ladder, scope)
-    rule, draft = ladder.rule, Draft(ladder, scope)
+    rule, draft, earlier = ladder.rule, Draft(ladder, scope), _earlier(ladder.rule, scope)
     _count(rule, scope, draft)
-    _decide(ladder, draft)
+    _decide(ladder, draft, earlier)
     _change(rule, draft)
     denies = rule.when_exhausted is WhenExhausted.DENY
     return Translation(
@@ -46,13 +48,17 @@ def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
         checks=(_exhausted_check(draft),) if denies else (),
         denies=_may_change(rule),
         warnings=(
-            skip_warning(rule, draft, "$applies && $requested.size() > 0"),
+            skip_warning(rule, draft, "$applies && $undecided.size() > 0"),
             NativeCheck(
-                expression=draft.text("!$applies || $requested.size() == 0 || params.spec.known == true"),
+                expression=draft.text("!$applies || $undecided.size() == 0 || params.spec.known == true"),
                 message=f"{rule.id} left the pod as it is: the nodes of the cluster are not known",
             ),
         ),
         warns=any_of([HAS_SKIP, "params.spec.known != true"]),
+        check_variables=tuple(
+            dict.fromkeys(item for each, _ in earlier for item in (*each.check_variables, *each.variables))
+        ),
+        is_stable=not reads_changes(ladder, [each.program for each in ladder.conditions], _histories(scope)),
         query=rule.query,
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
@@ -84,26 +90,53 @@ def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
     if len(rule.rungs) > MAX_RUNGS:
         reason = f"a large pod would exceed the cost limits of the API server with more than {MAX_RUNGS} rungs"
         raise StaysError(reason, rule.rungs[MAX_RUNGS].location)
-    for earlier in scope.before:
-        shared = {*(earlier.rule.interests.resources or ())}.intersection(rule.resources)
-        if isinstance(earlier.rule, FallbackLadder) and shared and may_share_pods(earlier.rule, rule):
-            raise StaysError(f"{earlier.rule.id} has {min(shared)}, too, and decides first", rule.rungs[0].location)
+    first_rung = rule.rungs[0].location
+    for earlier, first in _earlier(rule, scope):
+        if first.failure_policy is not rule.failure_policy or (first.expressions and not scope.strict):
+            raise StaysError(f"{first.id} decides some of its resources, unless it fails and is ignored", first_rung)
+        if not earlier.is_stable or (first.expressions and rule.when_exhausted is WhenExhausted.DENY):
+            raise StaysError(f"{first.id} decides some of its resources, and matches what rules change", first_rung)
+
+
+def _histories(scope: Scope) -> Iterable[str]:
+    return (key for each in scope.rules if isinstance(each, FallbackLadder) for key in each.histories)
+
+
+def _earlier(rule: FallbackLadder, scope: Scope) -> Sequence[tuple[Translation, FallbackLadder]]:
+    """Return the exported ladders before one that decide some of its resources."""
+    return [
+        (each, each.rule)
+        for each in scope.before
+        if isinstance(each.rule, FallbackLadder)
+        and not {*each.rule.resources}.isdisjoint(rule.resources)
+        and may_share_pods(each.rule, rule)
+    ]
 
 
 def _count(rule: FallbackLadder, scope: Scope, draft: Draft) -> None:
     """Define what the pod requests, and what its devices add up to at each point, by rung."""
-    size, name = len(rule.rungs), cel_literal(rule.name)
+    size = len(rule.rungs)
     draft.define("rungs", cel_list(rule.resources))
     draft.define("requested", f"$rungs.filter(r, {requested('r')})")
+    earlier = _earlier(rule, scope)
+    decided = [f"(variables.{each.prefix}applies && r in {cel_list(first.resources)})" for each, first in earlier]
+    draft.define("undecided", f"$requested.filter(r, !({' || '.join(decided)}))" if decided else "$requested")
+    known = [
+        f"{cel_literal(rule.name)} in params.spec.?ladders.orValue({{}})",
+        *(
+            f"(!variables.{each.prefix}applies || {cel_literal(first.name)} in params.spec.?ladders.orValue({{}}))"
+            for each, first in earlier
+        ),
+    ]
     draft.define(
         "decides",
-        f"""!$applies ? false : $requested.size() == 0 ? false :
+        f"""!$applies ? false : $undecided.size() == 0 ? false :
 variables.containers.size() > {MAX_CONTAINERS} ? {too_many(rule, scope)} :
-params.spec.known == true && {name} in params.spec.?ladders.orValue({{}}) &&
+params.spec.known == true && {" && ".join(known)} &&
 // Amounts that the API server will refuse stay as they are.
 !variables.containers.exists(c, $requested.exists(r, {malformed("r")}))""",
     )
-    draft.define("nodes", f"params.spec.ladders[{name}].map(n, $rungs.map(r, n[?r].orValue(0)))")
+    draft.define("nodes", f"params.spec.ladders[{cel_literal(rule.name)}].map(n, $rungs.map(r, n[?r].orValue(0)))")
     draft.define(
         "counts",
         f"variables.containers.map(c, $rungs.map(r, r in $requested ? {_AMOUNT} : 0)) + [{[0] * size}]",
@@ -143,13 +176,17 @@ def _peaks(rule: FallbackLadder, rung: str) -> str:
     return f"[{', '.join(f'$peaks_{index}' for index in range(len(rule.rungs)))}][{rung}]"
 
 
-def _decide(ladder: CompiledLadder, draft: Draft) -> None:
-    """Define the requests that stay, then the rung to which each other one moves, beside all before it."""
+def _decide(ladder: CompiledLadder, draft: Draft, earlier: Sequence[tuple[Translation, FallbackLadder]]) -> None:
+    """Define the requests that stay, then the rung to which each other one moves, beside all before it.
+
+    A request moves to no rung that an earlier ladder for the pod would move on.
+    """
     rule, size = ladder.rule, len(ladder.rungs)
     assumed = next((index for index, rung in enumerate(rule.rungs) if rung.assume), -1)
     draft.define(
         "moving",
-        f"lists.range({size}).filter(k, k != {assumed} && $needs[k] > 0 && !$nodes.exists(n, n[k] >= $needs[k]))",
+        f"lists.range({size}).filter(k, k != {assumed} && $rungs[k] in $undecided && $needs[k] > 0 &&\n"
+        "  !$nodes.exists(n, n[k] >= $needs[k]))",
     )
     draft.define(
         "nodes_0",
@@ -174,6 +211,12 @@ lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, {own} + {[rung, *before]}.
             tests = [] if when is None else [f"({draft.expressions.text(when)}\n)"]
             if target != assumed:
                 tests.append(draft.text(f"$nodes_{step - 1}.exists(n, n[{target}] >= $load_{rung}[{target}])"))
+            resource, load = rule.rungs[target].resource, draft.text(f"$load_{rung}[{target}]")
+            for each, first in earlier:
+                if any(item.resource == resource and not item.assume for item in first.rungs):
+                    offers = f"params.spec.ladders[{cel_literal(first.name)}]"
+                    keeps = f"{offers}.exists(n, n[?{cel_literal(resource)}].orValue(0) >= {load})"
+                    tests.append(f"(!variables.{each.prefix}applies || {keeps})")
             lines.append(f"{' && '.join(tests) or 'true'} ? {target} :")
         draft.define_literal(f"to_{rung}", "\n".join([*lines, str(rung)]))
         filtered = f"$nodes_{step - 1}.filter(n, n[$to_{rung}] >= $load_{rung}[$to_{rung}])"

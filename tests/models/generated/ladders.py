@@ -34,6 +34,18 @@ def cases() -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({"rules": rules, "nodes": known_mostly, "pod": _pods()}) | _plain() | pool_cases()
 
 
+def shared_cases() -> st.SearchStrategy[Any]:
+    """Return cases with several ladders for the same resources, all of which a policy can have."""
+    fixed = {"mode": "Enforce", "offered": "Allocatable", "failurePolicy": "Fail"}
+
+    def exportable(rule: Any) -> Any:
+        return {**rule, **fixed, "nodes": {**rule["nodes"], "require": []}}
+
+    rules = st.lists(_rules().map(exportable), min_size=2, max_size=3, unique_by=lambda rule: rule["name"])
+    nodes = st.lists(_nodes(), min_size=1, max_size=3)
+    return st.fixed_dictionaries({"rules": rules, "nodes": nodes, "pod": _pods()})
+
+
 @st.composite
 def pool_cases(draw: st.DrawFn) -> Any:
     """Generate cases with ladders over pools, most of them over the pools that the pod and the nodes have."""

@@ -57,3 +57,8 @@ def cel_literal(text: str) -> str:
     """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
     plain = text.isprintable() and not set(text) & {"'", "\\"}
     return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)
+
+
+def grouped(text: str) -> str:
+    """Return an expression as an operand; a comment may end it."""
+    return f"({text}\n)" if "//" in text else f"({text})"

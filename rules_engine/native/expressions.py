@@ -30,7 +30,7 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
-from rules_engine.native.cel_text import cel_list, cel_literal, glob_regex, match_conditions
+from rules_engine.native.cel_text import cel_list, cel_literal, glob_regex, grouped, match_conditions
 from rules_engine.native.policy import StaysError, Variable
 
 NEWER_FUNCTIONS = frozenset({"mul", "div", "divInt", "existsOne", "includes", "reverse"})
@@ -84,7 +84,7 @@ class Expressions:
     def condition(self, program: Program, names: Mapping[str, str] | None = None) -> str:
         """Return a condition whose type the API server knows to be bool."""
         text = self.text(program, names)
-        return text if _is_test(program.checked.expression) else f"{_grouped(text)} == true"
+        return text if _is_test(program.checked.expression) else f"{grouped(text)} == true"
 
     @cached_property
     def inlined(self) -> Mapping[str, str] | None:
@@ -94,7 +94,7 @@ class Expressions:
         """
         names = {"params": _json_text(dict(self._compiled.rule.params))}
         for variable in self._compiled.variables.values():
-            text = _grouped(self.text(variable.program, names))
+            text = grouped(self.text(variable.program, names))
             if len(text) > MAX_INLINED_LENGTH:
                 return None
             names[f"{VARIABLES}.{variable.name}"] = text
@@ -112,7 +112,7 @@ class Expressions:
     def conditions(self) -> Iterator[str]:
         """Yield the rule's match conditions as operands."""
         for condition in self._compiled.conditions:
-            yield _grouped(self.text(condition.program))
+            yield grouped(self.text(condition.program))
 
     def _changes(self, checked: Checked, node: Expression, names: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
         """Yield the places to change, with their new texts."""
@@ -175,11 +175,6 @@ def _parts_of_mixed_types(node: Expression) -> Iterator[Expression]:
     for group in groups:
         if len({type(part.value) if isinstance(part, Literal) else part for part in group}) > 1:
             yield from group
-
-
-def _grouped(text: str) -> str:
-    """Return an expression as an operand; a comment may end it."""
-    return f"({text}\n)" if "//" in text else f"({text})"
 
 
 def _is_test(node: Expression) -> bool:

@@ -6,7 +6,7 @@ true for every pod that its rule changes or denies, and false for most others.
 
 from collections.abc import Iterable, Sequence
 
-from rules_engine.native.cel_text import cel_list, cel_literal
+from rules_engine.native.cel_text import cel_list, cel_literal, grouped
 
 CONTAINERS = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
 
@@ -42,4 +42,4 @@ def unserved(ladder: str, resources: Sequence[str]) -> str:
 def any_of(conditions: Iterable[str]) -> str:
     """Return the condition that one of them holds, each written once."""
     texts = [*dict.fromkeys(conditions)]
-    return " ||\n".join(f"({text}\n)" for text in texts) if len(texts) > 1 else (texts or ["false"])[0]
+    return " ||\n".join(map(grouped, texts)) if len(texts) > 1 else (texts or ["false"])[0]

@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.native_objects import (
     STAMPED_DIGITS,
 )
 from rules_engine.model.rules.rule import FailurePolicy, Operation, Rule
-from rules_engine.native.cel_text import cel_literal
+from rules_engine.native.cel_text import cel_literal, grouped
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
 from rules_engine.native.narrowing import LARGE_POD, any_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
@@ -173,7 +173,7 @@ class NativeObjects:
             joins = index == 0 or (each.query is None and self._rules.mutations[index - 1].query is None)
             if not (is_strict and joins):
                 mutations.append([])
-            mutations[-1].append(f"({each.mutation}\n)")
+            mutations[-1].append(grouped(each.mutation))
         for texts in mutations:
             if texts:
                 yield " +\n".join([_MADE_ANNOTATIONS, *texts])

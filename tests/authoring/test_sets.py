@@ -77,30 +77,37 @@ mig-a100-40gb
   FallbackLadder/mig-a100-40gb  A100-40GB, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-a100-40gb-media  A100-40GB with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-a100-40gb-less-memory  A100-40GB, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-a100-40gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a100-40gb-less-memory ignores.
 mig-a100-80gb
   FallbackLadder/mig-a100-80gb  A100-80GB, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-a100-80gb-media  A100-80GB with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-a100-80gb-less-memory  A100-80GB, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-a100-80gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a100-80gb-less-memory ignores.
 mig-a30
   FallbackLadder/mig-a30  A30, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-a30-media  A30 with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-a30-less-memory  A30, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-a30-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a30-less-memory ignores.
 mig-b200
   FallbackLadder/mig-b200  B200, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-b200-media  B200 with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-b200-less-memory  B200, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-b200-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-b200-less-memory ignores.
 mig-h100-80gb
   FallbackLadder/mig-h100-80gb  H100-80GB, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-h100-80gb-media  H100-80GB with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-h100-80gb-less-memory  H100-80GB, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-h100-80gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h100-80gb-less-memory ignores.
 mig-h100-94gb
   FallbackLadder/mig-h100-94gb  H100-94GB (H100 NVL), up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-h100-94gb-media  H100-94GB (H100 NVL) with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-h100-94gb-less-memory  H100-94GB (H100 NVL), first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-h100-94gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h100-94gb-less-memory ignores.
 mig-h200
   FallbackLadder/mig-h200  H200, up to a larger MIG device, else to the whole card.
   FallbackLadder/mig-h200-media  H200 with media extensions, up to the whole card or the device of its size.
   FallbackLadder/mig-h200-less-memory  H200, first down to the memory that a pod says it needs, then up like other pods.
+  Validation/mig-h200-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h200-less-memory ignores.
 """  # noqa: E501 - the exact output
     )
     assert sorted(path.name for path in SHIPPED.iterdir()) == sorted(SETS)

@@ -10,9 +10,10 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict
 from rules_engine.kinds.kind import untranslated
 from rules_engine.kinds.ladder.native import MAX_RUNGS
-from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
+from rules_engine.native.cel_text import grouped
 from rules_engine.native.narrowing import ADDED_CONTAINERS
 from rules_engine.native.offers import MAX_SHAPES, build_offers, omitted_ladders
 from rules_engine.native.policy import Scope, StaysError, translate_rules
@@ -110,16 +111,23 @@ def test_a_rule_stays_if_one_before_it_stays_that_may_change_the_same_pods() -> 
     assert reasons(first, apart, after)["c"] == "FallbackLadder/a is evaluated before it, and stays with the webhook"
 
 
-def test_rules_that_decide_the_same_resource_stay_unless_they_match_other_pods() -> None:
-    first, second = ladder(MIG2, GPU, name="a"), ladder(MIG3, GPU, name="b")
-    types = [injection({"cpu": 1}, name=name, gpu_type=kind) for name, kind in (("c", "V100"), ("d", "T4"))]
+def test_ladders_of_the_same_resource_stay_if_the_first_fails_or_matches_what_rules_change() -> None:
+    def second(first: Rule, **fields: Any) -> str:
+        return reasons(first, ladder(MIG3, GPU, name="b", **fields)).get("b", "")
 
-    assert reasons(first, second, *types) == {
-        "b": "FallbackLadder/a has nvidia.com/gpu, too, and decides first",
-        "c": "FallbackLadder/b is evaluated before it, and stays with the webhook",
-        "d": "FallbackLadder/b is evaluated before it, and stays with the webhook",
-    }
-    assert reasons(first, ladder(MIG3, MIG1, name="b"), *types) == {}
+    changes = "FallbackLadder/a decides some of its resources, and matches what rules change"
+    fails = "FallbackLadder/a decides some of its resources, unless it fails and is ignored"
+    assert second(ladder(MIG2, GPU, name="a")) == ""
+    assert second(ladder(MIG2, GPU, name="a"), when_exhausted=WhenExhausted.DENY) == ""
+    assert second(ladder(MIG2, GPU, name="a"), failure_policy=IGNORE) == fails
+    assert second(ladder(MIG2, GPU, name="a", match=Match(resources=(GPU,)))) == changes
+    condition = "object.metadata.?annotations[?'{}'].orValue('') == 'x'"
+    named = ladder(MIG2, GPU, name="a", match_conditions={"c": condition.format("a/b")})
+    assert second(named) == ""
+    assert second(named, when_exhausted=WhenExhausted.DENY) == changes
+    assert second(ladder(MIG2, GPU, name="a", match_conditions={"c": condition.format(FALLBACK_ANNOTATION)})) == changes
+    failing = ladder(MIG2, GPU, name="a", match_conditions=CONDITION, failure_policy=IGNORE)
+    assert second(failing, failure_policy=IGNORE) == fails
 
 
 def test_injections_of_different_gpu_resources_stay() -> None:
@@ -219,7 +227,7 @@ def test_expressions_of_validations_keep_their_text() -> None:
         {"name": "validation_a_applies", "expression": "true"},
     ]
     expected = text.replace("variables.n", "variables.validation_a_VAR_n")
-    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({expected}\n)"
+    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({expected})"
     assert binding["spec"] == {"policyName": "gpu-rules-deny-fail", "validationActions": ["Deny"]}
 
 
@@ -238,7 +246,7 @@ def test_expressions_of_validations_keep_their_text() -> None:
 def test_members_of_literals_are_dyn_if_their_types_may_differ(text: str, native: str) -> None:
     policy, _ = objects(validation(text, name="a", params={"a": 1}))
 
-    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({native}\n)"
+    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || {grouped(native)}"
 
 
 def test_offers_have_the_largest_shapes_of_nodes() -> None:

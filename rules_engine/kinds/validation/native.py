@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.kinds.validation.evaluation import CompiledCheck, CompiledValidation, static_message
 from rules_engine.model.rules.rule import FailurePolicy, Mode
-from rules_engine.native.cel_text import cel_literal, label_condition
+from rules_engine.native.cel_text import cel_literal, grouped, label_condition
 from rules_engine.native.expressions import ALL_AMOUNTS, Expressions, match_operands
 from rules_engine.native.mutation import join_operands
 from rules_engine.native.narrowing import MAX_NARROW_LENGTH
@@ -21,7 +21,7 @@ def translate_validation(validation: CompiledValidation, scope: Scope) -> Transl
         *expressions.variables(),
         Variable(applies, join_operands([*operands, *selected, *expressions.conditions()])),
     ]
-    texts = [f"({expressions.condition(check.expression)}\n)" for check in validation.checks]
+    texts = [grouped(expressions.condition(check.expression)) for check in validation.checks]
     if rule.failure_policy is FailurePolicy.IGNORE and len(texts) > 1:
         # One failed expression undoes the whole rule.
         variables.append(Variable(results, f"[{', '.join(texts)}]"))
@@ -52,9 +52,10 @@ def _may_fail(validation: CompiledValidation, expressions: Expressions, operands
     names, selected = expressions.inlined, join_operands(operands)
     if names is None:
         return selected
-    applies = join_operands(f"({expressions.condition(each.program, names)}\n)" for each in validation.conditions)
-    passes = join_operands(f"({expressions.condition(check.expression, names)}\n)" for check in validation.checks)
-    fails = f"({selected}) && (({applies}) ? !({passes}) : false)"
+    applies = join_operands(grouped(expressions.condition(each.program, names)) for each in validation.conditions)
+    passes = join_operands(grouped(expressions.condition(check.expression, names)) for check in validation.checks)
+    fails = f"!({passes})" if applies == "true" else f"(({applies}) ? !({passes}) : false)"
+    fails = fails if selected == "true" else f"{selected} &&\n{fails}"
     return fails if len(fails) <= MAX_NARROW_LENGTH else selected
 
 
@@ -63,6 +64,6 @@ def _check(check: CompiledCheck, text: str, expressions: Expressions, title: str
     return NativeCheck(
         expression=text,
         message=title + " ".join(static_message(check.check).split()),
-        message_expression=message and f"{cel_literal(title)} + ({message}\n)",
+        message_expression=message and f"{cel_literal(title)} + {grouped(message)}",
         reason=check.check.reason.value,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rules_engine.cli.options import ClusterArgument, PathOrStdin, cluster_option, output_option, paths_argument
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json, show_differences
 
 
 @click.command(
@@ -31,22 +31,24 @@ def list_command(paths: tuple[Path, ...], cluster: ClusterArgument | None, outpu
     neither a rule nor a Diagnostic.
     """
     from rules_engine.documents.load import load_cluster
-    from rules_engine.native.policy import known_native
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_list import list_rules, rule_list_json, rule_table
+    from rules_engine.webhooks.installed import NativeMode, native_mode
 
-    listing, native = list_rules(paths), None
+    listing, native = list_rules(paths), NativeMode()
     if cluster is not None:
         inventory, problems, lines = load_cluster(cluster.file)
         listing = replace(listing, problems=(*listing.problems, *problems), sources={**listing.sources, **lines})
-        native = None if inventory is None else known_native(listing.rule_set, listing.digest, inventory)
+        if inventory is not None:
+            native = native_mode(listing.rule_set, listing.digest, inventory.native_objects)
+    show_differences(native.differences)
     if output == "json":
-        print_json(rule_list_json(listing, native))
+        print_json(rule_list_json(listing, native.rules))
     else:
         Screen(sys.stderr).problems(listing.problems, listing.sources)
     fail_if(listing.failed, UNUSABLE)
     if output == "text":
-        table = rule_table(listing, native)
+        table = rule_table(listing, native.rules)
         screen = Screen(sys.stdout)
         screen.table(table, 0, len(table.rows))
         screen.line(f"digest {listing.digest}")

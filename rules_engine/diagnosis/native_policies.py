@@ -24,12 +24,13 @@ from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, R
 from rules_engine.model.wording import format_count, format_time
 from rules_engine.native.offers import DEFINITION_NAME, build_offers
 from rules_engine.native.policy import translate_rules
+from rules_engine.webhooks.installed import native_mode
 
 CONFIRMED = timedelta(minutes=2)
 """Age of offers up to which a writer runs: it confirms them every 30 seconds."""
 
 CHANGING = timedelta(minutes=5)
-"""Time after a policy was created in which those of two rule sets may exist: the writer deletes the former ones."""
+"""Time after a policy was created in which policies of two rule sets may exist, and is given to the writer."""
 
 _REMEDIES = (
     Remedy(text="Look for the reason in `native` of the server's /readyz, if the server writes the policies."),
@@ -45,7 +46,7 @@ def find_native(cluster: ClusterObjects, rule_set: RuleSet | None, digest: str) 
     """Yield the findings about the objects of all installations. `digest`: of the active rules, "" if unknown."""
     own = [each for kind in NATIVE_RESOURCES for each in cluster.of(kind) if annotation_of(each, RULES_ANNOTATION)]
     yield from _missing_offers(cluster, own)
-    yield from _other_rules(cluster, own, digest)
+    yield from list(_other_rules(cluster, own, digest)) or _edited(cluster, own, rule_set, digest)
     for each in own:
         warnings = object_items(as_mapping(each.status.get("typeChecking")).get("expressionWarnings"))
         if text_member(each, "kind") == OFFERS:
@@ -113,8 +114,7 @@ def _other_rules(cluster: ClusterObjects, own: Sequence[ApiObject], digest: str)
         names = (each.name[:end] for end in range(len(each.name), 0, -1) if each.name[end : end + 1] in ("", "-"))
         installations.setdefault(next((name for name in names if name in switches), ""), []).append(each)
     for objects in installations.values():
-        created = [parse_timestamp(each.metadata, "creationTimestamp") or LONG_AGO for each in objects]
-        if cluster.now - max(created) < CHANGING:
+        if _is_changing(cluster, objects):
             continue
         first = objects[0]  # the switch, if there is one
         other = [each for each in objects if digest and annotation_of(each, RULES_ANNOTATION) != digest]
@@ -132,6 +132,43 @@ def _other_rules(cluster: ClusterObjects, own: Sequence[ApiObject], digest: str)
                 quote_message(f"digest of the rules: {digests[0]}, expected: {digests[1]}"),
                 f"objects: {join_names([each.object_name.title for each in other])}",
             )
+
+
+def _is_changing(cluster: ClusterObjects, objects: Sequence[ApiObject]) -> bool:
+    created = [parse_timestamp(each.metadata, "creationTimestamp") or LONG_AGO for each in objects]
+    return cluster.now - max(created) < CHANGING
+
+
+def _edited(
+    cluster: ClusterObjects, own: Sequence[ApiObject], rule_set: RuleSet | None, digest: str
+) -> Iterator[Finding]:
+    """Compare the objects of the active rules with the rules; without rules, bindings with policies."""
+    own = [each for each in own if not digest or annotation_of(each, RULES_ANNOTATION) == digest]
+    if not own or not cluster.absent.isdisjoint(NATIVE_RESOURCES) or _is_changing(cluster, own):
+        return
+    lacking = _unbound(own) if rule_set is None else native_mode(rule_set, digest, own).differences
+    if lacking:
+        yield _finding(
+            NativeReason.EDITED,
+            own[0].object_name,
+            "native policies are missing or edited, and their rules may not be evaluated",
+            "Somebody deleted or edited them, and no writer restores them.",
+            *map(quote_message, lacking[:MAX_NAMES]),
+        )
+
+
+def _unbound(own: Sequence[ApiObject]) -> Sequence[str]:
+    """Return the policies without a binding, and those that only have one."""
+    policies: set[tuple[str, str]] = set()
+    bound: set[tuple[str, str]] = set()
+    for each in own:
+        kind, name = text_member(each, "kind"), text_member(each.spec, "policyName")
+        if name:
+            bound.add((kind.removesuffix("Binding"), name))
+        elif kind != OFFERS:
+            policies.add((kind, each.name))
+    lacking = [f"{kind} {name} has no binding" for kind, name in sorted(policies - bound)]
+    return lacking + [f"{kind} {name} does not exist, but has a binding" for kind, name in sorted(bound - policies)]
 
 
 def _stamps(value: ApiObject) -> tuple[str, str]:

@@ -94,6 +94,8 @@ class NativeReason(StrEnum):
     """A policy reads GPUOffers that do not exist, or whose definition does not, and admits pods unchanged."""
     OTHER_RULES = "PoliciesOfOtherRules"
     """Policies or GPUOffers are of other rules than the active ones; without `--rules`, than the active policies."""
+    EDITED = "PoliciesEdited"
+    """Policies of the active rules are missing or edited; without `--rules`, a policy or its binding is missing."""
     OFFERS_OUTDATED = "GPUOffersOutdated"
     """No writer confirms the offers, and nodes offer something else or, if the rules are unknown, changed since."""
     TYPE_CHECK = "PolicyTypeCheckWarning"

@@ -15,10 +15,10 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.native.policy import known_native
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
+from rules_engine.webhooks.installed import NativeMode, native_mode
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
@@ -28,14 +28,14 @@ DEFAULT_NAMESPACE = "default"
 class Material:
     """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors.
 
-    `native`: the rules that the API server of the cluster evaluates itself; None if unknown.
+    `native`: the rules that the API server of the cluster evaluates itself.
     """
 
     rules: tuple[str, ...]
     cluster_name: str
     rule_set: RuleSet
     cluster: Cluster
-    native: frozenset[str] | None
+    native: NativeMode
     problems: tuple[Problem, ...]
     sources: Sources
 
@@ -96,7 +96,7 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
         cluster_name=cluster_name,
         rule_set=files.rule_set,
         cluster=known,
-        native=known_native(files.rule_set, files.loaded.digest, known),
+        native=native_mode(files.rule_set, files.loaded.digest, known.native_objects),
         problems=sort_problems((*files.problems, *problems), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )

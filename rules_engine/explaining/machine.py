@@ -196,7 +196,7 @@ def explain_json(
     """
     yield f'{{\n  "rules": {indent(encode([*material.rules]), "  ").lstrip()},\n'
     yield f'  "cluster": {encode(material.cluster_name)},\n'
-    for name, rules in native_members(material.native).items():
+    for name, rules in native_members(material.native.rules).items():
         yield f"  {encode(name)}: {indent(encode(rules), '  ').lstrip()},\n"
     yield '  "pods": ['
     allowed = True

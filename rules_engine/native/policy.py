@@ -9,7 +9,6 @@ from rules_engine.evaluation.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
-from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Operation, Rule
@@ -152,11 +151,6 @@ def translate_rules(rule_set: RuleSet) -> NativeRules:
         staying=tuple(staying),
         failure_policy=FailurePolicy.FAIL if strict else FailurePolicy.IGNORE,
     )
-
-
-def known_native(rule_set: RuleSet, digest: str, cluster: Cluster) -> frozenset[str] | None:
-    """Return the rules that the API server evaluates itself; None unless the policies of these rules are active."""
-    return translate_rules(rule_set).exported_ids if digest in cluster.native_digests else None
 
 
 def _enforces(rule: Rule) -> bool:

@@ -16,6 +16,7 @@ from rules_engine.model.kubernetes.native_objects import (
     SLOT_LABEL,
     STAMP_ANNOTATION,
     STAMPED_DIGITS,
+    annotation_of,
 )
 from rules_engine.model.rules.rule import FailurePolicy, Operation, Rule
 from rules_engine.native.cel_text import cel_literal, grouped
@@ -281,6 +282,20 @@ def in_phase(document: Object, phase: Phase, incoming: str, others: Object | Non
         return {**document}
     conditions: list[Json] = [{"name": name, "expression": expression} for name, expression in own.items()]
     return {**document, "spec": {**spec, "matchConditions": conditions}}
+
+
+def in_phase_of(document: Object, stored: Object) -> Object:
+    """Return a policy of a slot in the phase of the stored one, unless its rules are about to be replaced."""
+    conditions = object_items(as_mapping(stored.get("spec")).get("matchConditions"))
+    texts = {each.get("name"): str(each.get("expression")) for each in conditions}
+    if document["kind"] == "MutatingAdmissionPolicy":
+        own, slot, others = texts.get(CONDITION_NAME, "").partition(_OTHER_SLOT)
+        if slot and own == _own_condition(document):
+            other: Object = {"spec": {"matchConditions": [{"name": CONDITION_NAME, "expression": others}]}}
+            return in_phase(document, Phase.INCOMING, "", other)
+    elif PHASE_CONDITION in texts:
+        return in_phase(document, Phase.INCOMING, annotation_of(document, STAMP_ANNOTATION), None)
+    return document
 
 
 def _own_condition(policy: Object | None) -> str:

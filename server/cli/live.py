@@ -46,12 +46,14 @@ class LiveCluster(ClusterAccess):
         """Read collections to a file that exists until the command ends, as kubectl would write them."""
         from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
         from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
-        from rules_engine.model.kubernetes.native_objects import BINDINGS
+        from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
         from server.doctor.listing import Listing
 
         folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
         path = Path(folder) / f"{KUBECONFIG}.json"
-        further = {kind: DIAGNOSED_RESOURCES[kind] for kind in (*DEVICE_KINDS, *BINDINGS) if "nodes" in collections}
+        further = {
+            kind: DIAGNOSED_RESOURCES[kind] for kind in (*DEVICE_KINDS, *NATIVE_RESOURCES) if "nodes" in collections
+        }
         if "resourcequotas" in collections:
             collections = (*collections, "limitranges")
         kinds = {**{COLLECTION_KINDS[collection]: collection for collection in collections}, **further}
@@ -65,8 +67,10 @@ class LiveCluster(ClusterAccess):
 
             listing = Listing(open_connection(context), {}, seconds=READ_SECONDS, progress=progress)
             unread = listing.write(kinds, file)
-        # Most clusters have no drivers, and before Kubernetes 1.34 not the API. Bindings only show what is native.
-        silent = {kind for kind, why in unread.items() if kind in BINDINGS or (kind in further and "404" in why)}
+        # Most clusters have no drivers, and before Kubernetes 1.34 not the API. Policies only show what is native.
+        silent = {
+            kind for kind, why in unread.items() if kind in NATIVE_RESOURCES or (kind in further and "404" in why)
+        }
         report_unread(context, {kind: why for kind, why in unread.items() if kind not in silent})
         shown = {name: count for name, count in counts.items() if count or name in collections}
         amounts = ", ".join(f"{collection} {count:,}" for collection, count in shown.items())

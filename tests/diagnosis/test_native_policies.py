@@ -18,11 +18,11 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, OFFERS, RULES_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, OFFERS, RULES_ANNOTATION, SWITCH
 from rules_engine.model.rules.finding import Finding
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
-from rules_engine.webhooks.policies import NativeObjects
+from rules_engine.webhooks.policies import NativeObjects, Phase, in_phase
 from rules_engine.webhooks.settings import Settings
 from tests.support.evaluation import MIG2, check, compiled, ladder, validation
 from tests.support.recorded_clusters import GPU, MIG1, Object, ago, cluster, node
@@ -154,6 +154,75 @@ def test_printed_validations_without_a_switch_are_compared_with_each_other() -> 
     assert rows(found(*checks, *late)) == [
         ("PoliciesOfOtherRules", f"ValidatingAdmissionPolicy {NAME}-deny-fail-offers-2")
     ]
+
+
+# Edited and missing policies.
+
+
+def edit_check(objects: list[Any]) -> None:
+    policy = next(each for each in objects if each["kind"] == "ValidatingAdmissionPolicy")
+    policy["spec"]["validations"][0]["expression"] = "true"
+
+
+def edit_condition(objects: list[Any]) -> None:
+    policy = next(each for each in objects if each["kind"] == "MutatingAdmissionPolicy")
+    policy["spec"]["matchConditions"][0]["expression"] = "false"
+
+
+def add_condition(objects: list[Any]) -> None:
+    policy = next(each for each in objects if each["kind"] == "ValidatingAdmissionPolicy")
+    policy["spec"]["matchConditions"].append({"name": "never", "expression": "false"})
+
+
+def remove(kind: str) -> Callable[[list[Any]], None]:
+    return lambda objects: objects.remove(next(each for each in objects if each["kind"] == kind))
+
+
+@pytest.mark.parametrize("slot", ["", "a"])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (edit_check, "-warnings: has another validations than these rules need"),
+        (edit_condition, ": has another matchConditions than these rules need"),
+        (add_condition, "-warnings: has another matchConditions than these rules need"),
+        (remove(SWITCH), "MutatingAdmissionPolicyBinding gpu-rules: not found"),
+        (remove("MutatingAdmissionPolicy"), ": not found"),
+        (remove("ValidatingAdmissionPolicyBinding"), "-warnings: not found"),
+    ],
+)
+def test_edited_and_missing_policies_are_found(change: Callable[[list[Any]], None], text: str, slot: str) -> None:
+    objects = installed(slot)
+    change(objects)
+    (finding,) = [each for each in found(*NODES, *objects, rules=True) if each.reason == "PoliciesEdited"]
+    assert text in finding.evidence[0]
+    # The writer may be about to change them.
+    recent = installed(slot, created=ago(minutes=4))
+    change(recent)
+    assert found(*NODES, *recent, rules=True) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (SWITCH, "MutatingAdmissionPolicy gpu-rules-a has no binding"),
+        ("MutatingAdmissionPolicy", "MutatingAdmissionPolicy gpu-rules-a does not exist, but has a binding"),
+        ("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy gpu-rules-a-warnings has no binding"),
+    ],
+)
+def test_policies_without_a_binding_are_found_without_rules(kind: str, text: str) -> None:
+    objects = installed()
+    remove(kind)(objects)
+    assert [each.evidence for each in found(*objects)] == [(text,)]
+    assert found(*objects, absent=[kind]) == []
+
+
+def test_a_phase_of_a_change_is_no_edit() -> None:
+    native = NativeObjects(translate_rules(RULES), DIGEST, Settings(), "a")
+    for others in (None, next(each for each in installed("b") if each["kind"] == "MutatingAdmissionPolicy")):
+        objects = [
+            {**in_phase(each, Phase.INCOMING, native.stamp, others), "kind": each["kind"]} for each in installed()
+        ]
+        assert found(*NODES, *objects, rules=True) == []
 
 
 # Outdated offers.

@@ -48,14 +48,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     others = json.loads(json.dumps(policies).replace(digest(policies), "0" * 64))
     foreign = {"kind": SWITCH, "metadata": {"name": "of-another-tool"}, "spec": {}}
     checks = [foreign, *(each for each in policies if each["kind"].startswith("Validating"))]
-    for name, items in {"native": policies, "others": others, "none": [], "checks": checks}.items():
+    edited = json.loads(json.dumps(policies))
+    edited[0]["spec"]["mutations"][0]["jsonPatch"]["expression"] = "[]"
+    dumps = {"native": policies, "others": others, "none": [], "checks": checks, "edited": edited}
+    for name, items in dumps.items():
         dump = {"apiVersion": "v1", "kind": "List", "items": [node("n", {"nvidia.com/gpu": 4}), *items]}
         (path / f"{name}.json").write_text(json.dumps(dump))
     return path
 
 
 def objects(files: RuleFiles) -> list[Any]:
-    made = NativeObjects(translate_rules(files.rule_set), files.loaded.digest, Settings(), "a").policies()
+    native = NativeObjects(translate_rules(files.rule_set), files.loaded.digest, Settings(), "a")
+    made = [*native.policies(), native.offers({"known": True})]
     return [each for each in made if each["kind"] in NATIVE_RESOURCES]
 
 
@@ -71,10 +75,9 @@ def commands(folder: Path, cluster: str | Path) -> Iterator[tuple[str, list[str 
     yield "list", [rules, "--cluster", cluster]
 
 
-@pytest.mark.parametrize("name", ["native", "checks"])
-def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path, name: str) -> None:
+def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path) -> None:
     texts = {}
-    for command, arguments in commands(folder, folder / f"{name}.json"):
+    for command, arguments in commands(folder, folder / "native.json"):
         assert document(command, *arguments)["native"] == [NATIVE]
         texts[command] = run(command, *arguments).stdout
     assert f"{NATIVE} (native)  changed" in texts["explain"]
@@ -83,6 +86,26 @@ def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path, nam
     rows = [line.split() for line in texts["list"].splitlines()]
     assert [rows[1][1], *rows[1][4:6]] == ["a", "API", "server"]
     assert [rows[2][1], rows[2][4]] == ["b", "webhook"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("edited", ["MutatingAdmissionPolicy gpu-rules-a: has another mutations than these rules need"]),
+        (
+            "checks",
+            [
+                f"{kind} gpu-rules{slot}: not found: the API server does not evaluate its rules"
+                for kind, slot in (("MutatingAdmissionPolicy", "-a"), (SWITCH, ""), ("GPUOffers", "-a"))
+            ],
+        ),
+    ],
+)
+def test_missing_and_edited_policies_are_named(folder: Path, name: str, lines: list[str]) -> None:
+    for command, arguments in commands(folder, folder / f"{name}.json"):
+        assert "native" not in document(command, *arguments)
+        first = "warning: native policies of these rules are missing or edited: rules may not be evaluated"
+        assert "\n  ".join([first, *lines]) in run(command, *arguments).stderr
 
 
 @pytest.mark.parametrize("name", ["others", "none"])
@@ -105,7 +128,7 @@ def test_policies_of_a_large_file_are_read(folder: Path, monkeypatch: pytest.Mon
     large, _, _ = load_cluster(folder / "native.json")
     assert known is not None
     assert large is not None
-    assert large.native_digests == known.native_digests != frozenset()
+    assert large.native_objects == known.native_objects != ()
 
 
 @pytest.mark.parametrize("allowed", [True, False])

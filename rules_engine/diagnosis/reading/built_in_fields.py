@@ -10,6 +10,7 @@ from rules_engine.model.kubernetes.native_objects import (
     NATIVE_RESOURCES,
     OFFERS,
     RULES_ANNOTATION,
+    SLOT_LABEL,
     STAMP_ANNOTATION,
 )
 from rules_engine.model.rules.admission import Endpoint
@@ -39,8 +40,8 @@ _REPLICAS: Kept = {
 }
 
 _NATIVE: Mapping[str, Kept] = {
-    "metadata": {"annotations": {RULES_ANNOTATION: None, STAMP_ANNOTATION: None}},
-    "spec": {"paramRef": {"name": None}},
+    "metadata": {"annotations": {RULES_ANNOTATION: None, STAMP_ANNOTATION: None}, "labels": {SLOT_LABEL: None}},
+    "spec": None,
 }
 
 _SECTION_FIELDS: Mapping[str, Kept] = {
@@ -49,7 +50,7 @@ _SECTION_FIELDS: Mapping[str, Kept] = {
         **_NATIVE,
         "status": {"typeChecking": {"expressionWarnings": {"fieldRef": None, "warning": None}}},
     },
-    OFFERS: {**_NATIVE, "spec": None, "status": {"writtenAt": None}},
+    OFFERS: {**_NATIVE, "status": {"writtenAt": None}},
     "Node": {"status": {"capacity": None, "conditions": {"lastTransitionTime": None}}},
     "Pod": {
         "metadata": {

@@ -17,7 +17,7 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import cluster_objects
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.device_objects import read_devices
-from rules_engine.model.kubernetes.native_objects import active_digests
+from rules_engine.model.kubernetes.native_objects import native_objects
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
@@ -60,7 +60,7 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
             for metadata in (as_mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
         },
         devices=read_devices(kinds, unusable),
-        native_digests=active_digests(kinds),
+        native_objects=native_objects(kinds),
     )
 
 

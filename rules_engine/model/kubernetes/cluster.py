@@ -6,6 +6,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -112,8 +113,8 @@ class Cluster:
     """Nodes, the labels of namespaces, and the devices of drivers.
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
-    unknown, and reading them is an error. `native_digests`: digests of the rules whose policies are active in the API
-    server, as far as a file has them. `views` caches values computed from the cluster: it is the only member that
+    unknown, and reading them is an error. `native_objects`: policies, bindings and GPUOffers of rules, as far as a file
+    has them. `views` caches values computed from the cluster: it is the only member that
     changes, and it does not count for equality.
     """
 
@@ -122,7 +123,7 @@ class Cluster:
     namespaces_complete: bool = True
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
-    native_digests: frozenset[str] = frozenset()
+    native_objects: tuple[Object, ...] = ()
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(

@@ -23,7 +23,6 @@ OFFERS = "GPUOffers"
 SWITCH = "MutatingAdmissionPolicyBinding"
 """The kind whose object makes the policies of a slot active."""
 
-BINDINGS = (SWITCH, "ValidatingAdmissionPolicyBinding")
 NATIVE_RESOURCES: Mapping[str, str] = {
     SWITCH: "mutatingadmissionpolicybindings",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
@@ -39,9 +38,11 @@ def annotation_of(value: Object, name: str) -> str:
     return text_member(as_mapping(as_mapping(value.get("metadata")).get("annotations")), name)
 
 
-def active_digests(by_kind: Mapping[str, Sequence[Object]]) -> frozenset[str]:
-    """Return the digests of the rules whose policies are active."""
-    found = (
-        frozenset(annotation_of(each, RULES_ANNOTATION) for each in by_kind.get(kind, ())) - {""} for kind in BINDINGS
+def native_objects(by_kind: Mapping[str, Sequence[Object]]) -> tuple[Object, ...]:
+    """Return the objects of all installations, each with its kind."""
+    return tuple(
+        {**each, "kind": kind}
+        for kind in NATIVE_RESOURCES
+        for each in by_kind.get(kind, ())
+        if annotation_of(each, RULES_ANNOTATION)
     )
-    return next(filter(None, found), frozenset())

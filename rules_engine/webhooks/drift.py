@@ -61,12 +61,12 @@ def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...
     present = as_mapping(stored.get("spec"))
     skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
     texts = [
-        f"{name}: has another {member} than these rules need"
+        f"{name}: differs from these rules in {member}"
         for member in spec
         if not (member in skipped or _includes(present.get(member), spec[member]))
     ]
     if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
-        texts = [f"{name}: has another {RULES_ANNOTATION} than these rules"]
+        texts = [f"{name}: differs from these rules in {RULES_ANNOTATION}"]
     return tuple(texts)
 
 

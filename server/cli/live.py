@@ -72,7 +72,8 @@ class LiveCluster(ClusterAccess):
             kind for kind, why in unread.items() if kind in NATIVE_RESOURCES or (kind in further and "404" in why)
         }
         report_unread(context, {kind: why for kind, why in unread.items() if kind not in silent})
-        shown = {name: count for name, count in counts.items() if count or name in collections}
+        hidden = {*NATIVE_RESOURCES.values()}
+        shown = {name: count for name, count in counts.items() if name in collections or (count and name not in hidden)}
         amounts = ", ".join(f"{collection} {count:,}" for collection, count in shown.items())
         name = kubeconfig_options(context).get("--context", "the current context")
         click.echo(

@@ -182,9 +182,9 @@ def remove(kind: str) -> Callable[[list[Any]], None]:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (edit_check, "-warnings: has another validations than these rules need"),
-        (edit_condition, ": has another matchConditions than these rules need"),
-        (add_condition, "-warnings: has another matchConditions than these rules need"),
+        (edit_check, "-warnings: differs from these rules in validations"),
+        (edit_condition, ": differs from these rules in matchConditions"),
+        (add_condition, "-warnings: differs from these rules in matchConditions"),
         (remove(SWITCH), "MutatingAdmissionPolicyBinding gpu-rules: not found"),
         (remove("MutatingAdmissionPolicy"), ": not found"),
         (remove("ValidatingAdmissionPolicyBinding"), "-warnings: not found"),

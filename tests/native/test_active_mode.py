@@ -91,7 +91,7 @@ def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path) -> 
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("edited", ["MutatingAdmissionPolicy gpu-rules-a: has another mutations than these rules need"]),
+        ("edited", ["MutatingAdmissionPolicy gpu-rules-a: differs from these rules in mutations"]),
         (
             "checks",
             [

@@ -198,11 +198,11 @@ def test_drift_of_objects_is_found() -> None:
     assert find_object_drift(policy, stored) == ()
     stored["spec"]["validations"][0]["message"] = "another"
     assert find_object_drift(policy, stored) == (
-        "ValidatingAdmissionPolicy gpu-rules-deny-fail: has another validations than these rules need",
+        "ValidatingAdmissionPolicy gpu-rules-deny-fail: differs from these rules in validations",
     )
     stored = {**binding, "metadata": {}}
     (text,) = find_object_drift(binding, stored)
-    assert text.endswith("gpu-rules-deny-fail: has another gpurules.io/rules-digest than these rules")
+    assert text.endswith("gpu-rules-deny-fail: differs from these rules in gpurules.io/rules-digest")
     (text,) = find_object_drift(binding, None)
     assert text.endswith("not found: the API server does not evaluate its rules")
     offers = objects.offers({"known": False})

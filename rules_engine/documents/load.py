@@ -182,7 +182,7 @@ def load_reduced_inventory(
 
 def load_inventory(path: Path, *, regular: bool = True) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file with its objects, as `load_cluster` does; `regular` is as for `read_file`."""
-    expected = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
+    expected = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json, with a node"
     return load_single_document(path, CLUSTER, Code.NOT_A_CLUSTER, "a cluster", expected, regular=regular)
 
 

@@ -96,11 +96,13 @@ class Listing:
         return ListedObjects(objects=cluster, unread=unread)
 
     def write(self, kinds: Mapping[str, str], file: BinaryIO) -> Mapping[str, str]:
-        """Write the objects of some kinds, by their collections, to a file as one List in JSON, as kubectl prints it.
+        """Write the objects of some kinds, by their collections, to a file as one list in JSON, as kubectl prints it.
+
+        It is a NodeList, although each item has a kind: a List without nodes does not show whether they were listed.
 
         Return why a kind could not be read. Raises ApiError as `read` does, and OSError.
         """
-        file.write(b'{"apiVersion": "v1", "kind": "List", "items": [')
+        file.write(b'{"apiVersion": "v1", "kind": "NodeList", "items": [')
         begin = file.tell()
 
         def append(kind: str, collection: str) -> None:

@@ -255,6 +255,14 @@ def test_a_live_cluster_is_read_and_its_age_is_printed(name: str, api: ApiServer
     assert ANSWERS[name] in result.stdout
 
 
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_cluster_without_nodes_offers_nothing(name: str, api: ApiServer) -> None:
+    api.delete("nodes", "live-1")
+    result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
+    assert result.exit_code == (1 if name == "preflight" else 0), result.stderr  # 1: no pod starts
+    assert ": nodes 0, " in result.output
+
+
 @pytest.mark.parametrize("name", [*LIVE, "doctor", "capture"])
 def test_a_context_of_another_file_is_read(
     name: str, api: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -62,8 +62,8 @@ def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...
     skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
     texts = [
         f"{name}: differs from these rules in {member}"
-        for member in spec
-        if not (member in skipped or _includes(present.get(member), spec[member]))
+        for member in dict.fromkeys((*spec, "matchConditions"))
+        if not (member in skipped or _includes(present.get(member), spec.get(member)))
     ]
     if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
         texts = [f"{name}: differs from these rules in {RULES_ANNOTATION}"]
@@ -75,9 +75,7 @@ def _includes(present: Json, needed: Json) -> bool:
     if isinstance(needed, dict):
         return isinstance(present, dict) and all(_includes(present.get(name), value) for name, value in needed.items())
     if isinstance(needed, list):
-        # An empty list is not stored.
-        items = present if isinstance(present, list) else []
-        return len(items) == len(needed) and all(map(_includes, items, needed))
+        return isinstance(present, list) and len(present) == len(needed) and all(map(_includes, present, needed))
     return present == needed
 
 

@@ -139,7 +139,11 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     files = load_sources(sources)
     if files.failed or files.loaded.rules:
         return files
-    return replace(files, problems=(*files.problems, no_rules_problem(sources)))
+    problem = no_rules_problem(sources)
+    if files.loaded.unread_by_kind.get("Diagnostic"):
+        message = f"{problem.message}, only Diagnostics, which doctor reads"
+        problem = replace(problem, message=message)
+    return replace(files, problems=(*files.problems, problem))
 
 
 @dataclass(frozen=True, slots=True)

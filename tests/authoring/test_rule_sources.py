@@ -157,6 +157,9 @@ def test_no_rule_is_a_problem(here: Path) -> None:
     assert list(map(str, read_sources([PathSource(Path("a.yaml"))]).problems)) == [
         "a.yaml:1:1: error: no rule found [no-rules]"
     ]
+    assert list(map(str, read_sources([parse_source("set:diagnostics")]).problems)) == [
+        "diagnostics:1:1: error: no rule found, only Diagnostics, which doctor reads [no-rules]"
+    ]
 
 
 def test_a_source_without_files_has_its_problem_alone(here: Path) -> None:

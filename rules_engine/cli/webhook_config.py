@@ -169,7 +169,12 @@ def webhook_config(
             checks = NativeObjects(translated, files.loaded.digest, DEFAULT_SETTINGS).check_names()
             remaining = webhooks.helm_values(translated.remaining(files.rule_set), {}, policies)["webhook"]
             values["mode"] = "auto" if translated.staying else "native"
-            values["native"] = {"policies": [*checks], "webhook": remaining, "digest": files.loaded.digest}
+            values["native"] = {
+                "policies": [*checks],
+                "staying": [each.rule.id for each in translated.staying],
+                "webhook": remaining,
+                "digest": files.loaded.digest,
+            }
         click.echo(dump_yaml(values), nl=False)
         return
     settings = Settings(

@@ -18,6 +18,9 @@ Object = dict[str, Any]
 
 NAME = "gpu-rules"
 NAMESPACE = "gpu-system"
+VERSION = "--kube-version=1.36"
+"""Without it, charts are rendered for the Kubernetes of the helm in use."""
+
 RULES: Mapping[str, Any] = {"sets": [DEFAULT_RULES.name]}
 """The chart's value `rules` of tests that give none."""
 
@@ -39,7 +42,7 @@ def rendered(values: Mapping[str, Any] | None = None) -> list[Object]:
 @lru_cache
 def _rendered(values: str) -> tuple[Object, ...]:
     code, output, errors = helm(
-        "template", NAME, render.CHART, "--skip-tests", "--namespace", NAMESPACE, *set_options(values)
+        "template", NAME, render.CHART, "--skip-tests", "--namespace", NAMESPACE, VERSION, *set_options(values)
     )
     assert code == 0, errors
     return tuple(found for found in yaml.safe_load_all(output) if found)
@@ -51,10 +54,10 @@ def set_options(values: str) -> list[str]:
     return [f"--set-json={key}={json.dumps(value)}" for key, value in given.items()]
 
 
-def rejection(values: Mapping[str, Any]) -> str:
+def rejection(values: Mapping[str, Any], version: str = VERSION) -> str:
     """Return the error that helm reports for invalid values."""
     options = set_options(json.dumps(values))
-    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *options)
+    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, version, *options)
     assert code != 0, output
     return errors
 

@@ -1126,7 +1126,7 @@ OTHER_VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 """A value other than the default, by path."""
 
-NATIVE = {"mode", "native.digest", "native.policies", "native.webhook"}
+NATIVE = {"mode", "native.digest", "native.policies", "native.staying", "native.webhook"}
 TESTED_ELSEWHERE = {
     "rules.sets",
     "webhook.caBundle",

@@ -1,13 +1,15 @@
 """The chart's modes `native` and `auto`: rights by name, the guard of the offers, and options of the server."""
 
+import json
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from deploy import render
 from server.cli import main
-from tests.support.chart import NAME, NAMESPACE, one, rejection, rendered
+from tests.support.chart import NAME, NAMESPACE, helm, one, rejection, rendered, set_options
 
 KINDS = ("ClusterRole", "Role")
 VALUES: dict[str, Any] = {"mode": "auto", "native": {"policies": ["warnings", "deny-fail"]}}
@@ -30,6 +32,21 @@ def test_the_mode_selects_the_options() -> None:
 @pytest.mark.parametrize("mode", ["auto", "native"])
 def test_a_mode_without_the_values_of_its_rules_is_refused(mode: str) -> None:
     assert f"mode {mode} requires the values that gpu-rules webhook-config --native" in rejection({"mode": mode})
+
+
+def test_a_mode_that_its_rules_or_kubernetes_do_not_allow_is_refused() -> None:
+    native = {**VALUES["native"], "staying": ["FallbackLadder/a", "FallbackLadder/b"]}
+    rendered({**VALUES, "native": native})
+    assert "mode native, but FallbackLadder/a, FallbackLadder/b cannot be exported" in rejection(
+        {"mode": "native", "native": native}
+    )
+    older = rejection(VALUES, "--kube-version=1.35.9-gke.1")
+    assert "mode auto requires Kubernetes 1.36, not v1.35.9-gke.1" in older
+    assert "unless it has --kube-version" in older
+    assert rendered()
+    for version in ("1.36.0-rc.1", "1.37"):
+        options = set_options(json.dumps(VALUES))
+        assert helm("template", NAME, render.CHART, f"--kube-version={version}", *options)[0] == 0
 
 
 def test_the_server_may_write_its_own_objects_only() -> None:
@@ -69,8 +86,8 @@ def test_webhooks_have_all_rules_until_policies_are_active() -> None:
     """Without a cluster, the chart does not know that they are."""
     made = CliRunner().invoke(main, ["webhook-config", "--native", "--rules", "set:mig-a100-80gb", "-o", "helm-values"])
     values: dict[str, Any] = yaml.safe_load(made.stdout)
-    assert values["mode"] == "auto"
+    assert (values["mode"], values["native"]["staying"]) == ("native", [])
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         webhooks = one(rendered(values), kind)["webhooks"]
         assert webhooks == one(rendered({key: values[key] for key in ("rules", "webhook", "rbac")}), kind)["webhooks"]
-        assert bool(webhooks) == kind.startswith("Mutating")  # the set has no validations
+        assert webhooks

@@ -25,6 +25,12 @@
 {{- if and (ne .Values.mode "webhook") (not .Values.native.policies) (not .Values.native.webhook) -}}
 {{- fail (printf "mode %s requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" .Values.mode) -}}
 {{- end -}}
+{{- if and (eq .Values.mode "native") .Values.native.staying -}}
+{{- fail (printf "mode native, but %s cannot be exported (gpu-rules native --rules FOLDER prints why): set mode auto, with which they stay with the webhooks" (join ", " .Values.native.staying)) -}}
+{{- end -}}
+{{- if and (ne .Values.mode "webhook") (regexMatch "^v1[.]3[0-5][.]" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "mode %s requires Kubernetes 1.36, not %s: helm template, which reads no cluster, assumes its own version unless it has --kube-version" .Values.mode .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- $fails := list -}}
 {{- range $endpoint, $calls := (include "gpu-rules.derived" . | fromYaml).webhook -}}
 {{- if and $calls.operations (eq (get $.Values.webhook $endpoint).failurePolicy "Fail") -}}

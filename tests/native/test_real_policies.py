@@ -30,6 +30,7 @@ from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import (
     GPU,
+    MIG1,
     cluster,
     compiled,
     container,
@@ -38,6 +39,7 @@ from tests.support.evaluation import (
     pod,
     request,
     rung,
+    validation,
 )  # fmt: skip
 from tests.support.native import comparable, defaulted
 from tests.support.native_rules import VALIDATIONS
@@ -267,6 +269,15 @@ def type_checks(kube: Kube) -> list[list[Any]]:
 
 def injections_of(kind: str) -> dict[str, str]:
     return {injections.TYPE: kind}
+
+
+def test_a_second_apply_changes_nothing(kube: Kube) -> None:
+    rules = [ladder(MIG1, GPU), injection({"cpu": "1"}), *VALIDATIONS, validation("true", name="every-pod")]
+    documents = policies(kube, translate_rules(compiled(*rules)), cluster({GPU: 4}), "again")
+    with applied(kube, documents, "again"):
+        for _ in range(2):
+            ended = kubectl("apply", "-f", "-", stdin=together(documents))
+    assert [line.split()[-1] for line in ended.stdout.splitlines()] == ["unchanged"] * len(documents), ended
 
 
 @pytest.mark.parametrize("counts", [*Counts])

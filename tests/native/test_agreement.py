@@ -16,13 +16,13 @@ from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
-from rules_engine.model.rules.rule import Rule
+from rules_engine.model.rules.rule import FailurePolicy, Rule
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
-from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, ladder, pod, request
+from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, ladder, pod, request, rung
 from tests.support.laws import examples, law
 from tests.support.native import admitted, comparable, defaulted
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
@@ -87,6 +87,14 @@ def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
     rule = ladder(GPU, MIG2, "a.b/c", name="l")
     made = pod(container("c", {MIG2: 2, GPU: 1}))
     check([rule], cluster({MIG2: 1, "a.b/c": 2}), made)
+
+
+@pytest.mark.parametrize("nodes", [{}, {MIG2: 4}])
+@pytest.mark.parametrize("policy", FailurePolicy)
+def test_a_condition_of_a_rung_that_fails_is_an_error_of_the_rule(policy: FailurePolicy, nodes: Any) -> None:
+    rule = ladder(GPU, rung(MIG2, "int(object.metadata.annotations['a/b']) > 1"), name="l", failure_policy=policy)
+    for value in ("1", "2", "x"):
+        check([rule], cluster({GPU: 0, **nodes}), pod(container("c", {GPU: 1}), annotations={"a/b": value}))
 
 
 @settings(law, max_examples=examples(400))

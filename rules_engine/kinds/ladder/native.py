@@ -7,7 +7,7 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.gpu.resources import short_name
-from rules_engine.native.cel_text import cel_list, cel_literal, match_conditions
+from rules_engine.native.cel_text import cel_list, cel_literal, grouped, match_conditions
 from rules_engine.native.mutation import (
     DISPLAY,
     HAS_SKIP,
@@ -207,8 +207,7 @@ lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, {own} + {[rung, *before]}.
         )
         lines = [draft.text(f"!({rung} in $moving) ? {rung} :")]
         for target in _targets(rule, rung, assumed):
-            when = ladder.rungs[target].when
-            tests = [] if when is None else [f"({draft.expressions.text(when)}\n)"]
+            tests: list[str] = []
             if target != assumed:
                 tests.append(draft.text(f"$nodes_{step - 1}.exists(n, n[{target}] >= $load_{rung}[{target}])"))
             resource, load = rule.rungs[target].resource, draft.text(f"$load_{rung}[{target}]")
@@ -217,7 +216,11 @@ lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, {own} + {[rung, *before]}.
                     offers = f"params.spec.ladders[{cel_literal(first.name)}]"
                     keeps = f"{offers}.exists(n, n[?{cel_literal(resource)}].orValue(0) >= {load})"
                     tests.append(f"(!variables.{each.prefix}applies || {keeps})")
-            lines.append(f"{' && '.join(tests) or 'true'} ? {target} :")
+            taken, when = " && ".join(tests) or "true", ladder.rungs[target].when
+            if when is not None:
+                # With &&, a test that is false would hide an error.
+                taken = f"({grouped(draft.expressions.text(when))} ? {taken} : false)"
+            lines.append(f"{taken} ? {target} :")
         draft.define_literal(f"to_{rung}", "\n".join([*lines, str(rung)]))
         filtered = f"$nodes_{step - 1}.filter(n, n[$to_{rung}] >= $load_{rung}[$to_{rung}])"
         draft.define(f"nodes_{step}", f"!({rung} in $moving) ? $nodes_{step - 1} : {filtered}")

@@ -22,7 +22,20 @@ from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
-from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, cluster, compiled, container, ladder, pod, request, rung
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    MIG3,
+    cluster,
+    compiled,
+    container,
+    ladder,
+    pod,
+    request,
+    rung,
+    validation,
+)
 from tests.support.laws import examples, law
 from tests.support.native import admitted, comparable, defaulted
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
@@ -95,6 +108,17 @@ def test_a_condition_of_a_rung_that_fails_is_an_error_of_the_rule(policy: Failur
     rule = ladder(GPU, rung(MIG2, "int(object.metadata.annotations['a/b']) > 1"), name="l", failure_policy=policy)
     for value in ("1", "2", "x"):
         check([rule], cluster({GPU: 0, **nodes}), pod(container("c", {GPU: 1}), annotations={"a/b": value}))
+
+
+@pytest.mark.parametrize("condition", ["namespaceObject", "object"])
+@pytest.mark.parametrize("containers", [1, 17])
+@pytest.mark.parametrize("expression", ["true", "object.spec.hostIPC"])
+def test_a_match_condition_that_fails_is_an_error_of_the_rule(condition: str, containers: int, expression: str) -> None:
+    made = pod(*(container(f"c{index}") for index in range(containers)), labels={"app": "b"})
+    conditions = {"c": f"{condition}.metadata.labels['x'] == 'y'"}
+    for policy in FailurePolicy:
+        rule = validation("true", expression, match_conditions=conditions, failure_policy=policy)
+        check([rule], cluster(), made)
 
 
 @settings(law, max_examples=examples(400))

@@ -227,7 +227,7 @@ def test_expressions_of_validations_keep_their_text() -> None:
         {"name": "validation_a_applies", "expression": "true"},
     ]
     expected = text.replace("variables.n", "variables.validation_a_VAR_n")
-    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || ({expected})"
+    assert policy["spec"]["validations"][0]["expression"] == f"variables.validation_a_applies ? ({expected}) : true"
     assert binding["spec"] == {"policyName": "gpu-rules-deny-fail", "validationActions": ["Deny"]}
 
 
@@ -246,7 +246,9 @@ def test_expressions_of_validations_keep_their_text() -> None:
 def test_members_of_literals_are_dyn_if_their_types_may_differ(text: str, native: str) -> None:
     policy, _ = objects(validation(text, name="a", params={"a": 1}))
 
-    assert policy["spec"]["validations"][0]["expression"] == f"!variables.validation_a_applies || {grouped(native)}"
+    assert (
+        policy["spec"]["validations"][0]["expression"] == f"variables.validation_a_applies ? {grouped(native)} : true"
+    )
 
 
 def test_offers_have_the_largest_shapes_of_nodes() -> None:

@@ -21,6 +21,7 @@ def translate_validation(validation: CompiledValidation, scope: Scope) -> Transl
         *expressions.variables(),
         Variable(applies, join_operands([*operands, *selected, *expressions.conditions()])),
     ]
+    # With ||, a check that is true would hide an error of the rule's conditions.
     texts = [grouped(expressions.condition(check.expression)) for check in validation.checks]
     if rule.failure_policy is FailurePolicy.IGNORE and len(texts) > 1:
         # One failed expression undoes the whole rule.
@@ -31,7 +32,7 @@ def translate_validation(validation: CompiledValidation, scope: Scope) -> Transl
         prefix=scope.prefix,
         variables=tuple(variables),
         checks=tuple(
-            _check(check, f"!variables.{applies} || {text}", expressions, f"{rule.id}: ")
+            _check(check, f"variables.{applies} ? {text} : true", expressions, f"{rule.id}: ")
             for check, text in zip(validation.checks, texts, strict=True)
         ),
         denies=_may_fail(validation, expressions, operands),

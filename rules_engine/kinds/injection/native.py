@@ -51,8 +51,9 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
         if each.rule.expressions and not scope.strict:
             raise StaysError(f"expressions of {each.rule.id} may fail, and then this injection decides")
     draft, table = Draft(injection, scope), _Table(rule)
-    before = [f"!variables.{each.prefix}applicable" for each in earlier]
-    decides = " && ".join([*before, f"$applicable && $entry in {table.filled}"])
+    # With && and ||, an operand would hide an error of the rule's conditions.
+    chosen = [*(f"!variables.{each.prefix}applicable" for each in earlier), f"$entry in {table.filled}"]
+    decides = f"($applicable ? {' && '.join(chosen)} : false)"
     _choose(rule, scope, draft, table, decides)
     _calculate(rule, draft, table)
     return Translation(
@@ -75,7 +76,7 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
 
 def _may_inject(rule: ResourceInjection) -> Iterator[str]:
     """Yield the conditions for pods that the injection may change or deny, or for which an expression may fail."""
-    if rule.gpu_type is not None:
+    if rule.gpu_type is not None and not rule.expressions:
         yield _typed(rule)
     yield from match_conditions(rule.match)
     yield names_one_of([rule.gpu_resource])
@@ -177,7 +178,8 @@ variables.containers.exists(c, sign({amount}) != 0)""",
     denied = " && $passed.size() == 0" * (rule.init_containers is InitContainers.DENY)
     draft.define(
         "injects",
-        f"{decides} && $served.size() > 0{denied} &&\n!variables.containers.exists(c, {serves} && ({malformed(gpu)}))",
+        f"{decides} ? $served.size() > 0{denied} &&\n"
+        f"!variables.containers.exists(c, {serves} && ({malformed(gpu)})) : false",
     )
     draft.define("gpus", f"variables.containers.map(c, {serves} ? {amount}.asInteger() : 0)")
 
@@ -300,14 +302,14 @@ def _checks(rule: ResourceInjection, draft: Draft, decides: str) -> Iterator[Nat
         listed = "$passed.map(c, (c.ends ? 'the init container ' : 'the sidecar ') + c.name).join(', ')"
         requests = cel_literal(f" requests {rule.gpu_resource} in ")
         yield NativeCheck(
-            expression=draft.text(f"!({decides}) || $passed.size() == 0"),
+            expression=draft.text(f"{decides} ? $passed.size() == 0 : true"),
             message=f"{rule.gpu_resource} is requested in init containers (initContainers: Deny)",
             message_expression=draft.text(f"'pod ' + {DISPLAY} + {requests} + {listed} + ' (initContainers: Deny)'"),
             reason="Forbidden",
         )
     listed = "$short.map(k, $names[k]).sort().join(', ')"
     yield NativeCheck(
-        expression=draft.text("!$injects || $short.size() == 0"),
+        expression=draft.text("$injects ? $short.size() == 0 : true"),
         message="the other containers request more than the GPU containers get",
         message_expression=draft.text(f"'pod ' + {DISPLAY} + ' resource ' + {listed} + ' too large'"),
         reason="Forbidden",
@@ -321,7 +323,7 @@ def _warnings(rule: ResourceInjection, draft: Draft, decides: str) -> Iterator[N
         texts = f"{rule.id} injects nothing into ", f", which requests {rule.gpu_resource} (initContainers: Ignore)"
         before, after = map(cel_literal, texts)
         yield NativeCheck(
-            expression=draft.text(f"!({decides}) || $passed.size() == 0"),
+            expression=draft.text(f"{decides} ? $passed.size() == 0 : true"),
             message=f"{rule.id} injects nothing into init containers (initContainers: Ignore)",
             message_expression=f"{before} + {draft.text(listed)} + {after}",
         )

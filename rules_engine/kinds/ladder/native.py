@@ -297,7 +297,7 @@ def _exhausted_check(draft: Draft) -> NativeCheck:
     """Return the check that repeats the decision: after a move, all requests stay, and none is exhausted."""
     listed = "$exhausted.map(k, $rungs[k]).join(', ')"
     return NativeCheck(
-        expression=draft.text("!$decides || $exhausted.size() == 0"),
+        expression=draft.text("$decides ? $exhausted.size() == 0 : true"),
         message="no rung can serve the requests of the pod",
         message_expression=draft.text(f"'no rung can serve ' + {listed} + ' for pod ' + {DISPLAY}"),
         reason="Forbidden",

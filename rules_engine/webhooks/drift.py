@@ -62,8 +62,8 @@ def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...
     skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
     texts = [
         f"{name}: differs from these rules in {member}"
-        for member in dict.fromkeys((*spec, "matchConditions"))
-        if not (member in skipped or _includes(present.get(member), spec.get(member)))
+        for member in spec
+        if not (member in skipped or _includes(present.get(member), spec[member]))
     ]
     if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
         texts = [f"{name}: differs from these rules in {RULES_ANNOTATION}"]

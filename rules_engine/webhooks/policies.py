@@ -321,8 +321,6 @@ def _object(
         "labels": {"app.kubernetes.io/name": "gpu-rules", **({SLOT_LABEL: slot[0]} if slot else {})},
         "annotations": {RULES_ANNOTATION: digest, **({STAMP_ANNOTATION: slot[1]} if slot else {})},
     }
-    # The API server stores no empty lists: `kubectl apply` would send them again and again.
-    spec = {name: value for name, value in spec.items() if value != []}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 

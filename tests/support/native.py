@@ -87,7 +87,7 @@ class _Policy:
         self._spec = spec
         self._values = values
         variables = [each["name"] for each in spec.get("variables", ())]
-        for names in (variables, [each["name"] for each in spec.get("matchConditions", ())]):
+        for names in (variables, [each["name"] for each in spec["matchConditions"]]):
             assert len(set(names)) == len(names), names
         self._everything = everything = (*ROOTS, *(f"variables.{name}" for name in variables))
         self._variables = {
@@ -103,7 +103,7 @@ class _Policy:
     def _matches(self, outcome: Admitted) -> bool:
         """Evaluate the match conditions: one that is false decides before any error."""
         error: EvaluationError | None = None
-        for condition in self._spec.get("matchConditions", ()):
+        for condition in self._spec["matchConditions"]:
             try:
                 if not self._evaluate(condition["expression"], outcome.pod, ROOTS):
                     return False

@@ -31,6 +31,7 @@ from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 from rules_engine.native.cel_text import cel_list, cel_literal, glob_regex, grouped, match_conditions
+from rules_engine.native.narrowing import MAX_NARROW_LENGTH
 from rules_engine.native.policy import StaysError, Variable
 
 NEWER_FUNCTIONS = frozenset({"mul", "div", "divInt", "existsOne", "includes", "reverse"})
@@ -41,12 +42,8 @@ NEWER_LIBRARIES = frozenset({"base64", "math"})
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 TESTS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE})
 
-
 POLICY_NAMES = frozenset({"object", "oldObject", "request", "params"})
 """Names that match conditions read."""
-
-MAX_INLINED_LENGTH = 5_000
-"""Length of an expression with the expressions of the variables that it reads."""
 
 
 class Expressions:
@@ -95,7 +92,7 @@ class Expressions:
         names = {"params": _json_text(dict(self._compiled.rule.params))}
         for variable in self._compiled.variables.values():
             text = grouped(self.text(variable.program, names))
-            if len(text) > MAX_INLINED_LENGTH:
+            if len(text) > MAX_NARROW_LENGTH:
                 return None
             names[f"{VARIABLES}.{variable.name}"] = text
         readable = all(

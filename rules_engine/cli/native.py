@@ -65,10 +65,7 @@ def native(
     fail_if(files.failed or not files.loaded.rules, UNUSABLE)
     translated = translate_rules(files.rule_set)
     objects = NativeObjects(translated, files.loaded.digest, Settings(name=name, namespace=namespace))
-    try:
-        documents = [*objects.policies()]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    documents = [*objects.policies()]
     version = cluster_version(cluster)
     if version is not None and version < LEAST_VERSION:
         text = ".".join(map(str, version))

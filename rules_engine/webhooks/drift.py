@@ -57,7 +57,7 @@ def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...
     kind, spec = document["kind"], as_mapping(document.get("spec"))
     name = f"{kind} {as_mapping(document.get('metadata')).get('name')}"
     if stored is None:
-        return (f"{name}: not found: the API server does not evaluate its rules",)
+        return (f"{name}: not found",)
     present = as_mapping(stored.get("spec"))
     skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
     texts = [

@@ -1,6 +1,6 @@
-"""Native policies in a cluster, compared with the rules that they should be of."""
+"""Comparison of the native policies of a cluster with the rules they were generated from."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
@@ -9,11 +9,13 @@ from rules_engine.model.kubernetes.native_objects import (
     NATIVE_RESOURCES,
     RULES_ANNOTATION,
     SLOT_LABEL,
+    STAMP_ANNOTATION,
+    SWITCH,
     annotation_of,
 )
 from rules_engine.native.policy import NativeRules, translate_rules
 from rules_engine.webhooks.drift import find_object_drift
-from rules_engine.webhooks.policies import NativeObjects, in_phase_of
+from rules_engine.webhooks.policies import NativeObjects, without_phase
 from rules_engine.webhooks.settings import Settings
 
 
@@ -21,7 +23,7 @@ from rules_engine.webhooks.settings import Settings
 class NativeMode:
     """The rules that the API server evaluates itself; None if this is unknown.
 
-    `differences`: what is missing or edited among the policies of these rules, which may then not be evaluated.
+    `differences`: what is missing or edited among the policies of these rules.
     """
 
     rules: frozenset[str] | None = None
@@ -29,43 +31,41 @@ class NativeMode:
 
 
 def native_mode(rule_set: RuleSet, digest: str, objects: Iterable[Object]) -> NativeMode:
-    """Compare rules with the objects of a cluster. Without an object with the digest of the rules, it is unknown."""
-    own = {
-        (text_member(each, "kind"), _name_of(each)): each
-        for each in objects
-        if annotation_of(each, RULES_ANNOTATION) == digest
-    }
-    if not own:
-        return NativeMode()
-    native = translate_rules(rule_set)
-    found = [_differences(each, own) for each in _installations(native, digest, own.values())]
-    differences = min(found, key=len, default=())
-    return NativeMode(native.exported_ids if found and not differences else None, differences)
+    """Compare rules with the objects of a cluster.
+
+    It is unknown without an object of these rules, if other rules are active, and for policies that another version
+    of gpu-rules wrote.
+    """
+    native, known = translate_rules(rule_set), {(text_member(each, "kind"), _name_of(each)): each for each in objects}
+    own = [each for each in known.values() if annotation_of(each, RULES_ANNOTATION) == digest]
+    complete, differences = False, list[str]()
+    stamps = {_installation_of(each, native): annotation_of(each, STAMP_ANNOTATION) for each in own}
+    for (name, slot), stamp in stamps.items():
+        expected = NativeObjects(native, digest, Settings(name=name), slot)
+        active = annotation_of(known.get((SWITCH, name), {}), RULES_ANNOTATION)
+        if (slot and stamp != expected.stamp) or active not in ("", digest):
+            continue
+        differing = [*_differences(expected, known)]
+        differences += differing
+        complete = complete or not differing
+    return NativeMode(native.exported_ids if complete else None, tuple(differences))
 
 
-def _installations(native: NativeRules, digest: str, own: Iterable[Object]) -> Iterator[NativeObjects]:
-    """Yield what each installation with these objects should have; names of policies begin with its name."""
-    suffixes = ["", *(f"-{name}" for name in NativeObjects(native, digest, Settings()).check_names())]
-    seen: set[tuple[str, str]] = set()
-    for each in own:
-        label = text_member(as_mapping(as_mapping(each.get("metadata")).get("labels")), SLOT_LABEL)
-        name = _name_of(each)
-        suffix = max((text for text in suffixes if name.endswith(text)), key=len)
-        place = (label[:-2], label[-1:]) if label else (name.removesuffix(suffix), "")
-        if place not in seen:
-            seen.add(place)
-            yield NativeObjects(native, digest, Settings(name=place[0]), place[1])
+def _installation_of(document: Object, native: NativeRules) -> tuple[str, str]:
+    """Return the name and the slot of the installation that an object belongs to."""
+    labels, name = as_mapping(as_mapping(document.get("metadata")).get("labels")), _name_of(document)
+    if label := text_member(labels, SLOT_LABEL):
+        return label[:-2], label[-1]
+    suffixes = ["", *(f"-{each}" for each in NativeObjects(native, "", Settings()).check_names())]
+    return name.removesuffix(max((text for text in suffixes if name.endswith(text)), key=len)), ""
 
 
-def _differences(expected: NativeObjects, own: dict[tuple[str, str], Object]) -> tuple[str, ...]:
+def _differences(expected: NativeObjects, known: Mapping[tuple[str, str], Object]) -> Iterator[str]:
     documents: Sequence[Object] = [*expected.policies(), *([expected.offers({})] if expected.reads_offers else [])]
-    return tuple(
-        text
-        for each in documents
-        if (kind := text_member(each, "kind")) in NATIVE_RESOURCES
-        for stored in [own.get((kind, _name_of(each)))]
-        for text in find_object_drift(each if stored is None else in_phase_of(each, stored), stored)
-    )
+    for each in documents:
+        if (kind := text_member(each, "kind")) in NATIVE_RESOURCES:
+            stored = known.get((kind, _name_of(each)))
+            yield from find_object_drift(each, None if stored is None else without_phase(stored, each))
 
 
 def _name_of(document: Object) -> str:

@@ -8,7 +8,6 @@ from hashlib import sha256
 
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.native_objects import (
     GROUP,
     OFFERS,
@@ -16,9 +15,8 @@ from rules_engine.model.kubernetes.native_objects import (
     SLOT_LABEL,
     STAMP_ANNOTATION,
     STAMPED_DIGITS,
-    annotation_of,
 )
-from rules_engine.model.rules.rule import FailurePolicy, Operation, Rule
+from rules_engine.model.rules.rule import FailurePolicy, Operation
 from rules_engine.native.cel_text import cel_literal, grouped
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
 from rules_engine.native.narrowing import LARGE_POD, any_of
@@ -67,15 +65,12 @@ class Phase(Enum):
 MAX_RULES = 10
 """Rules in one policy: the API server limits what all checks of a policy cost."""
 
-_COMMON = frozenset({"matchConstraints", "matchConditions", "variables"})
-"""Members of the spec of both kinds of policies."""
-
 
 class NativeObjects:
     """The objects of one installation: exported rules, the digest of all rules, and settings.
 
     In a slot, their names have its name, they stamp pods, and the binding of the mutating policy, whose name has none,
-    is the switch between slots. Raises ValueError for names that are too long.
+    is the switch between slots.
     """
 
     def __init__(self, rules: NativeRules, digest: str, settings: Settings, slot: str = "") -> None:
@@ -91,8 +86,9 @@ class NativeObjects:
 
     @cached_property
     def stamp(self) -> str:
-        """Digests of the rules and of all that the policies decide by."""
-        content = json.dumps([*NativeObjects(self._rules, self._digest, self._settings).policies()])
+        """Digests of the rules and of all that the policies decide by, but for the namespaces that settings exclude."""
+        specs = [as_mapping(each["spec"]) for each in NativeObjects(self._rules, "", self._settings).policies()]
+        content = json.dumps([{**spec, "matchConstraints": None} for spec in specs])
         return f"{self._digest[:STAMPED_DIGITS]}.{sha256(content.encode()).hexdigest()[:8]}"
 
     def check_names(self) -> list[str]:
@@ -115,11 +111,8 @@ class NativeObjects:
             yield from self._policy("ValidatingAdmissionPolicy", f"{name}-warnings", spec, reads_offers, ["Warn"])
         for suffix, group in self._validating_groups().items():
             spec, first = self._validating_spec(group), group[0]
-            full_name = f"{name}-{suffix}"
-            if len(full_name) > MAX_SUBDOMAIN:
-                text = f"{first.rule.id}: the name of its policy, {full_name}, has over {MAX_SUBDOMAIN} characters"
-                raise ValueError(text)
-            yield from self._policy("ValidatingAdmissionPolicy", full_name, spec, first.reads_offers, first.actions)
+            full_name, actions = f"{name}-{suffix}", first.actions
+            yield from self._policy("ValidatingAdmissionPolicy", full_name, spec, first.reads_offers, actions)
 
     def offers(self, spec: dict[str, Json]) -> dict[str, Json]:
         """Return the parameter of the policies."""
@@ -151,8 +144,10 @@ class NativeObjects:
         """
         translations = self._rules.mutations
         created = [each for each in self._rules.exported if Operation.CREATE in each.operations]
-        selected = self._selection([each.rule for each in (created if self._slot else translations)])
-        changed = any_of([LARGE_POD, *(each.changes for each in translations)])
+        # A stamp of the pod's author is overwritten.
+        stamped = [f"{_STAMP} != ''"] if self._slot else []
+        selected = any_of([*stamped, self._selection(created if self._slot else translations)])
+        changed = any_of([*stamped, LARGE_POD, *(each.changes for each in translations)])
         return {
             "failurePolicy": self._rules.failure_policy.value,
             "reinvocationPolicy": "IfNeeded",
@@ -181,19 +176,20 @@ class NativeObjects:
 
     def _warning_spec(self, warnings: Sequence[NativeCheck]) -> dict[str, Json]:
         """Return the policy of the warnings of all rules that change pods."""
-        spec = {name: value for name, value in self._mutating_spec().items() if name in _COMMON}
         mutations = self._rules.mutations
-        selected, warned = (
-            self._selection([each.rule for each in mutations]),
-            any_of([LARGE_POD, *(each.warns for each in mutations)]),
-        )
-        conditions: list[Json] = [{"name": CONDITION_NAME, "expression": f"({selected}) && ({warned})"}]
-        validations = _validations(warnings)
-        return {**spec, "failurePolicy": "Ignore", "matchConditions": conditions, "validations": validations}
+        condition = f"({self._selection(mutations)}) && ({any_of(each.warns for each in mutations)})"
+        return {
+            "failurePolicy": "Ignore",
+            "matchConstraints": self._constraints([Operation.CREATE]),
+            "matchConditions": [{"name": CONDITION_NAME, "expression": condition}],
+            "variables": _named([*SHARED_VARIABLES, *(item for each in mutations for item in each.variables)]),
+            "validations": _validations(warnings),
+        }
 
-    def _selection(self, rules: Sequence[Rule]) -> str:
+    def _selection(self, translations: Iterable[Translation]) -> str:
         """Return the condition for pods that one of the rules may apply to when they are created."""
-        return match_condition([selection_of_rule(rule, {Operation.CREATE}) for rule in rules]).expression or "true"
+        selections = [selection_of_rule(each.rule, {Operation.CREATE}) for each in translations]
+        return match_condition(selections).expression or "true"
 
     def _validating_groups(self) -> Mapping[str, Sequence[Translation]]:
         """Return the rules with checks, by the name of their policy: each policy converts every pod once more.
@@ -204,11 +200,11 @@ class NativeObjects:
         for each in sorted(self._rules.exported, key=lambda each: each.rule.id):
             if each.checks:
                 outcome = [*each.actions, each.rule.failure_policy.value, *["offers"] * each.reads_offers]
+                outcome += ["ladder"] * bool(each.query)
                 if Operation.UPDATE in each.operations:
-                    outcome += [operation.value for operation in each.operations]
-                name = f"{each.rule.kind}-{each.rule.name}" if each.query else "-".join(outcome)
-                of_name = groups.setdefault(name.lower(), [[]])
-                if len(of_name[-1]) == MAX_RULES:
+                    outcome += [operation.value for operation in Operation if operation in each.operations]
+                of_name = groups.setdefault("-".join(outcome).lower(), [[]])
+                if len(of_name[-1]) == (1 if each.query else MAX_RULES):
                     of_name.append([])
                 of_name[-1].append(each)
         return {
@@ -284,18 +280,15 @@ def in_phase(document: Object, phase: Phase, incoming: str, others: Object | Non
     return {**document, "spec": {**spec, "matchConditions": conditions}}
 
 
-def in_phase_of(document: Object, stored: Object) -> Object:
-    """Return a policy of a slot in the phase of the stored one, unless its rules are about to be replaced."""
-    conditions = object_items(as_mapping(stored.get("spec")).get("matchConditions"))
-    texts = {each.get("name"): str(each.get("expression")) for each in conditions}
+def without_phase(stored: Object, document: Object) -> Object:
+    """Return a stored policy as outside of changes; `document`: what it should be."""
+    spec = as_mapping(stored.get("spec"))
+    conditions = [each for each in object_items(spec.get("matchConditions")) if each.get("name") != PHASE_CONDITION]
     if document["kind"] == "MutatingAdmissionPolicy":
-        own, slot, others = texts.get(CONDITION_NAME, "").partition(_OTHER_SLOT)
-        if slot and own == _own_condition(document):
-            other: Object = {"spec": {"matchConditions": [{"name": CONDITION_NAME, "expression": others}]}}
-            return in_phase(document, Phase.INCOMING, "", other)
-    elif PHASE_CONDITION in texts:
-        return in_phase(document, Phase.INCOMING, annotation_of(document, STAMP_ANNOTATION), None)
-    return document
+        wide = _own_condition(document) + _OTHER_SLOT
+        if any(str(each.get("expression")).startswith(wide) for each in conditions):
+            return {**stored, "spec": {**spec, "matchConditions": as_mapping(document["spec"])["matchConditions"]}}
+    return {**stored, "spec": {**spec, "matchConditions": [{**each} for each in conditions]}}
 
 
 def _own_condition(policy: Object | None) -> str:

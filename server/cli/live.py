@@ -67,9 +67,12 @@ class LiveCluster(ClusterAccess):
 
             listing = Listing(open_connection(context), {}, seconds=READ_SECONDS, progress=progress)
             unread = listing.write(kinds, file)
-        # Most clusters have no drivers, and before Kubernetes 1.34 not the API. Policies only show what is native.
+        # Most clusters have neither drivers nor native policies, and older ones lack these APIs.
+        has_policies = any(counts.get(collection) for collection in NATIVE_RESOURCES.values())
         silent = {
-            kind for kind, why in unread.items() if kind in NATIVE_RESOURCES or (kind in further and "404" in why)
+            kind
+            for kind, why in unread.items()
+            if kind in further and ("404" in why or (kind in NATIVE_RESOURCES and not has_policies))
         }
         report_unread(context, {kind: why for kind, why in unread.items() if kind not in silent})
         hidden = {*NATIVE_RESOURCES.values()}

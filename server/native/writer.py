@@ -97,17 +97,14 @@ class Exported:
 
 
 def export(served: ServedRules, settings: Settings, *, only: bool = False) -> Exported:
-    """Translate rules. Raises UnusableError for names that are too long; with `only`, also for rules that stay."""
+    """Translate rules. With `only`, raises UnusableError for rules that stay."""
     rules, digest = translate_rules(served.rule_set), served.digest
     staying = [f"{each.location}: {each.rule.id} cannot be exported: {each.reason}" for each in rules.staying]
     if only and staying:
         places = tuple(f"{each.location}: {each.rule.id} cannot be exported" for each in rules.staying)
         raise UnusableError("\n".join(staying), digest, places=places)
     objects = {slot: NativeObjects(rules, digest, settings, slot) for slot in SLOTS}
-    try:
-        policies = {slot: tuple(each.policies()) for slot, each in objects.items()}
-    except ValueError as error:
-        raise UnusableError(str(error), digest) from None
+    policies = {slot: tuple(each.policies()) for slot, each in objects.items()}
     remaining = replace(served, rule_set=rules.remaining(served.rule_set))
     return Exported(all=served, staying=remaining, rules=rules, objects=objects, policies=policies)
 
@@ -290,7 +287,7 @@ class Writer:
 
     def _change(self, slot: str, stored: Objects, now: float) -> None:
         """Prepare the other slot, and switch to it. Without an active slot, there is nothing to mix."""
-        self._alone, target = None, next(each for each in SLOTS if each != slot)
+        target = next(each for each in SLOTS if each != slot)
         held = stored.get((MUTATING, f"{self._settings.name}-{target}"), {})
         former = annotation_of(held, STAMP_ANNOTATION) not in ("", self._wanted.stamp)
         if slot and former and now - self._switched < SETTLE_SECONDS:

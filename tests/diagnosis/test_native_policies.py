@@ -216,13 +216,23 @@ def test_policies_without_a_binding_are_found_without_rules(kind: str, text: str
     assert found(*objects, absent=[kind]) == []
 
 
-def test_a_phase_of_a_change_is_no_edit() -> None:
-    native = NativeObjects(translate_rules(RULES), DIGEST, Settings(), "a")
+@pytest.mark.parametrize("phase", Phase)
+def test_a_phase_of_a_change_is_no_edit(phase: Phase) -> None:
     for others in (None, next(each for each in installed("b") if each["kind"] == "MutatingAdmissionPolicy")):
-        objects = [
-            {**in_phase(each, Phase.INCOMING, native.stamp, others), "kind": each["kind"]} for each in installed()
-        ]
+        objects = [{**in_phase(each, phase, "stamp", others), "kind": each["kind"]} for each in installed()]
         assert found(*NODES, *objects, rules=True) == []
+
+
+def test_each_installation_is_compared() -> None:
+    native = NativeObjects(translate_rules(RULES), DIGEST, Settings(name="other", namespace="x"), "b")
+    others: list[Any] = [copy.deepcopy(each) for each in native.policies() if each["kind"] in NATIVE_RESOURCES]
+    others.append(copy.deepcopy(native.offers(build_offers(translate_rules(RULES), cluster(*NODES).view))))
+    for each in others:
+        each["metadata"]["creationTimestamp"] = ago(hours=1)
+    assert found(*NODES, *installed(), *others, rules=True) == []
+    edit_check(others)
+    (finding,) = found(*NODES, *installed(), *others, rules=True)
+    assert finding.evidence == ("ValidatingAdmissionPolicy other-b-warnings: differs from these rules in validations",)
 
 
 # Outdated offers.

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from rules_engine.documents import large_clusters
 from rules_engine.documents.load import load_cluster
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, RULES_ANNOTATION, SWITCH
+from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, RULES_ANNOTATION, STAMP_ANNOTATION, SWITCH
 from rules_engine.native.policy import translate_rules
 from rules_engine.sources.rule_files import RuleFiles, read_rules
 from rules_engine.webhooks.policies import NativeObjects
@@ -50,15 +50,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checks = [foreign, *(each for each in policies if each["kind"].startswith("Validating"))]
     edited = json.loads(json.dumps(policies))
     edited[0]["spec"]["mutations"][0]["jsonPatch"]["expression"] = "[]"
-    dumps = {"native": policies, "others": others, "none": [], "checks": checks, "edited": edited}
+    switched = json.loads(json.dumps(policies))
+    next(each for each in switched if each["kind"] == SWITCH)["metadata"]["annotations"][RULES_ANNOTATION] = "0" * 64
+    versions = json.loads(json.dumps(policies).replace(f'"{STAMP_ANNOTATION}": "', f'"{STAMP_ANNOTATION}": "1'))
+    dumps = {
+        "native": policies,
+        "elsewhere": objects(read_rules([path / "rules.yaml"]), Settings(name="x-a", namespace="gpu-system")),
+        "others": others,
+        "none": [],
+        "checks": checks,
+        "edited": edited,
+        "switched": switched,
+        "versions": versions,
+    }
     for name, items in dumps.items():
         dump = {"apiVersion": "v1", "kind": "List", "items": [node("n", {"nvidia.com/gpu": 4}), *items]}
         (path / f"{name}.json").write_text(json.dumps(dump))
     return path
 
 
-def objects(files: RuleFiles) -> list[Any]:
-    native = NativeObjects(translate_rules(files.rule_set), files.loaded.digest, Settings(), "a")
+def objects(files: RuleFiles, settings: Settings = Settings()) -> list[Any]:  # noqa: B008 - immutable
+    native = NativeObjects(translate_rules(files.rule_set), files.loaded.digest, settings, "a")
     made = [*native.policies(), native.offers({"known": True})]
     return [each for each in made if each["kind"] in NATIVE_RESOURCES]
 
@@ -75,9 +87,10 @@ def commands(folder: Path, cluster: str | Path) -> Iterator[tuple[str, list[str 
     yield "list", [rules, "--cluster", cluster]
 
 
-def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["native", "elsewhere"])
+def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path, name: str) -> None:
     texts = {}
-    for command, arguments in commands(folder, folder / "native.json"):
+    for command, arguments in commands(folder, folder / f"{name}.json"):
         assert document(command, *arguments)["native"] == [NATIVE]
         texts[command] = run(command, *arguments).stdout
     assert f"{NATIVE} (native)  changed" in texts["explain"]
@@ -95,7 +108,7 @@ def test_rules_are_native_if_their_policies_are_in_the_cluster(folder: Path) -> 
         (
             "checks",
             [
-                f"{kind} gpu-rules{slot}: not found: the API server does not evaluate its rules"
+                f"{kind} gpu-rules{slot}: not found"
                 for kind, slot in (("MutatingAdmissionPolicy", "-a"), (SWITCH, ""), ("GPUOffers", "-a"))
             ],
         ),
@@ -108,11 +121,13 @@ def test_missing_and_edited_policies_are_named(folder: Path, name: str, lines: l
         assert "\n  ".join([first, *lines]) in run(command, *arguments).stderr
 
 
-@pytest.mark.parametrize("name", ["others", "none"])
+@pytest.mark.parametrize("name", ["others", "none", "switched", "versions"])
 def test_nothing_is_said_of_other_clusters(folder: Path, name: str) -> None:
     for command, arguments in commands(folder, folder / f"{name}.json"):
         assert "native" not in document(command, *arguments)
-        assert "(native)" not in run(command, *arguments).stdout
+        result = run(command, *arguments)
+        assert "(native)" not in result.stdout
+        assert "missing or edited" not in result.stderr
     assert "webhook" not in run("list", folder / "rules.yaml", "--cluster", folder / f"{name}.json").stdout
 
 

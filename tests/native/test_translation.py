@@ -115,11 +115,12 @@ def test_ladders_of_the_same_resource_stay_if_the_first_fails_or_matches_what_ru
     def second(first: Rule, **fields: Any) -> str:
         return reasons(first, ladder(MIG3, GPU, name="b", **fields)).get("b", "")
 
-    changes = "FallbackLadder/a decides some of its resources, and matches what rules change"
-    fails = "FallbackLadder/a decides some of its resources, unless it fails and is ignored"
+    changes = "FallbackLadder/a decides the resources that they share, depending on what rules may change"
+    fails = "FallbackLadder/a may fail and be ignored: only then, it does not decide the resources that they share"
     assert second(ladder(MIG2, GPU, name="a")) == ""
     assert second(ladder(MIG2, GPU, name="a"), when_exhausted=WhenExhausted.DENY) == ""
-    assert second(ladder(MIG2, GPU, name="a"), failure_policy=IGNORE) == fails
+    assert second(ladder(MIG2, GPU, name="a"), failure_policy=IGNORE) == ""
+    assert second(ladder(MIG2, GPU, name="a", failure_policy=IGNORE)) == fails
     assert second(ladder(MIG2, GPU, name="a", match=Match(resources=(GPU,)))) == changes
     condition = "object.metadata.?annotations[?'{}'].orValue('') == 'x'"
     named = ladder(MIG2, GPU, name="a", match_conditions={"c": condition.format("a/b")})
@@ -401,6 +402,7 @@ def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
         *(validation("true", name=f"v{index:02}") for index in range(MAX_RULES + 1)),
         validation(f"cluster.total('{GPU}') > 1", name="w"),
         validation("true", name="x", match=Match(operations=both)),
+        validation("true", name="z", match=Match(operations=both[::-1])),
         validation("true", name="y", match=Match(operations=updates), failure_policy=IGNORE, mode=Mode.AUDIT),
         ladder(GPU, name="l", when_exhausted=WhenExhausted.DENY),
     ]
@@ -408,10 +410,10 @@ def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
 
     assert {each["metadata"]["name"]: len(each["spec"]["validations"]) for each in policies} == {
         "gpu-rules-warnings": 2,
-        "gpu-rules-fallbackladder-l": 1,
+        "gpu-rules-deny-fail-offers-ladder": 1,
         "gpu-rules-deny-fail": MAX_RULES,
         "gpu-rules-deny-fail-2": 1,
         "gpu-rules-deny-fail-offers": 1,
-        "gpu-rules-deny-fail-create-update": 1,
+        "gpu-rules-deny-fail-create-update": 2,
         "gpu-rules-audit-ignore-update": 1,
     }

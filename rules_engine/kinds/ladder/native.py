@@ -7,6 +7,7 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.gpu.resources import short_name
+from rules_engine.model.rules.rule import FailurePolicy
 from rules_engine.native.cel_text import cel_list, cel_literal, grouped, match_conditions
 from rules_engine.native.mutation import (
     DISPLAY,
@@ -92,10 +93,14 @@ def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
         raise StaysError(reason, rule.rungs[MAX_RUNGS].location)
     first_rung = rule.rungs[0].location
     for earlier, first in _earlier(rule, scope):
-        if first.failure_policy is not rule.failure_policy or (first.expressions and not scope.strict):
-            raise StaysError(f"{first.id} decides some of its resources, unless it fails and is ignored", first_rung)
+        if first.failure_policy is FailurePolicy.IGNORE and (
+            first.expressions or rule.failure_policy is FailurePolicy.FAIL
+        ):
+            reason = f"{first.id} may fail and be ignored: only then, it does not decide the resources that they share"
+            raise StaysError(reason, first_rung)
         if not earlier.is_stable or (first.expressions and rule.when_exhausted is WhenExhausted.DENY):
-            raise StaysError(f"{first.id} decides some of its resources, and matches what rules change", first_rung)
+            reason = f"{first.id} decides the resources that they share, depending on what rules may change"
+            raise StaysError(reason, first_rung)
 
 
 def _histories(scope: Scope) -> Iterable[str]:

@@ -334,8 +334,8 @@ def test_policies_are_compared_where_the_configuration_leaves_their_rules_out(ap
     monitored = Monitored(api)
     monitored.compare()
     assert monitored.found["mutate"].differences == (
-        "MutatingAdmissionPolicy gpu-rules: not found: the API server does not evaluate its rules",
-        "MutatingAdmissionPolicyBinding gpu-rules: not found: the API server does not evaluate its rules",
+        "MutatingAdmissionPolicy gpu-rules: not found",
+        "MutatingAdmissionPolicyBinding gpu-rules: not found",
     )
 
     api.single["/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/gpu-rules"] = documents[1]

@@ -82,6 +82,8 @@ def native(
                 click.echo(f"warning: FallbackLadder/{ladder} has no offers: {text}", err=True)
             if objects.reads_offers:
                 documents.append(objects.offers(spec))
+    if not translated.exported:
+        click.echo("warning: no rule is exported", err=True)
     for each in translated.staying:
         click.echo(f"{each.location}: {each.rule.id} stays with the webhook: {each.reason}", err=True)
     if output == "json":

@@ -154,6 +154,15 @@ def _edited(
             "native policies are missing or edited, and their rules may not be evaluated",
             "Somebody deleted or edited them, and no writer restores them.",
             *map(quote_message, lacking[:MAX_NAMES]),
+            remedies=(
+                _REMEDIES[0],
+                Remedy(
+                    text="Replace edited policies, and apply missing ones, if `gpu-rules native` printed them. "
+                    "`kubectl apply` keeps match conditions that somebody added.",
+                    command="gpu-rules native --rules FOLDER --cluster kubeconfig | kubectl replace -f -",
+                    risk=Risk.MEDIUM,
+                ),
+            ),
         )
 
 

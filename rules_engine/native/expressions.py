@@ -1,5 +1,6 @@
 """Expressions of rules as a policy can have them: the text of the author, with other names of variables."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -87,12 +88,14 @@ class Expressions:
     def inlined(self) -> Mapping[str, str] | None:
         """The expressions of variables as `names`, for match conditions, which have no variables.
 
-        None: they would be too long or evaluated for each element, or an expression reads what match conditions cannot.
+        None: they would be too long, or cost more than as variables, or an expression reads what these cannot.
         """
         names = {"params": _json_text(dict(self._compiled.rule.params))}
+        reads = Counter(each for program in self._compiled.programs for each in program.checked.references.values())
         for variable in self._compiled.variables.values():
             text = grouped(self.text(variable.program, names))
-            if len(text) > MAX_NARROW_LENGTH:
+            repeated = reads[f"{VARIABLES}.{variable.name}"] > 1 and _iterates(variable.program.checked.expression)
+            if repeated or len(text) > MAX_NARROW_LENGTH:
                 return None
             names[f"{VARIABLES}.{variable.name}"] = text
         readable = all(
@@ -159,6 +162,10 @@ def _can_inline(checked: Checked, node: Expression, *, repeated: bool = False) -
         _can_inline(checked, child, repeated=repeated or (isinstance(node, Comprehension) and child is not target))
         for child in child_nodes(node)
     )
+
+
+def _iterates(node: Expression) -> bool:
+    return isinstance(node, Comprehension) or any(map(_iterates, child_nodes(node)))
 
 
 def _parts_of_mixed_types(node: Expression) -> Iterator[Expression]:

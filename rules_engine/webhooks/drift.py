@@ -52,22 +52,30 @@ def is_native(configuration: Object | None) -> bool:
 def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...]:
     """Return the differences between an object of `native` and the stored one; None: it was not found.
 
-    The operator may select other namespaces. The offers of nodes are not compared, but the digest of their rules.
+    The operator may select other namespaces by the policy. The offers of nodes are not compared, but the digest of
+    their rules.
     """
-    kind, spec = document["kind"], as_mapping(document.get("spec"))
+    kind = document["kind"]
     name = f"{kind} {as_mapping(document.get('metadata')).get('name')}"
     if stored is None:
         return (f"{name}: not found",)
-    present = as_mapping(stored.get("spec"))
-    skipped = {"matchConstraints", *(spec if kind == OFFERS else ())}
+    present, needed = (_comparable(as_mapping(each.get("spec"))) for each in (stored, document))
     texts = [
         f"{name}: differs from these rules in {member}"
-        for member in spec
-        if not (member in skipped or _includes(present.get(member), spec[member]))
+        for member in needed
+        if kind != OFFERS and not _includes(present.get(member), needed[member])
     ]
     if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
         texts = [f"{name}: differs from these rules in {RULES_ANNOTATION}"]
     return tuple(texts)
+
+
+def _comparable(spec: Object) -> Object:
+    """Return a spec without the namespaces of a policy, and with all other selectors; None: everything is selected."""
+    constraints = {**as_mapping(spec.get("matchConstraints"))}
+    constraints.pop("namespaceSelector", None)
+    constraints |= {name: constraints.get(name) or None for name in ("objectSelector", "excludeResourceRules")}
+    return {**spec, "matchConstraints": constraints, "matchResources": spec.get("matchResources") or None}
 
 
 def _includes(present: Json, needed: Json) -> bool:

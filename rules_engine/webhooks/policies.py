@@ -62,8 +62,8 @@ class Phase(Enum):
     OUTGOING = "request.operation != 'CREATE' || {stamp} != {incoming}"
 
 
-MAX_RULES = 10
-"""Rules in one policy: the API server limits what all checks of a policy cost."""
+MAX_RULES = 4
+"""Rules in one policy: the API server limits what all checks of a policy, and its match condition, cost."""
 
 
 class NativeObjects:
@@ -194,7 +194,8 @@ class NativeObjects:
     def _validating_groups(self) -> Mapping[str, Sequence[Translation]]:
         """Return the rules with checks, by the name of their policy: each policy converts every pod once more.
 
-        Ladders have policies of their own: the cost of a policy is limited.
+        Ladders have policies of their own, since the cost of a policy is limited, and so have rules with
+        failurePolicy Ignore: a pod that makes the checks of one cost too much would skip all.
         """
         groups: dict[str, list[list[Translation]]] = {}
         for each in sorted(self._rules.exported, key=lambda each: each.rule.id):
@@ -204,7 +205,8 @@ class NativeObjects:
                 if Operation.UPDATE in each.operations:
                     outcome += [operation.value for operation in Operation if operation in each.operations]
                 of_name = groups.setdefault("-".join(outcome).lower(), [[]])
-                if len(of_name[-1]) == (1 if each.query else MAX_RULES):
+                alone = bool(each.query) or each.rule.failure_policy is FailurePolicy.IGNORE
+                if len(of_name[-1]) == (1 if alone else MAX_RULES):
                     of_name.append([])
                 of_name[-1].append(each)
         return {

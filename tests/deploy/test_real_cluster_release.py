@@ -367,6 +367,18 @@ spec:
 """
 """A rule that stays with the webhook."""
 
+WARNING = """\
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: warned}
+spec:
+  match: {resources: [nvidia.com/gpu]}
+  validationActions: [Warn]
+  validations: [{expression: object.spec.containers.size() < 9}]
+"""
+"""A rule of an outcome that no other rule has."""
+
 
 class Forwarder(socketserver.ThreadingTCPServer):
     """A port whose new connections lead to the server of `target`, as a Service does during a rollout."""
@@ -448,7 +460,7 @@ def test_switching_from_webhooks_to_policies_and_back_loses_no_pod(release: Rele
         template = release.chart / "templates" / "webhooks.yaml"
         by_url = rf'url: "{forwarder.url}\1"'
         template.write_text(re.sub(r"service: .*path: (.*)}$", by_url, template.read_text(), flags=re.MULTILINE))
-        rules = written(tmp_path, 2, STAYING)
+        rules = written(tmp_path, 2, STAYING + WARNING)
         with started(tmp_path, "--rules", rules) as any_server:
             bundle = b64encode(any_server.ca.read_bytes()).decode()
         patience = {"timeoutSeconds": 30}  # for slow machines
@@ -476,6 +488,8 @@ def test_switching_from_webhooks_to_policies_and_back_loses_no_pod(release: Rele
             assert upgrade("--native") == NARROWED
             # While there are the policies of two versions, their deletion would let both check pods.
             eventually(lambda: kubectl("get", POLICIES, "-o", "name").stdout.count(f"{name}-") == 1)
+            # The role has no policy of this outcome any more but for its deletion.
+            assert "warn-fail" not in kubectl("get", CHECKS, "-o", "name").stdout
 
             assert upgrade() == ALL
             former, server = server, serve()

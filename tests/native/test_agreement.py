@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
-from rules_engine.model.rules.rule import FailurePolicy, Rule
+from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Match, Rule
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
@@ -140,6 +140,7 @@ def test_injections_agree(case: Any) -> None:
     check([*map(injections.rule_of, case["rules"])], Cluster(), rounded_up(case["pod"]), case["namespace"])
 
 
+TEAM = LabelRequirement("team", ConditionKind.EXISTS, ())
 CONDITIONS = (
     "true",
     "object.spec.containers.size() > 1",
@@ -170,7 +171,8 @@ def failing_cases(draw: st.DrawFn) -> Any:
         rules += [replace(ladders.rule_of({**each, "matchConditions": []}), **fields()) for each in moved["rules"]]
     for name in "vw"[draw(st.integers(0, 2)) :]:
         checks = draw(st.lists(st.sampled_from(CONDITIONS), min_size=1, max_size=2))
-        rules.append(replace(validation(*checks, name=name), **fields()))
+        match = draw(st.sampled_from([Match(), Match(namespace_selector=LabelSelector((TEAM,)))]))
+        rules.append(replace(validation(*checks, name=name), match=match, **fields()))
     made = copy.deepcopy(draw(st.sampled_from([injected["pod"], moved["pod"]])))
     labels = draw(st.sampled_from([None, {"x": "y"}, {"x": "2"}, {"z": "1"}]))
     if labels is not None:

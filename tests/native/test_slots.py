@@ -113,7 +113,8 @@ def test_during_a_change_every_pod_of_a_rule_is_stamped_and_else_each_that_a_rul
         policies = [*objects.policies()]
         changing = [in_phase(each, Phase.INCOMING, objects.stamp, None) for each in policies]
         assert stamp_of(admitted(changing, limited({GPU: "1"}))) == objects.stamp
-        assert stamp_of(admitted(policies, limited({GPU: "1"}))) is None
+        assert stamp_of(admitted(policies, limited({MIG1: "1"}))) is None
+        assert stamp_of(admitted(policies, with_annotation(limited({MIG1: "1"}), "x"))) == objects.stamp
         assert objects.stamp.startswith("d" * 12 + ".")
     made = pod(container("c", {GPU: 1}), annotations={TYPE: "V100"})
     assert stamp_of(admitted(policies, made)) == objects.stamp

@@ -380,13 +380,18 @@ def test_policies_match_only_pods_that_a_rule_may_change_or_deny() -> None:
     [
         "namespaceObject.metadata.name == 'ml'",
         "[1].all(object, variables.a == 1)",
+        "variables.l.size() == 1 && variables.l[0] == 1",
         "optional.of(1).optMap(object, variables.a).orValue(1) == 1",
         "object.spec.containers.all(c, variables.a == 1)",
         "variables.z == 1",
     ],
 )
 def test_checks_that_match_conditions_cannot_read_are_checked_for_every_pod(expression: str) -> None:
-    variables = {"a": "object.spec.containers.size()", "z": f"{[1] * 2000}.size()"}
+    variables = {
+        "a": "object.spec.containers.size()",
+        "l": "object.spec.containers.map(c, 1)",
+        "z": f"{[1] * 2000}.size()",
+    }
 
     assert matched(validation(expression, name="a", variables=variables), pod(container("c")))
 
@@ -403,6 +408,7 @@ def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
         validation(f"cluster.total('{GPU}') > 1", name="w"),
         validation("true", name="x", match=Match(operations=both)),
         validation("true", name="z", match=Match(operations=both[::-1])),
+        *(validation("true", name=name, failure_policy=IGNORE) for name in "pq"),
         validation("true", name="y", match=Match(operations=updates), failure_policy=IGNORE, mode=Mode.AUDIT),
         ladder(GPU, name="l", when_exhausted=WhenExhausted.DENY),
     ]
@@ -412,6 +418,8 @@ def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
         "gpu-rules-warnings": 2,
         "gpu-rules-deny-fail-offers-ladder": 1,
         "gpu-rules-deny-fail": MAX_RULES,
+        "gpu-rules-deny-ignore": 1,
+        "gpu-rules-deny-ignore-2": 1,
         "gpu-rules-deny-fail-2": 1,
         "gpu-rules-deny-fail-offers": 1,
         "gpu-rules-deny-fail-create-update": 2,

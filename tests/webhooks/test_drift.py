@@ -192,10 +192,21 @@ def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:
 
 def test_drift_of_objects_is_found() -> None:
     objects = NativeObjects(translate_rules(compiled(validation("true", name="a"))), "digest", SETTINGS)
-    policy, binding = objects.policies()
+    made: Any = [*objects.policies()]
+    policy, binding = made
     stored: Any = copy.deepcopy(policy)
-    stored["spec"] |= {"matchConstraints": {}, "auditAnnotations": []}
+    constraints = {**policy["spec"]["matchConstraints"], "namespaceSelector": {}, "objectSelector": {}}
+    stored["spec"] |= {"matchConstraints": constraints, "auditAnnotations": []}
     assert find_object_drift(policy, stored) == ()
+    for member in ("objectSelector", "excludeResourceRules", "resourceRules"):
+        narrowed = {**stored, "spec": {**stored["spec"], "matchConstraints": {**constraints, member: [{"a": "b"}]}}}
+        assert find_object_drift(policy, narrowed) == (
+            "ValidatingAdmissionPolicy gpu-rules-deny-fail: differs from these rules in matchConstraints",
+        )
+    narrowed = {**binding, "spec": {**binding["spec"], "matchResources": {"namespaceSelector": {"a": "b"}}}}
+    assert find_object_drift(binding, narrowed) == (
+        "ValidatingAdmissionPolicyBinding gpu-rules-deny-fail: differs from these rules in matchResources",
+    )
     stored["spec"]["validations"][0]["message"] = "another"
     assert find_object_drift(policy, stored) == (
         "ValidatingAdmissionPolicy gpu-rules-deny-fail: differs from these rules in validations",

@@ -75,9 +75,10 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
 
 
 def _may_inject(rule: ResourceInjection) -> Iterator[str]:
-    """Yield the conditions for pods that the injection may change or deny, or for which an expression may fail."""
-    if rule.gpu_type is not None and not rule.expressions:
-        yield _typed(rule)
+    """Yield the conditions for pods that the injection may change or deny, or for which an expression may fail.
+
+    Another webhook may add the type of cards. The API server evaluates a policy again only if it matched before.
+    """
     yield from match_conditions(rule.match)
     yield names_one_of([rule.gpu_resource])
 
@@ -86,6 +87,8 @@ def _may_deny(rule: ResourceInjection, table: "_Table") -> Iterator[str]:
     """Yield the condition for pods that the injection may deny: others request as much as it gives for one GPU."""
     if rule.expressions:
         return
+    if rule.gpu_type is not None:
+        yield _typed(rule)
     conditions = [HAS_INIT_CONTAINERS] * (rule.init_containers is not InitContainers.INJECT)
     if rule.on_conflict is OnConflict.OVERWRITE:
         conditions.append("has(object.spec.resources)")
@@ -251,7 +254,7 @@ lists.range({size}).map(k, [$injected.transformList(i, row, row[k] < 0 ? $own[i]
 def _units(text: str) -> str:
     """Return a template of the resource k's amount in its smallest unit, rounded up.
 
-    The API server writes fractions with m, u or n, or with an exponent.
+    The API server writes fractions with m, u or n, or with an exponent. In its CEL, 100Ti is no integer, and 99Ti is.
     """
     scale = "($names[k] == 'cpu' ? 1000 : 1)"
     parts = (
@@ -259,6 +262,7 @@ def _units(text: str) -> str:
         f" {text}.endsWith('u') || {text}.endsWith('e-6') ? 1000000 : 1000000000)"
     )
     return f"""(quantity({text}).isInteger() ? quantity({text}).asInteger() * {scale} :
+    !{text}.matches('[mun]$|e-') ? int(quantity({text}).asApproximateFloat()) * {scale} :
     (int({text}.find('^-?[0-9]+')) * {scale} + {parts} - 1) / {parts})"""
 
 

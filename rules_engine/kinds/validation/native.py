@@ -51,8 +51,8 @@ def _may_fail(validation: CompiledValidation, expressions: Expressions, operands
     An error is an error of the policy, as everywhere: "? :" keeps it.
     """
     names, selected = expressions.inlined, join_operands(operands)
-    if names is None:
-        return selected
+    if names is None or validation.rule.match.namespace_selector.requirements:
+        return selected  # match conditions cannot read the labels of a namespace
     applies = join_operands(grouped(expressions.condition(each.program, names)) for each in validation.conditions)
     passes = join_operands(grouped(expressions.condition(check.expression, names)) for check in validation.checks)
     fails = f"!({passes})" if applies == "true" else f"(({applies}) ? !({passes}) : false)"

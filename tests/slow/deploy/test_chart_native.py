@@ -43,6 +43,7 @@ def test_a_mode_that_its_rules_or_kubernetes_do_not_allow_is_refused() -> None:
     older = rejection(VALUES, "--kube-version=1.35.9-gke.1")
     assert "mode auto requires Kubernetes 1.36, not v1.35.9-gke.1" in older
     assert "unless it has --kube-version" in older
+    assert "not v1.35" in rejection(VALUES, "--kube-version=1.35")
     assert rendered()
     for version in ("1.36.0-rc.1", "1.37"):
         options = set_options(json.dumps(VALUES))

@@ -28,7 +28,7 @@
 {{- if and (eq .Values.mode "native") .Values.native.staying -}}
 {{- fail (printf "mode native, but %s cannot be exported (gpu-rules native --rules FOLDER prints why): set mode auto, with which they stay with the webhooks" (join ", " .Values.native.staying)) -}}
 {{- end -}}
-{{- if and (ne .Values.mode "webhook") (regexMatch "^v1[.]([0-9]|[12][0-9]|3[0-5])[.]" .Capabilities.KubeVersion.Version) -}}
+{{- if and (ne .Values.mode "webhook") (regexMatch "^v1[.]([0-9]|[12][0-9]|3[0-5])([.]|$)" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "mode %s requires Kubernetes 1.36, not %s: helm template, which reads no cluster, assumes its own version unless it has --kube-version" .Values.mode .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- $fails := list -}}

@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.native_objects import (
     STAMPED_DIGITS,
 )
 from rules_engine.model.rules.rule import FailurePolicy, Operation
-from rules_engine.native.cel_text import cel_literal, grouped
+from rules_engine.native.cel_text import cel_list, cel_literal, grouped
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
 from rules_engine.native.narrowing import LARGE_POD, any_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
@@ -144,8 +144,8 @@ class NativeObjects:
         """
         translations = self._rules.mutations
         created = [each for each in self._rules.exported if Operation.CREATE in each.operations]
-        # A stamp of the pod's author is overwritten.
-        stamped = [f"{_STAMP} != ''"] if self._slot else []
+        # A stamp of the pod's author is overwritten; the policy is called again for pods that it has changed.
+        stamped = [f"!({_STAMP} in {cel_list(['', self.stamp])})"] if self._slot else []
         selected = any_of([*stamped, self._selection(created if self._slot else translations)])
         changed = any_of([*stamped, LARGE_POD, *(each.changes for each in translations)])
         return {

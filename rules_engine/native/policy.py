@@ -1,7 +1,7 @@
 """Translations of rules into policies of the API server, and the choice of the rules that are exported."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class Translation:
     warnings: tuple[NativeCheck, ...] = ()
     warns: str = ""
     is_stable: bool = False
-    """Whether a ladder applies to a pod does not depend on what ladders change."""
+    """True if nothing that ladders change affects whether this ladder applies to a pod."""
     check_variables: tuple[Variable, ...] = ()
     """Variables of earlier rules that the checks read, too."""
     actions: tuple[str, ...] = ("Deny",)
@@ -151,6 +151,11 @@ def translate_rules(rule_set: RuleSet) -> NativeRules:
         staying=tuple(staying),
         failure_policy=FailurePolicy.FAIL if strict else FailurePolicy.IGNORE,
     )
+
+
+def variables_of(translations: Iterable[Translation]) -> tuple[Variable, ...]:
+    """Return the variables that the checks of these rules read, each once."""
+    return tuple(dict.fromkeys(item for each in translations for item in (*each.check_variables, *each.variables)))
 
 
 def _enforces(rule: Rule) -> bool:

@@ -13,7 +13,7 @@ from rules_engine.model.kubernetes.native_objects import (
     SWITCH,
     annotation_of,
 )
-from rules_engine.native.policy import NativeRules, translate_rules
+from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.drift import find_object_drift
 from rules_engine.webhooks.policies import NativeObjects, without_phase
 from rules_engine.webhooks.settings import Settings
@@ -36,10 +36,14 @@ def native_mode(rule_set: RuleSet, digest: str, objects: Iterable[Object]) -> Na
     It is unknown without an object of these rules, if other rules are active, and for policies that another version
     of gpu-rules wrote.
     """
-    native, known = translate_rules(rule_set), {(text_member(each, "kind"), _name_of(each)): each for each in objects}
+    known = {(text_member(each, "kind"), _name_of(each)): each for each in objects}
     own = [each for each in known.values() if annotation_of(each, RULES_ANNOTATION) == digest]
+    if not own:
+        return NativeMode()
+    native = translate_rules(rule_set)
+    suffixes = ["", *(f"-{each}" for each in NativeObjects(native, digest, Settings()).check_names())]
     complete, differences = False, list[str]()
-    stamps = {_installation_of(each, native): annotation_of(each, STAMP_ANNOTATION) for each in own}
+    stamps = {_installation_of(each, suffixes): annotation_of(each, STAMP_ANNOTATION) for each in own}
     for (name, slot), stamp in stamps.items():
         expected = NativeObjects(native, digest, Settings(name=name), slot)
         active = annotation_of(known.get((SWITCH, name), {}), RULES_ANNOTATION)
@@ -51,12 +55,11 @@ def native_mode(rule_set: RuleSet, digest: str, objects: Iterable[Object]) -> Na
     return NativeMode(native.exported_ids if complete else None, tuple(differences))
 
 
-def _installation_of(document: Object, native: NativeRules) -> tuple[str, str]:
-    """Return the name and the slot of the installation that an object belongs to."""
+def _installation_of(document: Object, suffixes: Iterable[str]) -> tuple[str, str]:
+    """Return the name and the slot of the installation that an object belongs to; `suffixes`: of names of policies."""
     labels, name = as_mapping(as_mapping(document.get("metadata")).get("labels")), _name_of(document)
     if label := text_member(labels, SLOT_LABEL):
         return label[:-2], label[-1]
-    suffixes = ["", *(f"-{each}" for each in NativeObjects(native, "", Settings()).check_names())]
     return name.removesuffix(max((text for text in suffixes if name.endswith(text)), key=len)), ""
 
 

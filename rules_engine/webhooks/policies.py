@@ -21,7 +21,7 @@ from rules_engine.native.cel_text import cel_list, cel_literal, grouped
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
 from rules_engine.native.narrowing import LARGE_POD, any_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
-from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable
+from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
 from rules_engine.webhooks.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,
@@ -220,12 +220,11 @@ class NativeObjects:
         condition = any_of([LARGE_POD, *(each.denies for each in group)])
         deletion = [DELETION_CONDITION] if Operation.UPDATE in operations else []
         shared = SHARED_VARIABLES if any(each.mutation for each in group) else ()
-        variables = [*shared, *(item for each in group for item in (*each.check_variables, *each.variables))]
         return {
             "failurePolicy": group[0].rule.failure_policy.value,
             "matchConstraints": self._constraints(operations),
             "matchConditions": [*deletion, {"name": CONDITION_NAME, "expression": condition}],
-            "variables": _named([*dict.fromkeys(variables)]),
+            "variables": _named([*shared, *variables_of(group)]),
             "validations": _validations(check for each in group for check in each.checks),
         }
 

@@ -23,7 +23,7 @@ from rules_engine.native.mutation import (
     too_many,
 )
 from rules_engine.native.narrowing import CONTAINERS, HAS_INIT_CONTAINERS, any_of, names_one_of, requested_float
-from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods
+from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods, variables_of
 
 MAX_UNITS = 10**15
 """Largest coefficient, in the smallest unit: CEL's integers hold it for 9,000 GPUs."""
@@ -66,9 +66,7 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
         denies=join_operands([*_may_inject(rule), *_may_deny(rule, table)]),
         warnings=tuple(_warnings(rule, draft, decides)) if table.filled else (),
         warns=any_of([HAS_SKIP, *[HAS_INIT_CONTAINERS] * (rule.init_containers is InitContainers.IGNORE)]),
-        check_variables=tuple(
-            dict.fromkeys(item for each in earlier for item in (*each.check_variables, *each.variables))
-        ),
+        check_variables=variables_of(earlier),
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
     )

@@ -1,6 +1,7 @@
 """A ladder as a mutation of the API server, with the offers of nodes as parameter."""
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.nodes import Offered
@@ -23,7 +24,7 @@ from rules_engine.native.mutation import (
     too_many,
 )
 from rules_engine.native.narrowing import any_of, names_one_of, unserved
-from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods
+from rules_engine.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods, variables_of
 
 MAX_RUNGS = 10
 """Rungs whose costs a real API server accepts (1,000,000 for a variable, 10,000,000 for a mutation) for a pod of
@@ -31,12 +32,16 @@ MAX_CONTAINERS, half of them sidecars, that all request every rung; with 16 rung
 
 _AMOUNT = "quantity(c.limits[?r].or(c.requests[?r]).orValue('0')).asInteger()"
 
+Earlier: TypeAlias = Sequence[tuple[Translation, FallbackLadder]]
+"""Exported ladders before one that decide some of its resources."""
+
 
 def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
     """Translate a ladder. Raises StaysError."""
-    _check_ladder(ladder, scope)
-    rule, draft, earlier = ladder.rule, Draft(ladder, scope), _earlier(ladder.rule, scope)
-    _count(rule, scope, draft)
+    rule, earlier = ladder.rule, _earlier(ladder.rule, scope)
+    _check_ladder(ladder, earlier)
+    draft, changes = Draft(ladder, scope), _may_change(rule)
+    _count(rule, scope, draft, earlier)
     _decide(ladder, draft, earlier)
     _change(rule, draft)
     denies = rule.when_exhausted is WhenExhausted.DENY
@@ -45,9 +50,9 @@ def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
         prefix=scope.prefix,
         variables=draft.variables,
         mutation=_mutation(rule, draft),
-        changes=_may_change(rule),
+        changes=changes,
         checks=(_exhausted_check(draft),) if denies else (),
-        denies=_may_change(rule),
+        denies=changes,
         warnings=(
             skip_warning(rule, draft, "$applies && $undecided.size() > 0"),
             NativeCheck(
@@ -56,9 +61,7 @@ def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
             ),
         ),
         warns=any_of([HAS_SKIP, "params.spec.known != true"]),
-        check_variables=tuple(
-            dict.fromkeys(item for each, _ in earlier for item in (*each.check_variables, *each.variables))
-        ),
+        check_variables=variables_of(each for each, _ in earlier),
         is_stable=not reads_changes(ladder, [each.program for each in ladder.conditions], _histories(scope)),
         query=rule.query,
         allocatable=frozenset(draft.expressions.allocatable),
@@ -75,7 +78,7 @@ def _may_change(rule: FallbackLadder) -> str:
     return join_operands(conditions)
 
 
-def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
+def _check_ladder(ladder: CompiledLadder, decided_before: Earlier) -> None:
     """Raise StaysError for a ladder that depends on more than the offers of nodes, or on other rules."""
     rule = ladder.rule
     place = rule.origin.get
@@ -92,7 +95,7 @@ def _check_ladder(ladder: CompiledLadder, scope: Scope) -> None:
         reason = f"a large pod would exceed the cost limits of the API server with more than {MAX_RUNGS} rungs"
         raise StaysError(reason, rule.rungs[MAX_RUNGS].location)
     first_rung = rule.rungs[0].location
-    for earlier, first in _earlier(rule, scope):
+    for earlier, first in decided_before:
         if first.failure_policy is FailurePolicy.IGNORE and (
             first.expressions or rule.failure_policy is FailurePolicy.FAIL
         ):
@@ -107,7 +110,7 @@ def _histories(scope: Scope) -> Iterable[str]:
     return (key for each in scope.rules if isinstance(each, FallbackLadder) for key in each.histories)
 
 
-def _earlier(rule: FallbackLadder, scope: Scope) -> Sequence[tuple[Translation, FallbackLadder]]:
+def _earlier(rule: FallbackLadder, scope: Scope) -> Earlier:
     """Return the exported ladders before one that decide some of its resources."""
     return [
         (each, each.rule)
@@ -118,12 +121,11 @@ def _earlier(rule: FallbackLadder, scope: Scope) -> Sequence[tuple[Translation, 
     ]
 
 
-def _count(rule: FallbackLadder, scope: Scope, draft: Draft) -> None:
+def _count(rule: FallbackLadder, scope: Scope, draft: Draft, earlier: Earlier) -> None:
     """Define what the pod requests, and what its devices add up to at each point, by rung."""
     size = len(rule.rungs)
     draft.define("rungs", cel_list(rule.resources))
     draft.define("requested", f"$rungs.filter(r, {requested('r')})")
-    earlier = _earlier(rule, scope)
     decided = [f"(variables.{each.prefix}applies && r in {cel_list(first.resources)})" for each, first in earlier]
     draft.define("undecided", f"$requested.filter(r, !({' || '.join(decided)}))" if decided else "$requested")
     known = [
@@ -181,7 +183,7 @@ def _peaks(rule: FallbackLadder, rung: str) -> str:
     return f"[{', '.join(f'$peaks_{index}' for index in range(len(rule.rungs)))}][{rung}]"
 
 
-def _decide(ladder: CompiledLadder, draft: Draft, earlier: Sequence[tuple[Translation, FallbackLadder]]) -> None:
+def _decide(ladder: CompiledLadder, draft: Draft, earlier: Earlier) -> None:
     """Define the requests that stay, then the rung to which each other one moves, beside all before it.
 
     A request moves to no rung that an earlier ladder for the pod would move on.

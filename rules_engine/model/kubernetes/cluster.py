@@ -114,8 +114,8 @@ class Cluster:
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
     unknown, and reading them is an error. `native_objects`: policies, bindings and GPUOffers of rules, as far as a file
-    has them. `views` caches values computed from the cluster: it is the only member that
-    changes, and it does not count for equality.
+    has them. `views` caches values computed from the cluster: it is the only member that changes, and it does not count
+    for equality.
     """
 
     nodes: tuple[Node, ...] = ()

@@ -1,7 +1,7 @@
 """With the members that are kept, reports are the same as with whole objects.
 
-The builders of recorded clusters keep these members only (tests/support/reduced_objects.py), so that all tests of the
-built-in reasons and sections show it as well.
+`cluster` of tests/support/api.py keeps these members only, so that all tests of the built-in reasons and sections show
+it as well.
 """
 
 import json
@@ -22,9 +22,9 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from rules_engine.model.kubernetes.kept_fields import Kept, keeps_path, merge_by_kind, missing_paths
+from tests.support.api import GPU, MIG1, MIG3, NOW, event, node, pod, volume_claim
 from tests.support.documents import REPOSITORY
 from tests.support.evaluation import compiled, ladder, rung
-from tests.support.recorded_clusters import GPU, MIG1, MIG3, NOW, claim, event, node, pod
 
 PACKAGED = REPOSITORY / "rules" / "diagnostics"
 
@@ -96,7 +96,7 @@ def test_built_in_reasons_report_the_same(tmp_path: Path) -> None:
         event(waiting, "FailedScheduling", "0/2 nodes are available"),
         pod("holder", {GPU: 4}, on="a"),
         pod("second", {GPU: 1}, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
-        claim("data", "Pending"),
+        volume_claim("data", "Pending"),
     ]
     whole = report(tmp_path, [*map(filled, objects)], WHOLE)
     assert report(tmp_path, [*map(filled, objects)], dict(BUILT_IN_FIELDS)) == whole

@@ -1,7 +1,7 @@
 """The diagnosis of a cluster as a whole."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from rules_engine.diagnosis.values import Diagnosis, UnreadKind
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
+from tests.support.api import GPU, NOW, Object, api_object, cluster, event, node, pod
 
 DIAGNOSTICS = """
 apiVersion: gpurules.io/v1
@@ -47,20 +47,18 @@ def diagnostics(tmp_path: Path) -> tuple[CompiledDiagnostic, ...]:
     return compiled
 
 
-def cluster(**lists: Any) -> ClusterObjects:
-    return cluster_of(
-        **{
-            "nodes": [gpu_node(f"worker-{n}", 8, allocatable=7) for n in range(1, 101)] + [gpu_node("whole", 8)],
-            "pods": [
-                gpu_pod("train", "worker-1", 7),
-                gpu_pod("a", resource="nvidia.com/mig-1g.10gb"),
-                gpu_pod("b", resource="nvidia.com/mig-1g.10gb"),
-                gpu_pod("c", namespace="shop", resource="nvidia.com/mig-7g.80gb"),
-            ],
-            "events": [warning_event("Node", "whole", "XidError", "Xid 79")],
-            "daemonsets": [],
-            **lists,
-        }
+BROKEN = [node(f"worker-{n}", {GPU: 7}, capacity={GPU: 8}) for n in range(1, 101)] + [node("whole", {GPU: 8})]
+
+
+def example(nodes: Sequence[Object] = BROKEN, *, error: bool = True) -> ClusterObjects:
+    """Return a cluster with broken nodes and, unless told otherwise, an error of a node."""
+    return cluster(
+        *nodes,
+        pod("train", {GPU: 7}, on="worker-1"),
+        pod("a", {"nvidia.com/mig-1g.10gb": 1}),
+        pod("b", {"nvidia.com/mig-1g.10gb": 1}),
+        pod("c", {"nvidia.com/mig-7g.80gb": 1}, namespace="shop"),
+        *([event(node("whole"), "XidError", "Xid 79")] if error else []),
     )
 
 
@@ -71,7 +69,7 @@ def finding_rows(report: Diagnosis) -> list[tuple[str, str, int]]:
 def test_a_report_has_built_in_findings_and_those_of_diagnostics(
     diagnostics: tuple[CompiledDiagnostic, ...],
 ) -> None:
-    report = diagnose(cluster(), diagnostics, None, Scope(), "rules")
+    report = diagnose(example(), diagnostics, None, Scope(), "rules")
 
     assert finding_rows(report) == [
         ("GPUResourceOnNoNode", "Pod/ml/a", 2),
@@ -88,20 +86,18 @@ def test_a_report_has_built_in_findings_and_those_of_diagnostics(
 
 
 def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused() -> None:
-    job = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"parallelism": 1}, "status": {}}
+    job = api_object("Job", "train", "ml", spec={"parallelism": 1}, status={})
     exceeded = (
         'pods "train-x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, '
         "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4"
     )
     refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
-    objects = cluster_of(
-        nodes=[gpu_node("whole")],
-        jobs=[job],
-        events=[warning_event("Job", "train", "FailedCreate", exceeded)],
-        pods=[
-            gpu_pod("shared", "whole", 2, status=refusal),
-            gpu_pod("other", "whole", 2, namespace="shop", status=refusal),
-        ],
+    objects = cluster(
+        node("whole", {GPU: 8}),
+        job,
+        event(job, "FailedCreate", exceeded),
+        pod("shared", {GPU: 2}, on="whole", status=refusal),
+        pod("other", {GPU: 2}, on="whole", namespace="shop", status=refusal),
     )
 
     assert {
@@ -113,7 +109,7 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
 
 
 def test_a_pod_that_fits_has_no_message() -> None:
-    report = diagnose(cluster_of(nodes=[gpu_node("free")], pods=[gpu_pod("new")]), (), None, Scope())
+    report = diagnose(cluster(node("free", {GPU: 8}), pod("new", {GPU: 1})), (), None, Scope())
 
     assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/new", 1)]
 
@@ -130,7 +126,7 @@ def test_a_pod_that_fits_has_no_message() -> None:
 def test_a_scope_limits_the_report(
     diagnostics: tuple[CompiledDiagnostic, ...], scope: Scope, reasons: list[tuple[str, str, int]], nodes: int
 ) -> None:
-    report = diagnose(cluster(), diagnostics, None, scope)
+    report = diagnose(example(), diagnostics, None, scope)
 
     assert finding_rows(report) == reasons
     assert len(report.overview.nodes) == nodes
@@ -148,11 +144,11 @@ def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> N
         "nvidia.com/mig.config": "all-1g",
         "nvidia.com/mig.config.state": "failed",
     }
-    objects = cluster_of(
-        nodes=[gpu_node("worker", 8, allocatable=0, labels=labels)],
-        pods=[gpu_pod("nvidia-device-plugin-x", "worker", 0, statuses=[crashing]), gpu_pod("train")],
-        events=[warning_event("Node", "worker", "XidError", "NVRM: Xid 79")],
-        daemonsets=[],
+    objects = cluster(
+        node("worker", {GPU: 0}, capacity={GPU: 8}, labels=labels),
+        pod("nvidia-device-plugin-x", on="worker", statuses=[crashing]),
+        pod("train", {GPU: 1}),
+        event(node("worker"), "XidError", "NVRM: Xid 79"),
     )
 
     report = diagnose(objects, PACKAGED, None, Scope())
@@ -168,9 +164,9 @@ def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> N
 @pytest.mark.parametrize("scope", [Scope(pod=ObjectName("Pod", "a", "ml")), Scope(namespace="ml")])
 def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: Scope) -> None:
     labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
-    nodes = [gpu_node("changing", labels=labels), gpu_node("other", allocatable=7)]
+    nodes = [node("changing", {GPU: 8}, labels=labels), node("other", {GPU: 7}, capacity={GPU: 8})]
 
-    report = diagnose(cluster(nodes=nodes, events=[]), PACKAGED, None, scope)
+    report = diagnose(example(nodes, error=False), PACKAGED, None, scope)
 
     expected = [("MIGLayoutPending", "Node/changing", 1), ("GPUResourceOnNoNode", "Pod/ml/a", 1 if scope.pod else 2)]
     # The finding about the node is a warning: it is first in the answer about a pod.
@@ -180,7 +176,7 @@ def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: 
 def test_unread_kinds_are_listed_with_the_unknown_facts(
     diagnostics: tuple[CompiledDiagnostic, ...],
 ) -> None:
-    objects = cluster_of(frozenset({"DaemonSet", "Event"}), nodes=[gpu_node("whole")], pods=[gpu_pod("train", "whole")])
+    objects = cluster(node("whole", {GPU: 8}), pod("train", {GPU: 1}, on="whole"), absent=["DaemonSet", "Event"])
 
     report = diagnose(objects, diagnostics, None, Scope())
 
@@ -196,14 +192,14 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
 
 
 def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
-    report = diagnose(cluster_of(frozenset({"Node"}), pods=[gpu_pod("p")]), (), None, Scope())
+    report = diagnose(cluster(pod("p", {GPU: 1}), absent=["Node"]), (), None, Scope())
 
     assert [each.note for each in report.overview.pending] == ["nodes were not read"]
     assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
 def test_every_kind_has_its_unknown_facts() -> None:
-    report = diagnose(cluster_of(frozenset(DIAGNOSED_RESOURCES)), (), None, Scope())
+    report = diagnose(cluster(absent=[*DIAGNOSED_RESOURCES]), (), None, Scope())
 
     assert [absent.objects for absent in report.absent] == list(DIAGNOSED_RESOURCES.values())
     assert all(absent.unknown for absent in report.absent)

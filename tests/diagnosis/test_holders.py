@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.diagnosis.objects.holders import MAX_HOLDERS, Holders
-from tests.support.reported_objects import cluster_of, gpu_node, gpu_pod
-
-GPU = "nvidia.com/gpu"
+from tests.support.api import GPU, cluster, node, pod
 
 
 @given(st.randoms(use_true_random=True))
@@ -17,23 +15,21 @@ def test_evidence_names_the_largest_pods_on_the_nodes_and_counts_the_others(rand
         (random.randint(0, 3), random.choice(("ml", "team")), f"p{number}", random.choice("abcx"))
         for number in range(random.randint(0, 20))
     ]
-    cluster = cluster_of(
-        nodes=[gpu_node(name) for name in "abc"],
-        pods=[gpu_pod(name, node, amount, namespace=namespace) for amount, namespace, name, node in bound],
+    objects = cluster(
+        *[node(name, {GPU: 8}) for name in "abc"],
+        *[pod(name, {GPU: amount}, on=on, namespace=namespace) for amount, namespace, name, on in bound],
     )
     nodes = tuple(random.sample("abc", random.randint(0, 3)))
-    held = sorted(
-        (-amount, namespace, name, node) for amount, namespace, name, node in bound if amount and node in nodes
-    )
-    lines = Holders(cluster).evidence(GPU, nodes)
+    held = sorted((-amount, namespace, name, on) for amount, namespace, name, on in bound if amount and on in nodes)
+    lines = Holders(objects).evidence(GPU, nodes)
     largest, others = held[:MAX_HOLDERS], held[MAX_HOLDERS:]
-    for line, (amount, namespace, name, node) in zip(lines, largest, strict=False):
-        assert line.startswith(f"{namespace}/{name} holds {-amount} {GPU} on {node}")
+    for line, (amount, namespace, name, on) in zip(lines, largest, strict=False):
+        assert line.startswith(f"{namespace}/{name} holds {-amount} {GPU} on {on}")
     noun = "other pod" if len(others) == 1 else "other pods"
     total = sum(-amount for amount, *_ in others)
     assert list(lines[len(largest) :]) == ([f"{len(others)} {noun} hold {total} {GPU}"] if others else [])
 
 
 def test_evidence_of_the_same_nodes_is_computed_once() -> None:
-    holders = Holders(cluster_of(nodes=[gpu_node("a")], pods=[gpu_pod("p", "a")]))
+    holders = Holders(cluster(node("a", {GPU: 8}), pod("p", {GPU: 1}, on="a")))
     assert holders.evidence(GPU, ("a",)) is holders.evidence(GPU, ("a",))

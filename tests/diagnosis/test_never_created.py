@@ -12,8 +12,8 @@ from rules_engine.evaluation import validate
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
+from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, pod
 from tests.support.evaluation import asks, check, compiled, request, validation
-from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event, pod
 from tests.support.remedies import has_its_risk
 
 SINCE = NOW - timedelta(hours=1)
@@ -47,28 +47,19 @@ POLICY = (
 
 
 def template(requests: Mapping[str, int]) -> Object:
-    amounts = {resource: str(count) for resource, count in requests.items()}
-    return {"spec": {"containers": [{"name": "main", "resources": {"limits": amounts}}], "initContainers": []}}
+    return {"spec": pod(requests=requests, initContainers=[])["spec"]}
 
 
 def job(name: str = "train", requests: Mapping[str, int] | None = None, **fields: Any) -> Object:
     """Return a Job that requests a GPU if not told otherwise; `status` is its status, the rest its spec."""
     status = fields.pop("status", {})
-    return {
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "ml"},
-        "spec": {"template": template({GPU: 1} if requests is None else requests), **fields},
-        "status": status,
-    }
+    spec = {"template": template({GPU: 1} if requests is None else requests), **fields}
+    return api_object("Job", name, "ml", spec=spec, status=status)
 
 
 def replicated(kind: str, *, replicas: int = 2, created: int = 0, **status: Any) -> Object:
-    return {
-        "kind": kind,
-        "metadata": {"name": "serve", "namespace": "ml"},
-        "spec": {"replicas": replicas, "template": template({GPU: 1})},
-        "status": {"replicas": created, **status},
-    }
+    spec = {"replicas": replicas, "template": template({GPU: 1})}
+    return api_object(kind, "serve", "ml", spec=spec, status={"replicas": created, **status})
 
 
 def findings_of(*objects: Object, absent: Sequence[str] = ()) -> tuple[Finding, ...]:
@@ -157,14 +148,9 @@ def test_names_like_rules_in_the_message_of_another_webhook_are_no_rules() -> No
 
 
 def test_the_state_of_the_quota_is_evidence() -> None:
-    quota: Object = {
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "ml"},
-        "status": {
-            "hard": {"requests.nvidia.com/gpu": "8", "requests.cpu": "100"},
-            "used": {"requests.nvidia.com/gpu": "7", "requests.cpu": "3"},
-        },
-    }
+    hard = {"requests.nvidia.com/gpu": "8", "requests.cpu": "100"}
+    used = {"requests.nvidia.com/gpu": "7", "requests.cpu": "3"}
+    quota = api_object("ResourceQuota", "gpus", "ml", status={"hard": hard, "used": used})
     finding = only_finding(job(), quota, event(job(), "FailedCreate", EXCEEDED))
     assert finding.evidence == (
         "requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8",
@@ -218,7 +204,7 @@ def test_the_last_failure_counts() -> None:
         [replicated("StatefulSet", created=2), event(replicated("StatefulSet"), "FailedCreate", EXCEEDED)],
         [replicated("ReplicaSet", replicas=0), event(replicated("ReplicaSet"), "FailedCreate", EXCEEDED)],
         [job(requests={"cpu": 1}), event(job(), "FailedCreate", DENIED)],
-        [event({"kind": "CronJob", "metadata": {"name": "nightly", "namespace": "ml"}}, "FailedCreate", EXCEEDED)],
+        [event(api_object("CronJob", "nightly", "ml"), "FailedCreate", EXCEEDED)],
     ],
     ids=[
         "another event",
@@ -239,8 +225,9 @@ def test_near_misses(objects: list[Object]) -> None:
 
 def owned(owner: Object, created: str) -> Object:
     metadata = owner["metadata"]
-    reference = {"kind": owner["kind"], "name": metadata["name"], "controller": True}
-    return pod(f"{metadata['name']}-0", metadata={"creationTimestamp": created, "ownerReferences": [reference]})
+    return pod(
+        f"{metadata['name']}-0", owner=(owner["kind"], metadata["name"]), metadata={"creationTimestamp": created}
+    )
 
 
 @pytest.mark.parametrize(("created", "count"), [(ago(minutes=9), 0), (ago(minutes=11), 1), ("", 1)])
@@ -261,8 +248,7 @@ def test_a_workload_that_is_being_deleted_is_left_out() -> None:
 
 def test_failures_of_an_earlier_workload_of_the_same_name_do_not_count() -> None:
     earlier, now = job(), job()
-    earlier["metadata"] = {**earlier["metadata"], "uid": "1"}
-    now["metadata"] = {**now["metadata"], "uid": "2"}
+    earlier["metadata"]["uid"], now["metadata"]["uid"] = "1", "2"
     failure = event(earlier, "FailedCreate", EXCEEDED)
     assert findings_of(now, failure) == ()
     assert only_finding(earlier, failure).reason is NeverCreatedReason.QUOTA

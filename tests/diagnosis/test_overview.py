@@ -10,7 +10,8 @@ from rules_engine.diagnosis.sections.overview import device_plugins, device_pods
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from tests.support.reported_objects import NOW, cluster_of, daemon_set, gpu_node, gpu_pod, warning_event
+from tests.support import api
+from tests.support.api import GPU, NOW
 
 PLUGIN = "nvidia-device-plugin-daemonset"
 
@@ -33,24 +34,25 @@ def errors(cluster: ClusterObjects, hours: int = 1) -> tuple[RecentError, ...]:
     return shown
 
 
+def daemon_set(name: str, desired: int, ready: int) -> dict[str, Any]:
+    status = {"desiredNumberScheduled": desired, "numberReady": ready}
+    return api.api_object("DaemonSet", name, "gpu-operator", status=status)
+
+
 def plugin_pod(name: str, node: str = "a", *, ready: bool = False, **fields: Any) -> dict[str, Any]:
-    owner = {"kind": "DaemonSet", "name": PLUGIN}
+    owner = ("DaemonSet", PLUGIN)
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return gpu_pod(
-        name, node, gpus=0, namespace="gpu-operator", owner=owner, status={"conditions": conditions}, **fields
-    )
+    return api.pod(name, on=node, owner=owner, namespace="gpu-operator", status={"conditions": conditions}, **fields)
 
 
 def test_a_node_has_its_amounts_of_each_device() -> None:
-    cluster = cluster_of(
-        nodes=[gpu_node("a", 8, allocatable=7, more={"rdma/hca": "4"}, labels={"nvidia.com/gpu.product": "H100"})],
-        pods=[
-            gpu_pod("one", "a", 2),
-            gpu_pod("two", "a", 3),
-            gpu_pod("fabric", "a", 1, resource="rdma/hca"),
-            gpu_pod("done", "a", 8, phase="Succeeded"),
-            gpu_pod("waiting", gpus=8),
-        ],
+    cluster = api.cluster(
+        api.node("a", {GPU: 7, "rdma/hca": "4"}, capacity={GPU: 8}, labels={"nvidia.com/gpu.product": "H100"}),
+        api.pod("one", {GPU: 2}, on="a"),
+        api.pod("two", {GPU: 3}, on="a"),
+        api.pod("fabric", {"rdma/hca": 1}, on="a"),
+        api.pod("done", {GPU: 8}, on="a", phase="Succeeded"),
+        api.pod("waiting", {GPU: 8}),
     )
 
     (node,) = nodes(cluster)
@@ -72,7 +74,7 @@ def test_a_node_has_its_amounts_of_each_device() -> None:
 
 
 def test_nodes_are_in_order_with_their_conditions() -> None:
-    cluster = cluster_of(nodes=[gpu_node("b", ready=False), gpu_node("a", unschedulable=True)], pods=[])
+    cluster = api.cluster(api.node("b", {GPU: 8}, ready=False), api.node("a", {GPU: 8}, unschedulable=True))
 
     assert [(node.name, node.ready, node.cordoned) for node in nodes(cluster)] == [
         ("a", True, True),
@@ -89,25 +91,25 @@ def test_nodes_are_in_order_with_their_conditions() -> None:
     ],
 )
 def test_a_node_without_gpu_resources_is_a_gpu_node_by_its_labels(labels: dict[str, str], product: str) -> None:
-    cluster = cluster_of(nodes=[{"metadata": {"name": "a", "labels": labels}}], pods=[])
+    cluster = api.cluster(api.api_object("Node", "a", metadata={"labels": labels}))
 
     assert [(node.name, node.product, node.resources) for node in nodes(cluster)] == [("a", product, {})]
 
 
 @pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.present": "false"}, {"nvidia.com/gpu.product": ""}])
 def test_other_nodes_are_left_out(labels: dict[str, str]) -> None:
-    assert nodes(cluster_of(nodes=[{"metadata": {"name": "a", "labels": labels}}], pods=[])) == ()
+    assert nodes(api.cluster(api.api_object("Node", "a", metadata={"labels": labels}))) == ()
 
 
 def test_what_is_allocated_is_not_known_without_pods() -> None:
-    (node,) = nodes(cluster_of(frozenset({"Pod"}), nodes=[gpu_node("a")]))
+    (node,) = nodes(api.cluster(api.node("a", {GPU: 8}), absent=["Pod"]))
 
     assert node.resources["nvidia.com/gpu"] == Amounts(capacity=8, allocatable=8, allocated=None)
     assert node.resources["nvidia.com/gpu"].free is None
 
 
 def test_a_device_that_pods_hold_and_the_node_lost_is_shown() -> None:
-    cluster = cluster_of(nodes=[gpu_node("a")], pods=[gpu_pod("p", "a", 2, resource="nvidia.com/mig-1g.5gb")])
+    cluster = api.cluster(api.node("a", {GPU: 8}), api.pod("p", {"nvidia.com/mig-1g.5gb": 2}, on="a"))
 
     (node,) = nodes(cluster)
 
@@ -116,25 +118,22 @@ def test_a_device_that_pods_hold_and_the_node_lost_is_shown() -> None:
 
 
 def test_malformed_amounts_are_left_out() -> None:
-    cluster = cluster_of(nodes=[gpu_node("a", more={"rdma/hca": "many"})], pods=[])
+    cluster = api.cluster(api.node("a", {GPU: 8, "rdma/hca": "many"}))
 
     assert set(nodes(cluster)[0].resources) == {"nvidia.com/gpu"}
 
 
 def test_gpu_pods_are_in_order_of_their_nodes() -> None:
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-22T00:00:00Z"}
-    started = {"startTime": "2026-11-23T10:00:00Z"}
-    cluster = cluster_of(
-        nodes=[],
-        pods=[
-            gpu_pod("y", "b"),
-            gpu_pod("x", "b", 4, status=started),
-            gpu_pod("z", "a", status={"conditions": [bound]}),
-            gpu_pod("waiting"),
-            gpu_pod("done", "a", phase="Failed"),
-            gpu_pod("fabric", "a", resource="rdma/hca"),
-            gpu_pod("cpu only", "a", 0),
-        ],
+    started = {"startTime": "2026-11-23T10:00:00Z", "conditions": []}
+    cluster = api.cluster(
+        api.pod("y", {GPU: 1}, on="b", status={"conditions": []}),
+        api.pod("x", {GPU: 4}, on="b", status=started),
+        api.pod("z", {GPU: 1}, on="a", status={"conditions": [bound]}),
+        api.pod("waiting", {GPU: 1}),
+        api.pod("done", {GPU: 1}, on="a", phase="Failed"),
+        api.pod("fabric", {"rdma/hca": 1}, on="a"),
+        api.pod("cpu only", on="a"),
     )
 
     assert [(pod.node, pod.name.name, pod.since) for pod in pods(cluster)] == [
@@ -162,25 +161,20 @@ def test_gpu_pods_are_in_order_of_their_nodes() -> None:
     ],
 )
 def test_the_status_of_a_pod_equals_the_column_of_kubectl(fields: dict[str, Any], status: str) -> None:
-    assert [pod.status for pod in pods(cluster_of(nodes=[], pods=[gpu_pod("p", "a", **fields)]))] == [status]
+    assert [pod.status for pod in pods(api.cluster(api.pod("p", {GPU: 1}, on="a", **fields)))] == [status]
 
 
 def test_device_plugins_have_their_unready_pods() -> None:
     waiting = [{"name": "plugin", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
-    cluster = cluster_of(
-        nodes=[],
-        daemonsets=[
-            daemon_set("node-exporter", 3, 3),
-            daemon_set(PLUGIN, 3, 1),
-            daemon_set("gpu-feature-discovery", 3, 3),
-        ],
-        pods=[
-            plugin_pod("ok", "a", ready=True),
-            plugin_pod("down", "c", statuses=waiting),
-            plugin_pod("bad", "b", statuses=waiting),
-            gpu_pod("alone", "a"),
-            gpu_pod("other", "a", owner={"kind": "DaemonSet", "name": "node-exporter"}),
-        ],
+    cluster = api.cluster(
+        daemon_set("node-exporter", 3, 3),
+        daemon_set(PLUGIN, 3, 1),
+        daemon_set("gpu-feature-discovery", 3, 3),
+        plugin_pod("ok", "a", ready=True),
+        plugin_pod("down", "c", statuses=waiting),
+        plugin_pod("bad", "b", statuses=waiting),
+        api.pod("alone", {GPU: 1}, on="a"),
+        api.pod("other", {GPU: 1}, on="a", owner=("DaemonSet", "node-exporter")),
     )
 
     assert device_plugins(cluster, plugin_pods(cluster)) == (
@@ -200,20 +194,18 @@ def test_device_plugins_have_their_unready_pods() -> None:
 
 
 def test_errors_of_gpu_objects_are_the_newest_first() -> None:
-    cluster = cluster_of(
-        nodes=[gpu_node("a"), {"metadata": {"name": "cpu"}}],
-        pods=[gpu_pod("train", "a"), gpu_pod("web", "cpu", 0)],
-        events=[
-            warning_event("Node", "a", "NodeHasDiskPressure", "disk", lastTimestamp="2026-11-23T11:30:00Z", count=3),
-            warning_event("Pod", "train", "FailedMount", "volume"),
-            warning_event("Pod", "web", "BackOff", "unrelated"),
-            warning_event(
-                "Pod", "train", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-            ),
-            warning_event("Node", "cpu", "Rebooted", "unrelated"),
-            warning_event("Job", "gone", "FailedCreate", "exceeded quota: requests.nvidia.com/gpu=8"),
-            warning_event("Pod", "train", "Scheduled", "fine", type="Normal"),
-        ],
+    cluster = api.cluster(
+        api.node("a", {GPU: 8}),
+        api.api_object("Node", "cpu"),
+        api.pod("train", {GPU: 1}, on="a"),
+        api.pod("web", on="cpu"),
+        api.event(api.node("a"), "NodeHasDiskPressure", "disk", lastTimestamp="2026-11-23T11:30:00Z", count=3),
+        api.event(api.pod("train"), "FailedMount", "volume"),
+        api.event(api.pod("web"), "BackOff", "unrelated"),
+        api.event(api.pod("train"), "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
+        api.event(api.node("cpu"), "Rebooted", "unrelated"),
+        api.event(api.api_object("Job", "gone", "ml"), "FailedCreate", "exceeded quota: requests.nvidia.com/gpu=8"),
+        api.event(api.pod("train"), "Scheduled", "fine", type="Normal"),
     )
 
     assert [(str(error.objects[0]), error.reason, error.count) for error in errors(cluster)] == [
@@ -224,8 +216,8 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
 
 
 def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
-    disk_pressure = warning_event("Node", "a", "NodeHasDiskPressure", "disk", namespace="default")
-    cluster = cluster_of(nodes=[gpu_node("a")], events=[disk_pressure])
+    disk_pressure = api.event(api.api_object("Node", "a", "default"), "NodeHasDiskPressure", "disk")
+    cluster = api.cluster(api.node("a", {GPU: 8}), disk_pressure)
     assert [str(error.objects[0]) for error in errors(cluster)] == ["Node/a"]
     assert len(cluster.events_about(cluster.nodes[0])) == 1
 
@@ -243,7 +235,7 @@ def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
     ],
 )
 def test_the_time_of_an_event_is_its_last_occurrence(times: dict[str, Any], minute: int | None) -> None:
-    cluster = cluster_of(nodes=[gpu_node("a")], pods=[], events=[warning_event("Node", "a", "R", "m", **times)])
+    cluster = api.cluster(api.node("a", {GPU: 8}), api.event(api.node("a"), "R", "m", **times))
 
     (error,) = errors(cluster)
 
@@ -252,8 +244,8 @@ def test_the_time_of_an_event_is_its_last_occurrence(times: dict[str, Any], minu
 
 
 def test_older_errors_are_left_out() -> None:
-    old = warning_event("Node", "a", "R", "m", lastTimestamp="2026-11-23T10:00:00Z")
-    cluster = cluster_of(nodes=[gpu_node("a")], pods=[], events=[old])
+    old = api.event(api.node("a"), "R", "m", lastTimestamp="2026-11-23T10:00:00Z")
+    cluster = api.cluster(api.node("a", {GPU: 8}), old)
 
     assert errors(cluster, hours=1) == ()
     assert len(errors(cluster, hours=3)) == 1
@@ -261,11 +253,11 @@ def test_older_errors_are_left_out() -> None:
 
 def test_equal_errors_of_several_objects_are_one() -> None:
     uids = ["0b6cf7a4-0000-4000-8000-00000000000a", "0b6cf7a4-0000-4000-8000-00000000000b"]
-    cluster = cluster_of(
-        nodes=[],
-        pods=[gpu_pod("p-1", "a"), gpu_pod("p-2", "a")],
-        events=[
-            warning_event("Pod", name, "BackOff", f"Back-off restarting main in pod {name}_ml({uid})", count=2)
+    cluster = api.cluster(
+        api.pod("p-1", {GPU: 1}, on="a"),
+        api.pod("p-2", {GPU: 1}, on="a"),
+        *[
+            api.event(api.pod(name), "BackOff", f"Back-off restarting main in pod {name}_ml({uid})", count=2)
             for name, uid in zip(("p-2", "p-1"), uids, strict=True)
         ],
     )
@@ -285,14 +277,11 @@ def test_containers_that_do_not_run_are_errors() -> None:
     }
     starting = {"name": "main", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
     refused = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}
-    cluster = cluster_of(
-        nodes=[],
-        daemonsets=[daemon_set(PLUGIN, 1, 0)],
-        pods=[
-            plugin_pod("bad", statuses=[crashed]),
-            gpu_pod("new", "a", statuses=[starting]),
-            gpu_pod("image", "a", statuses=[refused]),
-        ],
+    cluster = api.cluster(
+        daemon_set(PLUGIN, 1, 0),
+        plugin_pod("bad", statuses=[crashed]),
+        api.pod("new", {GPU: 1}, on="a", statuses=[starting]),
+        api.pod("image", {GPU: 1}, on="a", statuses=[refused]),
     )
 
     assert [(error.objects[0].name, error.reason, error.message, error.count) for error in errors(cluster)] == [
@@ -304,14 +293,14 @@ def test_containers_that_do_not_run_are_errors() -> None:
 
 def test_the_end_of_a_containers_log_is_not_quoted() -> None:
     ended = {"reason": "Error", "exitCode": 1, "message": "TOKEN=hunter2", "finishedAt": "2026-11-23T11:50:00Z"}
-    pod = gpu_pod("p", "a", statuses=[{"name": "main", "state": {"terminated": ended}}])
+    pod = api.pod("p", {GPU: 1}, on="a", statuses=[{"name": "main", "state": {"terminated": ended}}])
 
-    assert "hunter2" not in str(errors(cluster_of(nodes=[], pods=[pod])))
+    assert "hunter2" not in str(errors(api.cluster(pod)))
 
 
 def test_the_output_of_a_probe_is_not_quoted() -> None:
-    failed = warning_event("Pod", "p", "Unhealthy", "Readiness probe failed: TOKEN=hunter2")
-    (error,) = errors(cluster_of(nodes=[], pods=[gpu_pod("p", "a")], events=[failed]))
+    failed = api.event(api.pod("p"), "Unhealthy", "Readiness probe failed: TOKEN=hunter2")
+    (error,) = errors(api.cluster(api.pod("p", {GPU: 1}, on="a"), failed))
 
     assert (error.reason, error.message) == (
         "Unhealthy",
@@ -321,7 +310,7 @@ def test_the_output_of_a_probe_is_not_quoted() -> None:
 
 def test_values_that_an_event_quotes_are_left_out() -> None:
     refused = 'Pod "p" is invalid: spec.containers[0].env[0].value: Invalid value: "hunter2": gpu'
-    cluster = cluster_of(nodes=[], pods=[], events=[warning_event("Job", "j", "FailedCreate", refused)])
+    cluster = api.cluster(api.event(api.api_object("Job", "j", "ml"), "FailedCreate", refused))
 
     (error,) = errors(cluster)
 
@@ -330,9 +319,7 @@ def test_values_that_an_event_quotes_are_left_out() -> None:
 
 def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_errors, "MAX_ERRORS", 2)
-    cluster = cluster_of(
-        nodes=[gpu_node("a")], pods=[], events=[warning_event("Node", "a", f"R{n}", "m") for n in range(5)]
-    )
+    cluster = api.cluster(api.node("a", {GPU: 8}), *[api.event(api.node("a"), f"R{n}", "m") for n in range(5)])
 
     shown, omitted = recent_errors.recent_errors(cluster, [], {}, everything, NOW - timedelta(hours=1))
 
@@ -343,6 +330,6 @@ def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("count", [True, -3, 10**4000, "7", None])
 def test_a_count_of_another_type_is_one(count: Any) -> None:
     status = {"name": "c", "restartCount": count, "state": {"waiting": {"reason": "ErrImagePull"}}}
-    event = warning_event("Node", "a", "R", "m", count=count)
-    cluster = cluster_of(nodes=[gpu_node("a")], pods=[gpu_pod("image", "a", statuses=[status])], events=[event])
+    event = api.event(api.node("a"), "R", "m", count=count)
+    cluster = api.cluster(api.node("a", {GPU: 8}), api.pod("image", {GPU: 1}, on="a", statuses=[status]), event)
     assert [(error.count, type(error.count)) for error in errors(cluster)] == [(1, int)] * 2

@@ -19,25 +19,12 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.scheduling import scheduler, scheduler_of
+from tests.diagnosis.test_pending_devices import DEVICE_REASONS
+from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, cluster, event, node, pod, volume_claim
 from tests.support.evaluation import compiled, ladder, rung
-from tests.support.recorded_clusters import (
-    DEVICE_REASONS,
-    GPU,
-    MIG1,
-    MIG3,
-    NOW,
-    RDMA,
-    Object,
-    ago,
-    claim,
-    cluster,
-    cordoned,
-    event,
-    node,
-    pod,
-)
 from tests.support.remedies import has_its_risk
 
+RDMA = "rdma/hca"
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
 ON_ZONE: Object = {
@@ -77,10 +64,6 @@ def answer(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str]
 
 def reason(*objects: Object, **options: Any) -> str:
     return answer(*objects, **options).finding.reason
-
-
-def _with_spec(made: Object, **spec: Any) -> Object:
-    return {**made, "spec": {**made["spec"], **spec}}
 
 
 def test_reasons_are_tried_in_the_documented_order() -> None:
@@ -176,10 +159,10 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}, affinity=ON_ZONE),
         ],
     ),
-    "a cordoned node": (PendingReason.CORDON, [cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})]),
+    "a cordoned node": (PendingReason.CORDON, [node("a", {GPU: 4}, cordoned=True), pod("p", {GPU: 1})]),
     "a node that has just been cordoned": (
         PendingReason.CORDON,
-        [_with_spec(node("a", {GPU: 4}), unschedulable=True), pod("p", {GPU: 1})],
+        [node("a", {GPU: 4}, unschedulable=True), pod("p", {GPU: 1})],
     ),
     "a node that is not Ready": (
         PendingReason.NOT_READY,
@@ -232,7 +215,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "as many pods as a node may have": (
         PendingReason.OTHER_RESOURCES,
-        [node("a", {GPU: 4}, pods="1"), pod("x", on="a"), pod("p", {GPU: 1, "cpu": 1})],
+        [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a"), pod("p", {GPU: 1, "cpu": 1})],
     ),
     "anti-affinity with a running pod": (
         PendingReason.OTHER_FILTERS,
@@ -252,15 +235,19 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "a volume claim that is Pending": (
         PendingReason.VOLUME_CLAIMS,
-        [node("a", {GPU: 4}), claim("data", "Pending"), pod("p", {GPU: 1}, volumes=DATA)],
+        [node("a", {GPU: 4}), volume_claim("data", "Pending"), pod("p", {GPU: 1}, volumes=DATA)],
     ),
     "a volume claim whose volume is lost": (
         PendingReason.VOLUME_CLAIMS,
-        [node("a", {GPU: 4}), claim("data", "Lost"), pod("p", {GPU: 1}, volumes=DATA)],
+        [node("a", {GPU: 4}), volume_claim("data", "Lost"), pod("p", {GPU: 1}, volumes=DATA)],
     ),
     "a volume claim that is being deleted": (
         PendingReason.VOLUME_CLAIMS,
-        [node("a", {GPU: 4}), claim("data", "Bound", deletionTimestamp=ago(hours=1)), pod("p", {GPU: 1}, volumes=DATA)],
+        [
+            node("a", {GPU: 4}),
+            volume_claim("data", "Bound", deletionTimestamp=ago(hours=1)),
+            pod("p", {GPU: 1}, volumes=DATA),
+        ],
     ),
     "the volume claim of an ephemeral volume": (
         PendingReason.VOLUME_CLAIMS,
@@ -270,9 +257,11 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.SCHEDULER_MESSAGE,
         [
             node("a", {GPU: 4}),
-            claim("data", "Pending"),
-            event(claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
-            event(claim("data", "Pending"), "ExternalProvisioning", "waiting for the provisioner example.com/none"),
+            volume_claim("data", "Pending"),
+            event(volume_claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
+            event(
+                volume_claim("data", "Pending"), "ExternalProvisioning", "waiting for the provisioner example.com/none"
+            ),
             pod(
                 "p", {GPU: 1}, volumes=DATA, message='running PreBind plugin "VolumeBinding": binding volumes: timeout'
             ),
@@ -282,7 +271,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.SCHEDULER_MESSAGE,
         [
             node("a", {GPU: 4}),
-            claim("data", "Bound"),
+            volume_claim("data", "Bound"),
             pod(
                 "p",
                 {GPU: 1},
@@ -384,16 +373,16 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "the selector matches a node that is cordoned": (
         PendingReason.SELECTOR_OR_AFFINITY,
-        [cordoned(node("a", {GPU: 4}, labels={"zone": "a"})), pod("p", {GPU: 1}, nodeSelector={"zone": "a"})],
+        [node("a", {GPU: 4}, labels={"zone": "a"}, cordoned=True), pod("p", {GPU: 1}, nodeSelector={"zone": "a"})],
     ),
     "another node is not cordoned": (
         PendingReason.CORDON,
-        [cordoned(node("a", {GPU: 4})), node("b", {GPU: 4}), pod("p", {GPU: 1})],
+        [node("a", {GPU: 4}, cordoned=True), node("b", {GPU: 4}), pod("p", {GPU: 1})],
     ),
     "the pod tolerates cordons": (
         PendingReason.CORDON,
         [
-            cordoned(node("a", {GPU: 4})),
+            node("a", {GPU: 4}, cordoned=True),
             pod("p", {GPU: 1}, tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
         ],
     ),
@@ -431,7 +420,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "the cpu is free": (
         PendingReason.OTHER_RESOURCES,
-        [node("a", {GPU: 4}), pod("x", {"cpu": 28}, on="a"), pod("p", {GPU: 1, "cpu": 4})],
+        [node("a", {GPU: 4, "cpu": 32}), pod("x", {"cpu": 28}, on="a"), pod("p", {GPU: 1, "cpu": 4})],
     ),
     "the cpu is used up, and so are the GPUs": (
         PendingReason.OTHER_RESOURCES,
@@ -439,7 +428,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "one more pod may run": (
         PendingReason.OTHER_RESOURCES,
-        [node("a", {GPU: 4}, pods="2"), pod("x", on="a"), pod("p", {GPU: 1})],
+        [node("a", {GPU: 4, "pods": "2"}), pod("x", on="a"), pod("p", {GPU: 1})],
     ),
     "the other pod has another label": (
         PendingReason.OTHER_FILTERS,
@@ -459,14 +448,14 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "the claim is bound": (
         PendingReason.VOLUME_CLAIMS,
-        [node("a", {GPU: 4}), claim("data", "Bound"), pod("p", {GPU: 1}, volumes=DATA)],
+        [node("a", {GPU: 4}), volume_claim("data", "Bound"), pod("p", {GPU: 1}, volumes=DATA)],
     ),
     "the claim waits for the pod": (
         PendingReason.VOLUME_CLAIMS,
         [
             node("a", {GPU: 4}),
-            claim("data", "Pending"),
-            event(claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
+            volume_claim("data", "Pending"),
+            event(volume_claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
             pod("p", {GPU: 1}, volumes=DATA),
         ],
     ),
@@ -555,7 +544,7 @@ def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None
 )
 def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[Object]) -> None:
     waiting = pod("p", {GPU: 4 if why is not PendingReason.OTHER_RESOURCES else 1, "cpu": 2})
-    finding = answer(*others, cordoned(node("b", {GPU: 4})), waiting).finding
+    finding = answer(*others, node("b", {GPU: 4}, cordoned=True), waiting).finding
     assert finding.reason == why
     assert "enough is free on nodes that exclude the pod: b" in finding.evidence
 
@@ -626,7 +615,7 @@ class TestMessages:
 
     def test_filters_that_are_not_modelled_are_noted(self) -> None:
         message = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
-        pending = answer(*self.FULL, claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
+        pending = answer(*self.FULL, volume_claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
         assert pending.agreement is Agreement.NOT_COMPARABLE
         assert pending.note.startswith("not modelled: ")
 
@@ -758,7 +747,7 @@ class TestFindings:
         assert finding.evidence[1:] == ("node selector disk=ssd: matches 0 of 1; they have no such label",)
 
     def test_cordons_are_lifted_by_a_command(self) -> None:
-        finding = answer(cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})).finding
+        finding = answer(node("a", {GPU: 4}, cordoned=True), pod("p", {GPU: 1})).finding
         assert finding.severity is FindingSeverity.WARNING
         assert [(remedy.command, remedy.risk) for remedy in finding.remedies] == [("kubectl uncordon a", Risk.MEDIUM)]
 
@@ -784,7 +773,7 @@ class TestFindings:
 
     def test_a_later_reason_is_only_possible_if_such_a_node_has_another_one(self) -> None:
         # Without the node's condition, the reason would be the cpu of that node.
-        nodes = [node("a", {GPU: 1}), node("b", {GPU: 1}, ready=False, cpu="1")]
+        nodes = [node("a", {GPU: 1}), node("b", {GPU: 1, "cpu": "1"}, ready=False)]
         finding = answer(*nodes, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1, "cpu": 2})).finding
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
 
@@ -808,11 +797,11 @@ class TestFindings:
             f"nodes that offer 1 {GPU}: a, b and c",
             "excluded by taints that the pod does not tolerate: c",
             f"{GPU}: 1 requested; of 12 on 2 nodes, 0 are free, at most 0 on one node (a)",
-            f"ml/large holds 4 {GPU} on a since 2026-11-20T09:00:00Z, and is being deleted",
-            f"ml/early holds 2 {GPU} on b since 2026-11-19T12:00:00Z",
-            f"ml/one-0 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
-            f"ml/one-1 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
-            f"ml/one-2 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
+            f"ml/large holds 4 {GPU} on a since 2026-11-23T09:00:00Z, and is being deleted",
+            f"ml/early holds 2 {GPU} on b since 2026-11-22T12:00:00Z",
+            f"ml/one-0 holds 1 {GPU} on b since 2026-11-23T09:00:00Z",
+            f"ml/one-1 holds 1 {GPU} on b since 2026-11-23T09:00:00Z",
+            f"ml/one-2 holds 1 {GPU} on b since 2026-11-23T09:00:00Z",
             f"3 other pods hold 3 {GPU}",
             f"free on these nodes: 1 {MIG1}",
             "enough is free on nodes that exclude the pod: c",
@@ -825,7 +814,7 @@ class TestFindings:
         assert finding.message == f"enough of {GPU} is free on 3 nodes in all, but on no single node; the best one is b"
         assert finding.evidence[1:] == (
             f"{GPU}: 8 requested; of 24 on 3 nodes, 10 are free, at most 5 on one node (b)",
-            f"ml/x-b holds 3 {GPU} on b since 2026-11-20T09:00:00Z",
+            f"ml/x-b holds 3 {GPU} on b since 2026-11-23T09:00:00Z",
         )
 
     @pytest.mark.parametrize(("count", "clause"), [(8, ", though all nodes together do"), (9, "")])
@@ -835,7 +824,8 @@ class TestFindings:
         assert finding.severity is FindingSeverity.ERROR
 
     def test_other_resources_are_named_with_what_is_free(self) -> None:
-        nodes = [node("a", {GPU: 4}), node("b", {GPU: 4}, pods="1")]
+        room: Object = {GPU: 4, "cpu": 32, "memory": "128Gi"}
+        nodes = [node("a", room), node("b", {**room, "pods": 1})]
         busy = [pod("x", {"cpu": "30500m", "memory": "100Gi"}, on="a"), pod("y", on="b")]
         finding = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
         assert finding.severity is FindingSeverity.ERROR
@@ -851,19 +841,19 @@ class TestFindings:
     def test_claims_that_the_scheduler_names_are_certain(self) -> None:
         message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         waiting = pod("p", {GPU: 1}, message=message, volumes=DATA)
-        finding = answer(node("a", {GPU: 4}), claim("data", "Pending"), waiting).finding
+        finding = answer(node("a", {GPU: 4}), volume_claim("data", "Pending"), waiting).finding
         assert finding.certainty is Certainty.CERTAIN
 
     def test_claims_that_may_be_bound_later_are_possible(self) -> None:
         unknown = [{"name": "new", "persistentVolumeClaim": {"claimName": "new"}}]
-        made = [node("a", {GPU: 4}), claim("data", "Pending"), claim("new", "")]
+        made = [node("a", {GPU: 4}), volume_claim("data", "Pending"), volume_claim("new", "")]
         finding = answer(*made, pod("p", {GPU: 1}, volumes=[*DATA, *unknown])).finding
         assert (finding.certainty, finding.severity) == (Certainty.POSSIBLE, FindingSeverity.WARNING)
         assert finding.evidence == ("data is Pending", "new is not bound")
         assert finding.remedies[0].command == "kubectl describe persistentvolumeclaim -n ml data"
 
     def test_pods_are_no_resource_to_request_less_of(self) -> None:
-        full = [node("a", {GPU: 4}, pods="1"), pod("x", on="a")]
+        full = [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a")]
         alone, with_cpu = (answer(*full, pod("p", {GPU: 1, "cpu": cpu})).finding for cpu in (1, 64))
         assert alone.message == f"not enough room for pods is free beside 1 {GPU}, on 1 node"
         assert alone.remedies[1].text == "Move pods without GPUs off these nodes."
@@ -953,7 +943,7 @@ NOT_BROKEN: dict[str, tuple[list[Object], Object]] = {
     "a node without GPUs": ([node("a")], pod("p", {GPU: 1})),
     "another vendor": ([node("a", labels={"nvidia.com/gpu.present": "true"})], pod("p", {"amd.com/gpu": 1})),
     "a taint": ([node("a", taints=TAINTED, labels={"nvidia.com/gpu.present": "true"})], pod("p", {GPU: 1})),
-    "a cordon": ([cordoned(node("a", labels={"nvidia.com/gpu.present": "true"}))], pod("p", {GPU: 1})),
+    "a cordon": ([node("a", labels={"nvidia.com/gpu.present": "true"}, cordoned=True)], pod("p", {GPU: 1})),
     "a selector": ([node("a", labels={PRODUCT: "L4"})], pod("p", {GPU: 1}, nodeSelector={"zone": "b"})),
     "too little cpu": ([node("a", labels={PRODUCT: "L4"})], pod("p", {GPU: 1, "cpu": 64})),
 }
@@ -1100,7 +1090,7 @@ class TestLadders:
             ((card_node("a100"),), "NodeSelectorOrAffinity"),
             ((card_node("h100", taints=TAINTED), card_node("a100")), "NodeSelectorOrAffinity"),
             ((card_node("h100", taints=TAINTED), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
-            ((cordoned(card_node("h100")), card_node("a100")), "NodesCordoned"),
+            ((card_node("h100", cordoned=True), card_node("a100")), "NodesCordoned"),
             ((card_node("h100", ready=False), card_node("a100")), "NodesNotReady"),
             ((card_node("h100", count=0), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
         ],

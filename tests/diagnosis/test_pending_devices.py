@@ -18,8 +18,7 @@ from rules_engine.diagnosis.values import Agreement, Amounts, PendingPod
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
-from tests.support.recorded_clusters import (
-    DEVICE_REASONS,
+from tests.support.api import (
     DRIVER,
     GPU,
     MIG1,
@@ -31,33 +30,45 @@ from tests.support.recorded_clusters import (
     event,
     node,
     pod,
+    reference,
     resource_claim,
     resource_slice,
 )
 from tests.support.remedies import has_its_risk
 
+DEVICE_REASONS = frozenset(
+    {
+        PendingReason.TOO_MANY_DEVICES,
+        PendingReason.SELECTOR_FAILS,
+        PendingReason.DEVICES_TAINTED,
+        PendingReason.POOL_UNUSABLE,
+        PendingReason.CLASS_SHADOWED,
+        PendingReason.NO_DEVICE,
+        PendingReason.COUNTERS_EXHAUSTED,
+        PendingReason.DEVICES_ALLOCATED,
+        PendingReason.CLAIM_MISSING,
+        PendingReason.CLAIM_ELSEWHERE,
+    }
+)
+"""Reasons that only pods with devices of drivers have."""
+
 NOTHING = "0/1 nodes are available: 1 cannot allocate all claims."
-CLASS = device_class("gpu.nvidia.com", GPU)
+CLASS = device_class("gpu.nvidia.com", GPU, "gpu")
 TWO = resource_slice("a", device("gpu-0"), device("gpu-1"))
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
-CARD = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
 CLAIMS = [{"name": "gpu", "resourceClaimName": "shared"}]
 TEMPLATE = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 CREATED = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
 
-DELETED = resource_claim("shared", ["gpu-0"], deletionTimestamp="2026-01-01T00:00:00Z")
-
-
-def consuming(memory: str) -> Object:
-    return {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]}
+DELETED = resource_claim("shared", "gpu-0", deletionTimestamp="2026-01-01T00:00:00Z")
 
 
 CARDS = (
-    resource_slice("a", name="counters", count=2, sharedCounters=CARD),
+    resource_slice("a", name="counters", count=2, card={"memory": "40Gi"}),
     resource_slice(
         "a",
-        device("gpu-0", **consuming("40Gi")),
-        device("gpu-0-mig-0", "mig", **consuming("5Gi")),
+        device("gpu-0", uses={"memory": "40Gi"}),
+        device("gpu-0-mig-0", "mig", uses={"memory": "5Gi"}),
         name="devices",
         count=2,
     ),
@@ -73,8 +84,7 @@ def answer(*objects: Object) -> PendingPod:
 
 def held(device: str, holder: str = "x", on: str = "a") -> Object:
     """Return the claim that the scheduler makes for an extended resource of a pod."""
-    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    return resource_claim(f"{holder}-gpu", [device], pool=on, reserved=holder, annotations=annotations)
+    return resource_claim(f"{holder}-gpu", device, pool=on, reserved=holder, extended=True)
 
 
 POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
@@ -87,7 +97,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.SELECTOR_FAILS,
         [
             node("a"),
-            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            device_class("gpu.nvidia.com", GPU, f"device.attributes['{DRIVER}'].uuid == 'x'"),
             TWO,
             pod("p", {GPU: 1}),
         ],
@@ -96,7 +106,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.SELECTOR_FAILS,
         [
             node("a", taints=["gpu:NoSchedule"]),
-            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            device_class("gpu.nvidia.com", GPU, f"device.attributes['{DRIVER}'].uuid == 'x'"),
             TWO,
             pod("p", {GPU: 1}),
         ],
@@ -188,7 +198,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
             node("b", labels={"zone": "b"}),
             CLASS,
             TWO,
-            resource_claim("shared", ["gpu-0"], reserved="x"),
+            resource_claim("shared", "gpu-0", reserved="x"),
             pod("p", resourceClaims=CLAIMS, nodeSelector={"zone": "b"}),
         ],
     ),
@@ -217,8 +227,10 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.NO_SCHEDULER_MESSAGE,
         [
             node("a"),
-            device_class("gpu.nvidia.com", GPU, selector=f"device.attributes['{DRIVER}'].uuid == 'x'"),
-            resource_slice("a", device("gpu-0", uuid="x"), device("gpu-1")),
+            device_class("gpu.nvidia.com", GPU, f"device.attributes['{DRIVER}'].uuid == 'x'"),
+            resource_slice(
+                "a", device("gpu-0", attributes={"type": {"string": "gpu"}, "uuid": {"string": "x"}}), device("gpu-1")
+            ),
             pod("p", {GPU: 1}),
         ],
     ),
@@ -228,7 +240,13 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "neither class has a device": (
         PendingReason.NO_DEVICE,
-        [node("a"), device_class("x", GPU, "vfio"), device_class("y", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
+        [
+            node("a"),
+            device_class("x", GPU, "vfio"),
+            device_class("y", GPU, "vfio"),
+            TWO,
+            pod("p", {GPU: 1}),
+        ],
     ),
     "an older generation of a whole pool": (
         PendingReason.NO_SCHEDULER_MESSAGE,
@@ -269,11 +287,11 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     "a class of another resource": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), CLASS, TWO, pod("p", {MIG1: 1})]),
     "cpu": (
         PendingReason.OTHER_RESOURCES,
-        [node("a", cpu="1"), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})],
+        [node("a", {"cpu": "1"}), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})],
     ),
     "a claim on the node that fits": (
         PendingReason.NO_SCHEDULER_MESSAGE,
-        [node("a"), node("b"), CLASS, TWO, resource_claim("shared", ["gpu-0"]), pod("p", resourceClaims=CLAIMS)],
+        [node("a"), node("b"), CLASS, TWO, resource_claim("shared", "gpu-0"), pod("p", resourceClaims=CLAIMS)],
     ),
     "a claim that was not created yet": (
         PendingReason.NO_SCHEDULER_MESSAGE,
@@ -281,7 +299,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "the scheduler's message about a claim": (
         PendingReason.SCHEDULER_MESSAGE,
-        [node("a"), CLASS, TWO, resource_claim("shared", []), pod("p", resourceClaims=CLAIMS, message=NOTHING)],
+        [node("a"), CLASS, TWO, resource_claim("shared"), pod("p", resourceClaims=CLAIMS, message=NOTHING)],
     ),
 }
 
@@ -314,8 +332,7 @@ def test_the_partitions_that_consume_counters_are_evidence() -> None:
 
 
 def test_the_owner_of_a_claim_that_no_pod_uses_is_named() -> None:
-    claim = resource_claim("left", ["gpu-0"], ownerReferences=[{"kind": "Job", "name": "j", "controller": True}])
-    claim["metadata"]["deletionTimestamp"] = ago(hours=1)
+    claim = resource_claim("left", "gpu-0", ownerReferences=[reference("Job", "j")], deletionTimestamp=ago(hours=1))
     pending = answer(node("a"), CLASS, resource_slice("a", device("gpu-0")), claim, pod("p", {GPU: 1}))
     line = f"{DRIVER}/a/gpu-0 is allocated to ResourceClaim ml/left of Job ml/j, which is being deleted"
     assert line in pending.finding.evidence
@@ -333,10 +350,8 @@ def test_pools_taints_and_classes_are_evidence() -> None:
 
 def test_slices_of_an_old_generation_are_evidence() -> None:
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
-    old, new = resource_slice("a", device("gpu-0"), name="old"), resource_slice("a", name="new", generation=2)
-    del new["spec"]["nodeName"]
-    new["spec"]["nodeSelector"] = selector
-    old["spec"]["pool"]["resourceSliceCount"] = 2
+    old = resource_slice("a", device("gpu-0"), name="old", count=2)
+    new = resource_slice("a", name="new", generation=2, nodeSelector=selector)
     pending = answer(node("a"), CLASS, old, new, pod("p", {GPU: 1}))
     assert pending.finding.reason == PendingReason.POOL_UNUSABLE
     assert f"the pool {DRIVER}/a: some of its slices are older than generation 2" in pending.finding.evidence
@@ -356,8 +371,8 @@ def test_devices_that_the_scheduler_cannot_use_are_evidence_of_too_large_request
 
 
 def test_tainted_devices_may_keep_counters() -> None:
-    tainted = device("gpu-0-mig-0", "mig", taints=[XID], **consuming("40Gi"))
-    slices = CARDS[0], resource_slice("a", tainted, device("mig-1", "mig", **consuming("5Gi")), name="x", count=2)
+    tainted = device("gpu-0-mig-0", "mig", taints=[XID], uses={"memory": "40Gi"})
+    slices = CARDS[0], resource_slice("a", tainted, device("mig-1", "mig", uses={"memory": "5Gi"}), name="x", count=2)
     finding = answer(node("a"), device_class("mig", MIG1, "mig"), *slices, pod("p", {MIG1: 1})).finding
     assert finding.message == f"tainted devices of DeviceClass mig, which serves {MIG1}, keep the counters of others"
 
@@ -382,21 +397,22 @@ def test_objects_that_cannot_be_used_are_evidence() -> None:
 
 
 def test_a_selector_with_too_many_terms_leaves_a_slice_out() -> None:
-    broken = resource_slice("a", device("gpu-0"))
-    del broken["spec"]["nodeName"]
-    broken["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{}] * 100_000}
+    broken = resource_slice("a", device("gpu-0"), nodeSelector={"nodeSelectorTerms": [{}] * 100_000})
     assert answer(node("a"), CLASS, broken, pod("p", {GPU: 1})).finding.reason == PendingReason.NO_DEVICE
 
 
 @st.composite
 def drivers(draw: st.DrawFn) -> tuple[list[Object], dict[str, list[Object]]]:
     """Nodes with devices of drivers and claims of some, two classes of a resource, and the devices by node."""
-    objects, by_node = [CLASS, device_class("other", GPU, "vfio", created=draw(st.sampled_from(("", ago(days=9)))))], {}
+    objects, by_node = (
+        [CLASS, device_class("other", GPU, "vfio", created=draw(st.sampled_from(("", ago(days=9)))))],
+        {},
+    )
     for on in ("a", "b", "c")[: draw(st.integers(1, 3))]:
         types = draw(st.lists(st.sampled_from(("gpu", "gpu", "vfio")), max_size=3))
         taints = [draw(st.sampled_from(([], [], [XID]))) for _ in types]
         names = [f"{type}-{number}" for number, type in enumerate(types)]
-        devices = [device(*each, taints=taint) for *each, taint in zip(names, types, taints, strict=True)]
+        devices = [device(name, type, taints=taint) for name, type, taint in zip(names, types, taints, strict=True)]
         count = draw(st.sampled_from((1, 1, 2)))
         taken = draw(st.sets(st.sampled_from(names))) if names else ()
         objects += [node(on), resource_slice(on, *devices, count=count)]
@@ -464,7 +480,7 @@ def test_nodes_have_the_devices_of_drivers() -> None:
 
 
 def test_a_device_of_a_claim_counts_as_allocated() -> None:
-    recorded = cluster(node("a"), CLASS, TWO, resource_claim("shared", ["gpu-1"]))
+    recorded = cluster(node("a"), CLASS, TWO, resource_claim("shared", "gpu-1"))
     (shown,) = diagnose(recorded, (), None, Scope()).overview.nodes
     assert shown.resources[GPU].free == 1
 
@@ -486,8 +502,7 @@ def filled(made: Object) -> Object:
 @pytest.mark.parametrize("name", [*POSITIVE, *NEAR_MISSES])
 def test_reduced_objects_have_the_same_findings(name: str, tmp_path: Path) -> None:
     _, objects = {**POSITIVE, **NEAR_MISSES}[name]
-    versions = dict.fromkeys(("DeviceClass", "ResourceSlice", "ResourceClaim"), "resource.k8s.io/v1")
-    items = [{"apiVersion": versions.get(each["kind"], "v1"), **filled(each)} for each in objects]
+    items = [*map(filled, objects)]
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     reports = []
@@ -501,7 +516,7 @@ def test_reduced_objects_have_the_same_findings(name: str, tmp_path: Path) -> No
 
 def test_objects_of_an_earlier_version_are_not_read(tmp_path: Path) -> None:
     dump = tmp_path / "dump.json"
-    items = [{"apiVersion": "v1", **node("a")}, {"apiVersion": "resource.k8s.io/v1beta1", **CLASS}]
+    items = [node("a"), {**CLASS, "apiVersion": "resource.k8s.io/v1beta1"}]
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     reading = read_objects([dump], dict(BUILT_IN_FIELDS))
     assert reading.objects is not None

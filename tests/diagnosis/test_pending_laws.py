@@ -10,7 +10,7 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
-from tests.support.recorded_clusters import GPU, MIG1, Object, cluster, cordoned, node, pod
+from tests.support.api import GPU, MIG1, Object, cluster, node, pod
 
 NOT_READY = "node.kubernetes.io/not-ready:NoExecute"
 WITHOUT_NODES = {
@@ -29,15 +29,16 @@ _zones = st.sampled_from(["a", "b"])
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Object:
-    made = node(
+    return node(
         name,
-        draw(st.dictionaries(st.sampled_from([GPU, MIG1]), st.integers(0, 4))),
+        {
+            **draw(st.dictionaries(st.sampled_from([GPU, MIG1]), st.integers(0, 4))),
+            "pods": draw(st.sampled_from(["2", "110"])),
+        },
         labels={"zone": draw(_zones)},
         taints=draw(st.lists(st.sampled_from(["gpu:NoSchedule", "soft:PreferNoSchedule", NOT_READY]), unique=True)),
         ready=draw(st.booleans()),
-        pods=draw(st.sampled_from(["2", "110"])),
     )
-    return cordoned(made) if draw(st.booleans()) and draw(st.booleans()) else made
 
 
 @st.composite

@@ -11,8 +11,8 @@ from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
+from tests.support.api import GPU, MIG1, MIG3, Object, cluster, node, pod, volume_claim
 from tests.support.laws import examples
-from tests.support.recorded_clusters import GPU, MIG1, MIG3, Object, claim, cluster, node, pod
 
 LIFECYCLE = "node.kubernetes.io/"
 STRATEGY = "nvidia.com/mig.strategy"
@@ -39,12 +39,15 @@ def nodes(draw: st.DrawFn, name: str) -> Object:
         taints.append(draw(st.sampled_from((f"{LIFECYCLE}not-ready:NoSchedule", f"{LIFECYCLE}unreachable:NoExecute"))))
     made = node(
         name,
-        {GPU: draw(st.integers(0, 4)), **draw(st.dictionaries(st.sampled_from(GPUS), st.integers(0, 4), max_size=1))},
+        {
+            GPU: draw(st.integers(0, 4)),
+            **draw(st.dictionaries(st.sampled_from(GPUS), st.integers(0, 4), max_size=1)),
+            "pods": draw(st.sampled_from(("2", "110"))),
+            "cpu": draw(st.sampled_from(("2", "8"))),
+        },
         labels=labels,
         taints=taints,
         ready=ready,
-        pods=draw(st.sampled_from(("2", "110"))),
-        cpu=draw(st.sampled_from(("2", "8"))),
     )
     if draw(st.integers(0, 4)) == 0:
         made["spec"]["unschedulable"] = True
@@ -87,7 +90,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Object], list[Object], list[Object]]
     return [draw(nodes(name)) for name in names], bound, [draw(pods(f"waiting-{number}")) for number in range(2)]
 
 
-CLAIMS = (claim("x", "Bound"), claim("y", "Pending"))
+CLAIMS = (volume_claim("x", "Bound"), volume_claim("y", "Pending"))
 """The claim z does not exist."""
 
 

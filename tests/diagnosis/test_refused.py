@@ -9,7 +9,7 @@ import pytest
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
-from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, node, pod
+from tests.support.api import GPU, NOW, Object, ago, cluster, node, pod
 from tests.support.remedies import has_its_risk
 
 SINCE = NOW - timedelta(hours=1)

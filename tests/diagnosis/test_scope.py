@@ -8,31 +8,32 @@ import pytest
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from tests.support.reported_objects import cluster_of, gpu_node, gpu_pod
+from tests.support.api import GPU, api_object, cluster, node, pod, volume_claim
 
 
-def cluster() -> ClusterObjects:
-    return cluster_of(
-        nodes=[gpu_node("a"), gpu_node("b")],
-        pods=[
-            gpu_pod(
-                "train",
-                "a",
-                owner={"kind": "Job", "name": "job"},
-                spec={"nodeName": "a", "volumes": [{"persistentVolumeClaim": {"claimName": "data"}}, {"emptyDir": {}}]},
-            ),
-            gpu_pod("refused", "a", phase="Failed"),
-            gpu_pod("waiting"),
-            gpu_pod("web", "b", namespace="shop"),
-        ],
-        jobs=[{"metadata": {"name": "job", "namespace": "ml"}}],
-        persistentvolumeclaims=[{"metadata": {"name": "data", "namespace": "ml"}}],
-        namespaces=[{"metadata": {"name": "ml"}}, {"metadata": {"name": "shop"}}],
+def example() -> ClusterObjects:
+    return cluster(
+        node("a", {GPU: 8}),
+        node("b", {GPU: 8}),
+        pod(
+            "train",
+            {GPU: 1},
+            on="a",
+            owner=("Job", "job"),
+            volumes=[{"persistentVolumeClaim": {"claimName": "data"}}, {"emptyDir": {}}],
+        ),
+        pod("refused", {GPU: 1}, on="a", phase="Failed"),
+        pod("waiting", {GPU: 1}),
+        pod("web", {GPU: 1}, on="b", namespace="shop"),
+        api_object("Job", "job", "ml"),
+        volume_claim("data", "Bound"),
+        api_object("Namespace", "ml"),
+        api_object("Namespace", "shop"),
     )
 
 
 def in_scope(**fields: Any) -> set[str]:
-    objects = cluster()
+    objects = example()
     is_in_scope = Scope(**fields).object_filter(objects)
     return {
         str(item.object_name)
@@ -64,11 +65,11 @@ def test_a_scope_has_the_related_objects(fields: dict[str, Any], names: set[str]
 
 def test_everything_is_in_the_scope_by_default() -> None:
     assert len(in_scope()) == 10
-    assert Scope().name_filter(cluster())(ObjectName("Cluster", ""))
+    assert Scope().name_filter(example())(ObjectName("Cluster", ""))
 
 
 def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
-    assert not Scope(namespace="ml").name_filter(cluster())(ObjectName("Cluster", ""))
+    assert not Scope(namespace="ml").name_filter(example())(ObjectName("Cluster", ""))
 
 
 @pytest.mark.parametrize(
@@ -82,11 +83,11 @@ def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
     ],
 )
 def test_objects_of_a_scope_must_exist(fields: dict[str, Any], message: str) -> None:
-    assert Scope(**fields).not_found_message(cluster()) == message
+    assert Scope(**fields).not_found_message(example()) == message
 
 
 def test_a_namespace_of_an_object_is_known_if_namespaces_were_not_read() -> None:
-    objects = cluster_of(frozenset({"Namespace"}), nodes=[], pods=[gpu_pod("train", namespace="vision")])
+    objects = cluster(pod("train", {GPU: 1}, namespace="vision"), absent=["Namespace"])
     assert Scope(namespace="vision").not_found_message(objects) == ""
     assert Scope(namespace="visoin").not_found_message(objects) == (
         "Namespace visoin not found, since namespaces were not read (did you mean 'vision'?)"
@@ -96,9 +97,7 @@ def test_a_namespace_of_an_object_is_known_if_namespaces_were_not_read() -> None
 def test_a_pod_is_not_found_if_pods_were_not_read() -> None:
     scope = Scope(pod=ObjectName("Pod", "train", "ml"))
 
-    assert scope.not_found_message(cluster_of(frozenset({"Pod"}), nodes=[])) == (
-        "Pod ml/train not found, since pods were not read"
-    )
+    assert scope.not_found_message(cluster(absent=["Pod"])) == "Pod ml/train not found, since pods were not read"
 
 
 def test_errors_are_recent_from_the_first_year_on_at_most() -> None:

@@ -18,8 +18,8 @@ from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from server.cli import main
 from tests.native.test_command import LADDER
+from tests.support.api import pod
 from tests.support.apiserver import api_server, node
-from tests.support.recorded_clusters import pod
 
 SCHEMAS = Path("schemas/output")
 NATIVE = "FallbackLadder/a"
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with rules, of which one can be exported, a pod, and clusters."""
     path: Path = tmp_path_factory.mktemp("native")
     (path / "rules.yaml").write_text(LADDER)
-    (path / "pod.json").write_text(json.dumps({"apiVersion": "v1", **pod("p", {"nvidia.com/mig-1g.10gb": 1})}))
+    (path / "pod.json").write_text(json.dumps(pod("p", {"nvidia.com/mig-1g.10gb": 1})))
     policies = objects(read_rules([path / "rules.yaml"]))
     others = json.loads(json.dumps(policies).replace(digest(policies), "0" * 64))
     foreign = {"kind": SWITCH, "metadata": {"name": "of-another-tool"}, "spec": {}}

@@ -1,0 +1,257 @@
+"""Builders of the objects of a cluster, as `kubectl get -o json` prints them, reduced to what tests need."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
+from rules_engine.diagnosis.reading.reduction import Reducer
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
+
+Object = dict[str, Any]
+Amounts = Mapping[str, int | str | None]
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+GPU = "nvidia.com/gpu"
+MIG1 = "nvidia.com/mig-1g.5gb"
+MIG3 = "nvidia.com/mig-3g.20gb"
+DRIVER = "gpu.nvidia.com"
+EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
+"""The annotation of the claims that kube-scheduler makes for extended resources."""
+
+
+def ago(**before: int) -> str:
+    """Return a point in time before NOW, as the API writes it."""
+    return (NOW - timedelta(**before)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def api_object(
+    kind: str, name: str, namespace: str = "", *, metadata: Mapping[str, Any] | None = None, **members: Any
+) -> Object:
+    """Return an object of any kind; one that the product does not read is of the core group."""
+    version = f"{API_GROUPS.get(kind, '')}/v1".removeprefix("/")
+    named = {"name": name, **({"namespace": namespace} if namespace else {}), **(metadata or {})}
+    return {"apiVersion": version, "kind": kind, "metadata": named, **members}
+
+
+def node(
+    name: str = "a",
+    allocatable: Amounts | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[str] = (),
+    ready: bool = True,
+    cordoned: bool = False,
+    capacity: Amounts | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Object:
+    """Return a node of 4 cpu, 16Gi and 10 pods, to which `allocatable` adds; taints are written key=value:effect.
+
+    `cordoned` also adds the taint that the node lifecycle controller sets, as `unschedulable` does not.
+    """
+    offered = _texts({"cpu": "4", "memory": "16Gi", "pods": "10", **(allocatable or {})})
+    if cordoned:
+        taints, spec = [*taints, "node.kubernetes.io/unschedulable:NoSchedule"], {**spec, "unschedulable": True}
+    return api_object(
+        "Node",
+        name,
+        metadata={"labels": {"kubernetes.io/hostname": name, **(labels or {})}, **(metadata or {})},
+        spec={"taints": [*map(taint, taints)], **spec},
+        status={
+            "capacity": offered | _texts(capacity or {}),
+            "allocatable": offered,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+        },
+    )
+
+
+def _texts(amounts: Amounts) -> dict[str, str]:
+    """Return amounts as texts, without those that are None."""
+    return {name: str(amount) for name, amount in amounts.items() if amount is not None}
+
+
+def taint(written: str) -> Object:
+    place, _, effect = written.rpartition(":")
+    key, _, value = place.partition("=")
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
+def pod(
+    name: str = "p",
+    requests: Amounts | None = None,
+    *,
+    on: str = "",
+    namespace: str = "ml",
+    labels: Mapping[str, str] | None = None,
+    owner: tuple[str, str] | None = None,
+    ports: Sequence[Object] = (),
+    message: str = "",
+    phase: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    statuses: Sequence[Object] = (),
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Object:
+    """Return a pod with one container, whose requests are limits too: Running `on` a node, else Pending.
+
+    `owner`: the kind and name of its controller; `message`: why the scheduler found no node; `statuses`: of containers.
+    """
+    resources = {"limits": _texts(requests or {}), "requests": _texts(requests or {})}
+    scheduled: Object = {"type": "PodScheduled", "status": str(bool(on)), "lastTransitionTime": ago(hours=3)}
+    if message:
+        scheduled |= {"reason": "Unschedulable", "message": message}
+    return api_object(
+        "Pod",
+        name,
+        namespace,
+        metadata={
+            "labels": dict(labels or {}),
+            "creationTimestamp": ago(hours=3),
+            **({"ownerReferences": [reference(*owner)]} if owner else {}),
+            **(metadata or {}),
+        },
+        spec={
+            "containers": [{"name": "main", "resources": resources, **({"ports": ports} if ports else {})}],
+            **({"nodeName": on} if on else {}),
+            **spec,
+        },
+        status={
+            "phase": phase or ("Running" if on else "Pending"),
+            "conditions": [scheduled],
+            **({"containerStatuses": statuses} if statuses else {}),
+            **(status or {}),
+        },
+    )
+
+
+def reference(kind: str, name: str) -> Object:
+    """Return the reference of a pod to its controller."""
+    return {"kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+
+
+def event(about: Object, reason: str, message: str = "", *, last: str = ago(minutes=10), **fields: Any) -> Object:
+    """Return a Warning about an object, seen last ten minutes before NOW."""
+    metadata = about["metadata"]
+    involved = {"namespace": "", **{key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}}
+    members = {"type": "Warning", "reason": reason, "message": message, "lastTimestamp": last, **fields}
+    return api_object(
+        "Event",
+        f"{metadata['name']}.{reason}",
+        involved["namespace"] or "default",
+        involvedObject={"kind": about["kind"], **involved},
+        **members,
+    )
+
+
+def volume_claim(name: str, phase: str, **metadata: Any) -> Object:
+    return api_object("PersistentVolumeClaim", name, "ml", metadata=metadata, status={"phase": phase})
+
+
+def device_class(name: str, resource: str = "", *selectors: str, created: str = "") -> Object:
+    """Return a DeviceClass, three days old by default; `selectors`: types of devices, or expressions."""
+    expressions = [each if " " in each else f"device.attributes['{DRIVER}'].type == '{each}'" for each in selectors]
+    return api_object(
+        "DeviceClass",
+        name,
+        metadata={"creationTimestamp": created or ago(days=3)},
+        spec={
+            **({"extendedResourceName": resource} if resource else {}),
+            "selectors": [{"cel": {"expression": each}} for each in expressions],
+        },
+    )
+
+
+def device(name: str, type: str = "gpu", uses: Mapping[str, int | str] | None = None, **members: Any) -> Object:
+    """Return a device of a ResourceSlice; `uses`: amounts of the counter set "card"."""
+    consumed = {"consumesCounters": [{"counterSet": "card", "counters": counters(uses)}]} if uses else {}
+    return {"name": name, "attributes": {"type": {"string": type}}, **consumed, **members}
+
+
+def counters(amounts: Mapping[str, int | str]) -> Object:
+    return {name: {"value": str(amount)} for name, amount in amounts.items()}
+
+
+def resource_slice(
+    pool: str,
+    *devices: Object,
+    name: str = "",
+    driver: str = DRIVER,
+    count: int = 1,
+    generation: int = 1,
+    card: Mapping[str, int | str] | None = None,
+    **spec: Any,
+) -> Object:
+    """Return a ResourceSlice, by default of the node with the name of its pool; `card`: its counter set "card"."""
+    elsewhere = {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & spec.keys()
+    return api_object(
+        "ResourceSlice",
+        name or pool,
+        spec={
+            "driver": driver,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+            **({} if elsewhere else {"nodeName": pool}),
+            **({"devices": [*devices]} if devices else {}),
+            **({"sharedCounters": [{"name": "card", "counters": counters(card)}]} if card else {}),
+            **spec,
+        },
+    )
+
+
+def cards(node: str, count: int) -> Object:
+    """Return the slice of a node with whole cards."""
+    return resource_slice(node, *[device(f"gpu-{number}") for number in range(count)])
+
+
+def resource_claim(
+    name: str,
+    *devices: str,
+    pool: str = "a",
+    driver: str = DRIVER,
+    namespace: str = "ml",
+    reserved: str = "",
+    extended: bool = False,
+    **metadata: Any,
+) -> Object:
+    """Return a ResourceClaim with devices of the pool of a node, reserved for a pod.
+
+    `extended`: kube-scheduler made it for the extended resources of the pod.
+    """
+    results = [{"request": "r", "driver": driver, "pool": pool, "device": each} for each in devices]
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pool]}]}
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    made = {"annotations": EXTENDED, "ownerReferences": [reference("Pod", reserved or "owner")]} if extended else {}
+    return api_object(
+        "ResourceClaim",
+        name,
+        namespace,
+        metadata={**made, **metadata},
+        status={
+            **({"allocation": allocation} if devices else {}),
+            **({"reservedFor": [{"resource": "pods", "name": reserved}]} if reserved else {}),
+        },
+    )
+
+
+def by_kind(*objects: Object) -> dict[str, list[Object]]:
+    kinds: dict[str, list[Object]] = {}
+    for each in objects:
+        kinds.setdefault(each["kind"], []).append(each)
+    return kinds
+
+
+def cluster(*objects: Object, absent: Sequence[str] = (), whole: bool = False) -> ClusterObjects:
+    """Return a cluster of these objects at NOW, as doctor reads it; kinds in `absent` were not read.
+
+    Objects are reduced to the members that the built-in reasons need, unless they are to be `whole`.
+    """
+    kinds: dict[str, list[Object]] = {kind: [] for kind in API_RESOURCES if kind not in absent} | by_kind(*objects)
+    reduced = kinds if whole else {kind: [*map(_reducer(kind).reduce, found)] for kind, found in kinds.items()}
+    return ClusterObjects(reduced, absent=frozenset(absent), now=NOW)
+
+
+@cache
+def _reducer(kind: str) -> Reducer:
+    return Reducer(kind, BUILT_IN_FIELDS.get(kind, {}))

@@ -5,7 +5,7 @@ import pytest
 from rules_engine.model.kubernetes import cluster_objects
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of
 from rules_engine.model.kubernetes.quantity import NANOS
-from tests.support.scheduling import NOW, pod
+from tests.support.api import NOW, pod
 
 
 def test_requests_include_all_containers_and_the_overhead() -> None:
@@ -17,7 +17,7 @@ def test_requests_include_all_containers_and_the_overhead() -> None:
 
 def test_equal_requests_are_cached_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_objects, "MAX_CACHED_REQUESTS", 1)
-    pods = [pod(f"p{number}", requests={"cpu": "1" if number < 2 else "2"}) for number in range(4)]
+    pods = [pod(f"p{number}", {"cpu": "1" if number < 2 else "2"}) for number in range(4)]
     cluster = ClusterObjects({"Pod": pods}, now=NOW)
     first, second, third, fourth = map(requests_of, cluster.pods)
     assert first is second

@@ -27,11 +27,11 @@ from rules_engine.planning.search import Search
 from rules_engine.planning.space import Space
 from rules_engine.simulation.figures import By, Figures, GpuHours, Key, compute_figures
 from rules_engine.simulation.play import play_simulation
+from tests.support.api import GPU, node, pod
 from tests.support.evaluation import check, compiled, injection, ladder, rung, validation
 from tests.support.laws import law
 from tests.support.naive_simulation import NaivePod, NaiveSimulation
 from tests.support.placements import largest_layouts
-from tests.support.scheduling import GPU, node, pod
 from tests.support.simulation import NO_RULES, load, simulation, template
 
 SMALL, MIDDLE, LARGE = (f"nvidia.com/mig-{profile}" for profile in ("1g.6gb", "2g.12gb", "4g.24gb"))
@@ -94,7 +94,7 @@ def brute_force(
     for chosen in combinations_with_replacement(plans, nodes):
         amounts = [{name: str(count) for name, count in plan.items()} for plan in chosen]
         objects = [
-            node(f"gpu-{number}", allocatable={"cpu": "128", "memory": "1Ti", "pods": None, **each})
+            node(f"gpu-{number}", {"cpu": "128", "memory": "1Ti", "pods": None, **each})
             for number, each in enumerate(amounts, 1)
         ]
         naive = NaiveSimulation(simulation(objects, *load.arrivals, seed=load.seed, until=load.until), rules)
@@ -167,8 +167,8 @@ def test_the_best_is_that_of_brute_force(seed: int, name: str, size: tuple[int, 
 def test_no_play_surpasses_its_bound(seed: int, rules: RuleSet) -> None:
     random = Random(seed)
     load = draw_load(random)
-    kept = [node("kept", allocatable={"cpu": "99", SMALL: "2", GPU: "1"})] if random.random() < 0.4 else []
-    pods = [pod(f"there-{n}", requests={SMALL: "1"}, on="kept", priority=random.choice((0, -1))) for n in range(2)]
+    kept = [node("kept", {"cpu": "99", SMALL: "2", GPU: "1"})] if random.random() < 0.4 else []
+    pods = [pod(f"there-{n}", {SMALL: "1"}, on="kept", priority=random.choice((0, -1))) for n in range(2)]
     for each in pods:
         each["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "there", "controller": True}]
     load = simulation(kept, *load.arrivals, pods=pods if kept else [], seed=load.seed, until=load.until)

@@ -7,7 +7,7 @@ import pytest
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.preflight.quotas import Quota, refusal
-from tests.support.scheduling import NOW
+from tests.support.api import NOW
 
 GPU = "nvidia.com/gpu"
 

@@ -14,8 +14,9 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.scheduling import Scheduler
 from rules_engine.scheduling.filters import pod_affinity
 from rules_engine.scheduling.requirements import Footprint, Requirements
+from tests.support.api import GPU, NOW, Object, node, pod
 from tests.support.clusters import Generator
-from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
+from tests.support.scheduling import REQUIRED
 
 MOST_NODES = 14
 """Sets of nodes are stored in another way if they have more than eight."""
@@ -104,7 +105,7 @@ TAINTS = (
 
 
 def test_releasing_gives_back_exactly_what_was_bound() -> None:
-    nodes, bound = read([node("a", allocatable={GPU: "2"})], [pod("x", on="a", requests={GPU: "1"})])
+    nodes, bound = read([node("a", {GPU: "2"})], [pod("x", {GPU: "1"}, on="a")])
     scheduler = Scheduler(nodes, {}, lambda: bound)
     subject = Requirements.of(pod(requests={GPU: "2"}))
     assert not scheduler.feasible(subject)
@@ -122,7 +123,7 @@ def test_names_and_labels_of_nodes_cannot_change() -> None:
 
 
 def test_each_answer_has_its_own_comparison_budget() -> None:
-    nodes, bound = read([node("a"), node("b")], [pod(name, {"app": name}, on="a") for name in ("x", "y")])
+    nodes, bound = read([node("a"), node("b")], [pod(name, labels={"app": name}, on="a") for name in ("x", "y")])
     scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=4)
     for count in range(10):
         absent = {"key": f"x{count}", "operator": "DoesNotExist"}

@@ -14,29 +14,33 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import Filter, Scheduler, messages_agree, parse_recorded_message
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.filters import devices as filters
-from tests.support.cycles import cycle
-from tests.support.drivers import (
+from tests.support.api import (
+    GPU,
+    NOW,
+    Object,
     by_kind,
     card_with_partitions,
     cards,
-    claim,
     device,
     device_class,
-    devices,
+    node,
+    pod,
+    resource_claim,
     resource_slice,
 )
+from tests.support.cycles import cycle
 from tests.support.laws import law
 from tests.support.naive_devices import consumption, first_that_fit, requests_of
-from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
+from tests.support.scheduling import REQUIRED, usable_devices
 
 MIG = "nvidia.com/mig-1g.5gb"
-GPUS = device_class("gpu", GPU, "device.attributes['gpu.example.com'].type == 'gpu'")
-MIGS = device_class("mig", MIG, "device.attributes['gpu.example.com'].type == 'mig'")
+GPUS = device_class("gpu", GPU, "gpu")
+MIGS = device_class("mig", MIG, "mig")
 PREFIX = 'running "DynamicResources" filter plugin: '
 
 
 def _cycle(nodes: Sequence[Object], *objects: Object) -> SchedulingCycle:
-    return cycle(nodes, devices=devices(by_kind(*objects)))
+    return cycle(nodes, devices=usable_devices(by_kind(*objects)))
 
 
 def _gpus(count: int = 1, resource: str = GPU, **spec: Any) -> SchedulablePod:
@@ -109,7 +113,7 @@ def test_every_class_serves_its_implicit_resource() -> None:
 
 
 def test_a_device_plugin_keeps_drivers_out_of_its_node() -> None:
-    nodes = [node("plugin", allocatable={GPU: "1"}), node("driver", allocatable={GPU: "0"})]
+    nodes = [node("plugin", {GPU: "1"}), node("driver", {GPU: "0"})]
     subject = _cycle(nodes, GPUS, cards("plugin", 4), cards("driver", 1))
     assert sorted(each.node for each in _fill(subject, _gpus())) == [0, 1]
     message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 cannot allocate all claims."
@@ -123,10 +127,10 @@ def test_a_device_plugin_keeps_drivers_out_of_its_node() -> None:
 
 
 def test_a_node_is_served_by_drivers_once_its_device_plugin_stops() -> None:
-    nodes = [node("a", allocatable={GPU: "1"})]
+    nodes = [node("a", {GPU: "1"})]
     view = ClusterObjects({"Node": [*nodes, node("b")]}, now=NOW).view
     subject = _cycle(nodes, GPUS, cards("a", 2))
-    stopped = ClusterObjects({"Node": [node("a", allocatable={GPU: "0"})]}, now=NOW).view.nodes[0]
+    stopped = ClusterObjects({"Node": [node("a", {GPU: "0"})]}, now=NOW).view.nodes[0]
     assert _message(subject, _gpus(2)) == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     subject.change_node(0, stopped)
     assert subject.explain(_gpus(2)).feasible_nodes == ("a",)
@@ -136,10 +140,8 @@ def test_a_node_is_served_by_drivers_once_its_device_plugin_stops() -> None:
 
 
 def test_drivers_serve_more_resources_of_a_node_once_its_device_plugin_stops() -> None:
-    plugin, stopped = ClusterObjects(
-        {"Node": [node("a", allocatable={GPU: "1"}), node("a", allocatable={GPU: "0"})]}, now=NOW
-    ).view.nodes
-    subject = _cycle([node("a", allocatable={GPU: "1"})], GPUS, MIGS, resource_slice("a", device("d", "mig")))
+    plugin, stopped = ClusterObjects({"Node": [node("a", {GPU: "1"}), node("a", {GPU: "0"})]}, now=NOW).view.nodes
+    subject = _cycle([node("a", {GPU: "1"})], GPUS, MIGS, resource_slice("a", device("d", "mig")))
     both = _containers({GPU: "1", MIG: "1"})
     assert subject.explain(both).feasible == 1
     subject.change_node(0, stopped)
@@ -175,9 +177,9 @@ def test_devices_that_several_nodes_reach_are_taken_once() -> None:
 
 
 def test_devices_of_claims_are_in_use_until_their_pod_leaves() -> None:
-    subject = _cycle([node("a")], GPUS, cards("a", 2), claim("c", ("a", "gpu-0")))
+    subject = _cycle([node("a")], GPUS, cards("a", 2), resource_claim("c", "gpu-0", extended=True))
     claimed = BoundPod("default/old", _gpus(), 0, 0)
-    subject.bind(claimed, [("gpu.example.com", "a", "gpu-0")])
+    subject.bind(claimed, [("gpu.nvidia.com", "a", "gpu-0")])
     assert subject.explain(_gpus(2)).feasible == 0
     assert subject.explain(_gpus()).feasible == 1
     subject.release(claimed)
@@ -199,7 +201,7 @@ def test_preemption_does_not_free_devices() -> None:
 
 
 def test_preemption_frees_other_resources_where_devices_are_free() -> None:
-    nodes = [node("a", allocatable={"cpu": "1"}), node("b", allocatable={"cpu": "1"})]
+    nodes = [node("a", {"cpu": "1"}), node("b", {"cpu": "1"})]
     subject = _cycle(nodes, GPUS, cards("a", 1))
     cpu = SchedulablePod.of(pod(requests={"cpu": "1"}))
     for name, number in (("x", 0), ("y", 1)):
@@ -245,7 +247,7 @@ def test_a_sidecar_keeps_its_devices() -> None:
 def test_requests_are_allocated_in_the_order_of_their_names_as_text() -> None:
     # Container 10 comes before container 2, and takes the first device, which suits both.
     classes = [
-        device_class(name, f"x.com/{name}", f"device.attributes['gpu.example.com'].type in ['both', '{name}']")
+        device_class(name, f"x.com/{name}", f"device.attributes['gpu.nvidia.com'].type in ['both', '{name}']")
         for name in ("left", "right")
     ]
     slices = resource_slice("a", device("d0", "both"), device("d1", "left"), device("d2", "right"))
@@ -274,15 +276,15 @@ def test_limits_count_as_requests_and_parts_of_devices_do_not() -> None:
 
 
 def test_a_selector_that_fails_ends_the_attempt_on_all_nodes() -> None:
-    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    failing = device_class("gpu", GPU, "device.attributes['gpu.nvidia.com'].model == 'x'")
     suits = device("d", attributes={"model": {"string": "x"}})
     nodes = [node("a"), node("b"), node("c", taints=["x=y:NoSchedule"])]
     subject = _cycle(nodes, failing, resource_slice("a", suits), cards("b", 1), cards("c", 1))
     answer = subject.explain(_gpus(priority=1))
     assert answer.message() == answer.failure
     assert answer.failure.startswith(
-        f"{PREFIX}a selector of DeviceClass gpu fails on device gpu-0 of gpu.example.com: "
-        "device.attributes['gpu.example.com'].model: no such key"
+        f"{PREFIX}a selector of DeviceClass gpu fails on device gpu-0 of gpu.nvidia.com: "
+        "device.attributes['gpu.nvidia.com'].model: no such key"
     )
     assert (answer.feasible, dict(answer.failing), answer.resolvable) == (0, {}, 0)
     assert subject.schedule("default/p", _gpus(priority=1), 0) is None
@@ -291,10 +293,10 @@ def test_a_selector_that_fails_ends_the_attempt_on_all_nodes() -> None:
 
 
 def test_a_failing_selector_is_not_evaluated_for_a_device_in_use() -> None:
-    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    failing = device_class("gpu", GPU, "device.attributes['gpu.nvidia.com'].model == 'x'")
     suits = device("d0", attributes={"model": {"string": "x"}})
     slices = resource_slice("a", suits, device("d1", "mig"))
-    subject = _cycle([node("a")], failing, device_class("any", MIG, "true"), slices)
+    subject = _cycle([node("a")], failing, device_class("any", MIG, "device.driver != ''"), slices)
     assert subject.schedule("default/p", _gpus(), 0) == Bound(0, equal=0b1)
     assert subject.explain(_gpus()).failure
     assert subject.schedule("default/q", _gpus(1, MIG), 0) == Bound(0, equal=0b1)
@@ -304,9 +306,9 @@ def test_a_failing_selector_is_not_evaluated_for_a_device_in_use() -> None:
 @pytest.mark.parametrize("terminating", [False, True])
 def test_victims_are_chosen_whatever_happens_on_other_nodes(terminating: bool) -> None:
     # Without the victim the pod passes the other filters on both nodes, and the last one fails on b.
-    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    failing = device_class("gpu", GPU, "device.attributes['gpu.nvidia.com'].model == 'x'")
     suits = resource_slice("a", device("d", attributes={"model": {"string": "x"}}))
-    nodes = [node(name, {"zone": "z"}) for name in ("a", "b")]
+    nodes = [node(name, labels={"zone": "z"}) for name in ("a", "b")]
     subject = _cycle(nodes, failing, suits, cards("b", 1))
     low = pod(labels={"app": "x"})
     if terminating:
@@ -320,8 +322,8 @@ def test_victims_are_chosen_whatever_happens_on_other_nodes(terminating: bool) -
 
 
 def test_preemption_passes_over_a_node_where_a_selector_fails() -> None:
-    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
-    subject = _cycle([node("a", allocatable={"cpu": "1"})], failing, cards("a", 1))
+    failing = device_class("gpu", GPU, "device.attributes['gpu.nvidia.com'].model == 'x'")
+    subject = _cycle([node("a", {"cpu": "1"})], failing, cards("a", 1))
     subject.bind(BoundPod("default/low", SchedulablePod.of(pod(requests={"cpu": "1"})), 0, 0))
     high = SchedulablePod.of(pod(requests={"cpu": "1", GPU: "1"}, priority=1))
     assert _message(subject, high) == "0/1 nodes are available: 1 Insufficient cpu."
@@ -329,7 +331,7 @@ def test_preemption_passes_over_a_node_where_a_selector_fails() -> None:
 
 
 def test_more_than_32_devices_end_the_attempt() -> None:
-    nodes = [node("a"), node("b", allocatable={GPU: "64"})]
+    nodes = [node("a"), node("b", {GPU: "64"})]
     subject = _cycle(nodes, GPUS, cards("a", 40))
     assert subject.explain(_gpus(32)).feasible == 2
     message = f"{PREFIX}number of requested devices 33 of DeviceClass gpu exceeds the claim limit of 32"
@@ -364,8 +366,8 @@ def test_the_cache_of_different_pods_is_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pools_without_all_slices_and_invalid_ones_have_no_devices() -> None:
-    partial = resource_slice("a", device("d"), slices=2)
-    twice = [resource_slice("b", device("d"), slices=2, name=name) for name in ("b0", "b1")]
+    partial = resource_slice("a", device("d"), count=2)
+    twice = [resource_slice("b", device("d"), count=2, name=name) for name in ("b0", "b1")]
     subject = _cycle([node("a"), node("b")], GPUS, partial, *twice)
     assert _message(subject, _gpus()) == (
         "0/2 nodes are available: 1 cannot allocate all claims, 1 invalid resource pools were encountered."
@@ -375,7 +377,7 @@ def test_pools_without_all_slices_and_invalid_ones_have_no_devices() -> None:
 def test_shared_and_conditional_devices_are_named() -> None:
     shared = resource_slice("a", device("d", "gpu", allowMultipleAllocations=True))
     conditional = resource_slice("b", device("d", "mig", bindingConditions=["x"]))
-    broken = device_class("broken", "x.com/broken", "device.attributes['gpu.example.com'].model == 'x'")
+    broken = device_class("broken", "x.com/broken", "device.attributes['gpu.nvidia.com'].model == 'x'")
     subject = _cycle([node("a")], GPUS, MIGS, broken, shared, conditional)
     assert subject.explain(_gpus()).not_modelled == ("consumable capacity of devices",)
     assert subject.explain(_gpus(1, MIG)).not_modelled == ("binding conditions of devices",)
@@ -413,10 +415,10 @@ def _random_pod(random: Random) -> Object:
 def test_allocations_agree_with_a_second_implementation(random: Random) -> None:
     names = ["a", "b", "c"]
     plugin = {name: random.random() < 0.2 for name in names}
-    nodes = [node(name, allocatable={"cpu": "100", **({GPU: "2"} if plugin[name] else {})}) for name in names]
+    nodes = [node(name, {"cpu": "100", **({GPU: "2"} if plugin[name] else {})}) for name in names]
     listed: dict[str, list[Object]] = {}
     objects = [
-        device_class(name, resource, f"device.attributes['gpu.example.com'].type in ['both', '{name}']")
+        device_class(name, resource, f"device.attributes['gpu.nvidia.com'].type in ['both', '{name}']")
         for name, resource in (("gpu", GPU), ("mig", MIG))
     ]
     for name in names:
@@ -430,8 +432,8 @@ def test_allocations_agree_with_a_second_implementation(random: Random) -> None:
         ]
         counters = {"name": "card", "counters": {"slices": {"value": "4"}}}
         objects += [
-            resource_slice(name, slices=2, sharedCounters=[counters]),
-            resource_slice(name, *listed[name], slices=2, name=f"{name}-1"),
+            resource_slice(name, count=2, sharedCounters=[counters]),
+            resource_slice(name, *listed[name], count=2, name=f"{name}-1"),
         ]
     subject = _cycle(nodes, *objects)
     held: dict[str, tuple[BoundPod, frozenset[str]]] = {}

@@ -8,7 +8,8 @@ from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import MAX_TERMS
 from rules_engine.scheduling import Filter, scheduler_of
-from tests.support.scheduling import GPU, NOW, REQUIRED, node, pod, scheduled, scheduler
+from tests.support.api import GPU, NOW, node, pod
+from tests.support.scheduling import REQUIRED, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 HOSTNAME = "kubernetes.io/hostname"
@@ -35,7 +36,7 @@ def spread(key: str = HOSTNAME, **members: Any) -> dict[str, Any]:
 
 
 def test_two_gpus_are_missing_behind_a_tainted_control_plane() -> None:
-    nodes = [node("cp", taints=[CONTROL_PLANE]), node("a", allocatable={GPU: "1"}), node("b")]
+    nodes = [node("cp", taints=[CONTROL_PLANE]), node("a", {GPU: "1"}), node("b")]
     answer = scheduled(pod(requests={GPU: "2"}), nodes)
     assert answer.message() == (
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
@@ -84,7 +85,7 @@ def test_taints_that_only_advise_do_not_exclude() -> None:
 
 
 def test_a_selector_and_affinity_must_both_match() -> None:
-    nodes = [node("a", {"x": "1", "y": "1"}), node("b", {"x": "1"}), node("c", {"y": "1"})]
+    nodes = [node("a", labels={"x": "1", "y": "1"}), node("b", labels={"x": "1"}), node("c", labels={"y": "1"})]
     expression = {"key": "y", "operator": "Exists"}
     answer = scheduled(
         pod(nodeSelector={"x": "1"}, **affinity("nodeAffinity", {"matchExpressions": [expression]})), nodes
@@ -142,31 +143,31 @@ def test_pods_on_the_nodes_network_use_the_ports_of_their_containers() -> None:
 
 
 def test_every_insufficient_resource_is_counted_and_full_nodes_too() -> None:
-    nodes = [node("a", allocatable={"pods": "1"}), node("b", allocatable={GPU: "1"})]
+    nodes = [node("a", {"pods": "1"}), node("b", {GPU: "1"})]
     answer = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])
     assert answer.reasons == {"Insufficient cpu": 2, f"Insufficient {GPU}": 2, "Too many pods": 1}
 
 
 def test_amounts_in_use_are_rounded_up_for_each_pod() -> None:
-    used = [pod(f"u{index}", on="a", requests={"cpu": "1999999u"}) for index in range(2)]
+    used = [pod(f"u{index}", {"cpu": "1999999u"}, on="a") for index in range(2)]
     assert scheduled(pod(requests={"cpu": "1m"}), [node("a")], used).reasons == {"Insufficient cpu": 1}
     assert scheduled(pod(requests={"cpu": "1m"}), [node("a")], used[:1]).feasible == 1
 
 
 def test_finished_pods_and_pods_on_unknown_nodes_use_nothing() -> None:
-    ended = pod("u", on="a", requests={"cpu": "4"}) | {"status": {"phase": "Succeeded"}}
-    elsewhere = pod("v", on="nowhere", requests={"cpu": "4"})
+    ended = pod("u", {"cpu": "4"}, on="a") | {"status": {"phase": "Succeeded"}}
+    elsewhere = pod("v", {"cpu": "4"}, on="nowhere")
     assert scheduled(pod(requests={"cpu": "4"}), [node("a")], [ended, elsewhere]).feasible == 1
 
 
 def test_requests_of_zero_and_names_that_are_no_resources_are_ignored() -> None:
-    full = [pod("u", on="a", requests={GPU: "2"})]
-    answer = scheduled(pod(requests={GPU: "0", "storage": "1"}), [node("a", allocatable={GPU: "1"})], full)
+    full = [pod("u", {GPU: "2"}, on="a")]
+    answer = scheduled(pod(requests={GPU: "0", "storage": "1"}), [node("a", {GPU: "1"})], full)
     assert answer.feasible == 1
 
 
 def test_only_a_node_without_any_amount_is_full_if_it_has_no_limit_of_pods() -> None:
-    unlimited, empty = node("a", allocatable={"pods": None}), node("b")
+    unlimited, empty = node("a", {"pods": None}), node("b")
     empty["status"] = {}
     answer = scheduled(pod(), [unlimited, empty])
     assert answer.reasons == {"Too many pods": 1}
@@ -176,44 +177,47 @@ def test_only_a_node_without_any_amount_is_full_if_it_has_no_limit_of_pods() -> 
 def test_malformed_amounts_of_nodes_and_pods_are_left_out() -> None:
     answer = scheduled(
         pod(requests={"cpu": "1"}),
-        [node("a"), node("b", allocatable={"cpu": "many"})],
-        [pod("u", on="a", requests={"cpu": "4", "memory": "x"})],
+        [node("a"), node("b", {"cpu": "many"})],
+        [pod("u", {"cpu": "4", "memory": "x"}, on="a")],
     )
     assert answer.feasible_nodes == ("a",)
 
 
 def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes() -> None:
-    nodes = [node("a", allocatable={GPU: "1"}), node("b"), node("c", {"pool": "x"}, allocatable={GPU: "8"})]
+    nodes = [node("a", {GPU: "1"}), node("b"), node("c", {GPU: "8"}, labels={"pool": "x"})]
     request: dict[str, Any] = {"requests": {"cpu": "5", GPU: "1"}}
     # Node a lacks cpu, node b both: cpu alone keeps the pod away.
     assert scheduled(pod(**request), nodes[:2]).waiting_for == ("cpu",)
     # Neither alone does where one node lacks cpu and another one GPUs.
-    roomy = node("d", allocatable={"cpu": "8"})
+    roomy = node("d", {"cpu": "8"})
     assert scheduled(pod(**request), [nodes[0], roomy]).waiting_for == ("cpu", GPU)
     # Nodes that another filter excludes do not matter.
-    answer = scheduled(
-        pod(requests={GPU: "2"}, nodeSelector={"pool": "x"}), nodes, [pod("u", on="c", requests={GPU: "7"})]
-    )
+    answer = scheduled(pod(requests={GPU: "2"}, nodeSelector={"pool": "x"}), nodes, [pod("u", {GPU: "7"}, on="c")])
     assert answer.waiting_for == (GPU,)
     assert scheduled(pod(requests={GPU: "9"}, nodeSelector={"pool": "y"}), nodes).waiting_for == ()
-    assert scheduled(pod(), [node("a", allocatable={"pods": "0"})]).waiting_for == ("pods",)
+    assert scheduled(pod(), [node("a", {"pods": "0"})]).waiting_for == ("pods",)
 
 
 def test_the_skew_of_domains_is_bounded() -> None:
-    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
-    bound = [pod("x", {"app": "a"}, on="a")]
+    nodes = [
+        node("a", labels={"zone": "1"}),
+        node("b", labels={"zone": "1"}),
+        node("c", labels={"zone": "2"}),
+        node("d"),
+    ]
+    bound = [pod("x", labels={"app": "a"}, on="a")]
     answer = scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound)
     assert answer.feasible_nodes == ("c",)
     assert answer.reasons == {SPREAD: 2, f"{SPREAD} (missing required label)": 1}
     # Pods that are being deleted, and those of other namespaces, do not count.
     bound[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound).feasible == 3
-    other = [pod("x", {"app": "a"}, namespace="other", on="a")]
+    other = [pod("x", labels={"app": "a"}, namespace="other", on="a")]
     assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, other).feasible == 3
 
 
 def test_too_few_domains_count_as_an_empty_one() -> None:
-    nodes, bound = [node("a")], [pod("x", {"app": "a"}, on="a")]
+    nodes, bound = [node("a")], [pod("x", labels={"app": "a"}, on="a")]
     subject: dict[str, Any] = {"labels": {"app": "a"}}
     assert scheduled(pod(**subject, **spread()), nodes, bound).feasible == 1
     assert scheduled(pod(**subject, **spread(minDomains=2)), nodes, bound).feasible == 0
@@ -221,8 +225,8 @@ def test_too_few_domains_count_as_an_empty_one() -> None:
 
 
 def test_domains_of_nodes_that_the_pod_cannot_use_count_by_policy() -> None:
-    nodes = [node("a"), node("b", taints=["t:NoSchedule"]), node("c", {"pool": "x"})]
-    bound = [pod("x", {"app": "a"}, on="a")]
+    nodes = [node("a"), node("b", taints=["t:NoSchedule"]), node("c", labels={"pool": "x"})]
+    bound = [pod("x", labels={"app": "a"}, on="a")]
     only: dict[str, Any] = {"nodeSelector": {HOSTNAME: "a"}, "labels": {"app": "a"}}
     assert scheduled(pod(**only, **spread()), nodes, bound).feasible == 1
     assert scheduled(pod(**only, **spread(nodeAffinityPolicy="Ignore")), nodes, bound).feasible == 0
@@ -232,7 +236,7 @@ def test_domains_of_nodes_that_the_pod_cannot_use_count_by_policy() -> None:
 
 
 def test_constraints_compare_the_labels_that_they_name() -> None:
-    nodes, bound = [node("a"), node("b")], [pod("x", {"app": "a", "version": "1"}, on="a")]
+    nodes, bound = [node("a"), node("b")], [pod("x", labels={"app": "a", "version": "1"}, on="a")]
     keyed = spread(matchLabelKeys=["version", "missing"])
     assert scheduled(pod(labels={"app": "a", "version": "1"}, **keyed), nodes, bound).feasible_nodes == ("b",)
     assert scheduled(pod(labels={"app": "a", "version": "2"}, **keyed), nodes, bound).feasible == 2
@@ -246,7 +250,10 @@ def test_constraints_compare_the_labels_that_they_name() -> None:
 
 def test_terms_of_affinity_compare_the_labels_that_they_name() -> None:
     nodes = [node("a"), node("b")]
-    bound = [pod("x", {"app": "a", "version": "1"}, on="a"), pod("y", {"app": "a", "version": "2"}, on="b")]
+    bound = [
+        pod("x", labels={"app": "a", "version": "1"}, on="a"),
+        pod("y", labels={"app": "a", "version": "2"}, on="b"),
+    ]
 
     def nodes_of(version: str, **members: Any) -> tuple[str, ...]:
         terms = affinity("podAntiAffinity", app("a", **members))
@@ -257,30 +264,35 @@ def test_terms_of_affinity_compare_the_labels_that_they_name() -> None:
     assert nodes_of("3", matchLabelKeys=["version"]) == ("a", "b")
     # The terms of bound pods, too.
     term = affinity("podAntiAffinity", app("b", matchLabelKeys=["version"]))
-    repelling = [pod("x", {"version": "1"}, on="a", **term)]
+    repelling = [pod("x", labels={"version": "1"}, on="a", **term)]
     assert scheduled(pod(labels={"app": "b", "version": "1"}), nodes, repelling).feasible_nodes == ("b",)
     assert scheduled(pod(labels={"app": "b", "version": "2"}), nodes, repelling).feasible == 2
 
 
 def test_affinity_wants_a_domain_with_a_pod_that_all_terms_match() -> None:
-    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
-    bound = [pod("x", {"app": "a"}, on="a")]
+    nodes = [
+        node("a", labels={"zone": "1"}),
+        node("b", labels={"zone": "1"}),
+        node("c", labels={"zone": "2"}),
+        node("d"),
+    ]
+    bound = [pod("x", labels={"app": "a"}, on="a")]
     answer = scheduled(pod(**affinity("podAffinity", app("a", topologyKey="zone"))), nodes, bound)
     assert answer.feasible_nodes == ("a", "b")
     assert answer.reasons == {"node(s) didn't match pod affinity rules": 2}
     both = affinity("podAffinity", app("a", topologyKey="zone"), app("b"))
-    assert scheduled(pod(**both), nodes, [*bound, pod("y", {"app": "b"}, on="a")]).feasible == 0
+    assert scheduled(pod(**both), nodes, [*bound, pod("y", labels={"app": "b"}, on="a")]).feasible == 0
 
 
 def test_the_first_pod_of_a_group_may_run_wherever_the_label_is() -> None:
-    nodes = [node("a", {"zone": "1"}), node("b")]
+    nodes = [node("a", labels={"zone": "1"}), node("b")]
     own = affinity("podAffinity", app("a", topologyKey="zone"))
     assert scheduled(pod(labels={"app": "a"}, **own), nodes).feasible_nodes == ("a",)
     assert scheduled(pod(labels={"app": "b"}, **own), nodes).feasible == 0
 
 
 def test_the_namespace_of_the_pod_exists_even_if_it_was_not_read() -> None:
-    own = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}
+    own = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}
     answer = scheduled(pod(labels={"app": "a"}, **affinity("podAffinity", app("a", **own))), [node("a")])
     assert answer.feasible_nodes == ("a",)
 
@@ -288,7 +300,7 @@ def test_the_namespace_of_the_pod_exists_even_if_it_was_not_read() -> None:
 def test_anti_affinity_works_in_both_directions() -> None:
     nodes = [node("a"), node("b")]
     apart = affinity("podAntiAffinity", app("a"))
-    answer = scheduled(pod(**apart), nodes, [pod("x", {"app": "a"}, on="a")])
+    answer = scheduled(pod(**apart), nodes, [pod("x", labels={"app": "a"}, on="a")])
     assert answer.reasons == {"node(s) didn't match pod anti-affinity rules": 1}
     answer = scheduled(pod(labels={"app": "a"}), nodes, [pod("x", on="a", **apart)])
     assert answer.reasons == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
@@ -311,14 +323,14 @@ def test_anti_affinity_works_in_both_directions() -> None:
 def test_terms_select_namespaces(members: dict[str, Any], feasible: int, existing: bool) -> None:
     namespaces: list[dict[str, Any]] = [
         {"metadata": {"name": "other", "labels": {"team": "x"}}},
-        {"metadata": {"name": "default"}},
+        {"metadata": {"name": "ml"}},
     ]
     apart = affinity("podAntiAffinity", app("a", **members))
     labels = {"app": "a"}
     if existing:
         subject, bound = pod(labels=labels, namespace="other"), [pod("x", on="a", **apart)]
     else:
-        subject, bound = pod(**apart), [pod("x", labels, namespace="other", on="a")]
+        subject, bound = pod(**apart), [pod("x", labels=labels, namespace="other", on="a")]
     assert scheduler([node("a")], bound, namespaces).explain(subject).feasible == feasible
 
 

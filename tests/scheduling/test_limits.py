@@ -16,8 +16,9 @@ from rules_engine.scheduling import FIELDS_READ, scheduler_of
 from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited
 from rules_engine.scheduling.amounts import FEW_NODES, FreeAmounts
+from tests.support.api import NOW, node, pod
 from tests.support.clusters import Generator
-from tests.support.scheduling import NOW, REQUIRED, node, pod, scheduled, scheduler
+from tests.support.scheduling import REQUIRED, scheduled, scheduler
 
 
 @pytest.mark.parametrize(
@@ -118,10 +119,9 @@ def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_nod
 ) -> None:
     count = 2_000
     nodes = [
-        node(f"n{number}", {"zone": f"z{number % 3}"}, allocatable={"memory": f"{number + 1}Mi"})
-        for number in range(count)
+        node(f"n{number}", {"memory": f"{number + 1}Mi"}, labels={"zone": f"z{number % 3}"}) for number in range(count)
     ]
-    model = scheduler(nodes, [pod(f"b{number}", {"app": "x"}, on=f"n{number}") for number in range(count)])
+    model = scheduler(nodes, [pod(f"b{number}", labels={"app": "x"}, on=f"n{number}") for number in range(count)])
     read = 0
 
     def counting(nodes: NodeSet) -> Sequence[int]:
@@ -158,7 +158,7 @@ def test_labels_are_compared_up_to_a_bound(
     monkeypatch.setattr(limited, "MAX_COMPARISONS", 8)
     term = {"topologyKey": "x", "labelSelector": {"matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}}
     repelling: dict[str, Any] = {} if spec(0) else {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
-    model = scheduler([node("a", {"x": "y"})], [pod("q", {"a": "b", "c": "d"}, on="a", **repelling)])
+    model = scheduler([node("a", labels={"x": "y"})], [pod("q", labels={"a": "b", "c": "d"}, on="a", **repelling)])
     answers = (model.explain(pod(labels={"e": "f"}, **spec(number))) for number in range(9))
     with pytest.raises(CostExceeded, match=r"^the cost limit of 8 for topology spread and pod affinity is used up$"):
         list(answers)

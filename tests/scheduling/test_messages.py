@@ -5,8 +5,8 @@ import pytest
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import Wording, messages_agree, parse_recorded_message, scheduler_of
 from rules_engine.scheduling.message import RecordedMessage
-from tests.support.drivers import by_kind, cards, device_class
-from tests.support.scheduling import GPU, NOW, node, pod, scheduled
+from tests.support.api import GPU, NOW, by_kind, cards, device_class, node, pod
+from tests.support.scheduling import scheduled
 
 TAINTED = [
     node("cp", taints=["node-role.kubernetes.io/control-plane:NoSchedule", "a=b:NoSchedule"]),

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.scheduling import PostFilter, post_filter, scheduler_of
+from tests.support.api import GPU, NOW, Object, by_kind, card_with_partitions, cards, device_class, node, pod
 from tests.support.clusters import Generator
-from tests.support.drivers import by_kind, card_with_partitions, cards, device_class
 from tests.support.naive_preemption import _LASTING, Cluster, Running
-from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
+from tests.support.scheduling import REQUIRED
 
-GPUS = device_class("gpu", "example.com/gpu", "device.attributes['gpu.example.com'].type == 'gpu'")
-BAD = device_class("bad", "example.com/bad", "device.attributes['gpu.example.com'].nope == 'gpu'")
+GPUS = device_class("gpu", "example.com/gpu", "gpu")
+BAD = device_class("bad", "example.com/bad", "device.attributes['gpu.nvidia.com'].nope == 'gpu'")
 DRIVEN = "example.com/gpu"
 PORT = [{"containerPort": 80, "hostPort": 80}]
 
@@ -34,18 +34,18 @@ def end(subject: Object, nodes: Sequence[Object], pods: Sequence[Object] = (), *
 
 
 def low(name: str, on: str, **requests: str) -> Object:
-    return pod(f"{name}-{on}", on=on, requests=requests)
+    return pod(f"{name}-{on}", requests, on=on)
 
 
 def test_a_request_beyond_every_node_is_not_helped() -> None:
-    assert end(pod(requests={GPU: "2"}), [node("a"), node("b", allocatable={GPU: "1"})], [low("x", "b")]) == (
+    assert end(pod(requests={GPU: "2"}), [node("a"), node("b", {GPU: "1"})], [low("x", "b")]) == (
         "no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     )
 
 
 def test_nodes_without_pods_of_lower_priority_have_no_victims() -> None:
     nodes = [node("a"), node("b", taints=["x:NoSchedule"])]
-    pods = [pod("same", on="a", requests={"cpu": "3"}, priority=100)]
+    pods = [pod("same", {"cpu": "3"}, on="a", priority=100)]
     assert end(pod(requests={"cpu": "2"}), nodes, pods) == (
         "no new claims to deallocate, preemption: 0/2 nodes are available: 1 No preemption victims found for incoming "
         "pod, 1 Preemption is not helpful for scheduling."
@@ -54,20 +54,20 @@ def test_nodes_without_pods_of_lower_priority_have_no_victims() -> None:
 
 
 def test_pods_that_end_may_be_too_few() -> None:
-    nodes = [node("a", allocatable={"pods": "2"})]
-    same = pod("same", on="a", requests={"cpu": "3"}, priority=100)
+    nodes = [node("a", {"pods": "2"})]
+    same = pod("same", {"cpu": "3"}, on="a", priority=100)
     assert end(pod(requests={"cpu": "2"}), nodes, [same, low("x", "a")]).endswith(": 1 Insufficient cpu.")
     assert end(pod(requests={"cpu": "1"}), nodes, [same, low("x", "a")]) == ""
 
 
 def test_equal_requests_have_equal_answers() -> None:
     objects = ClusterObjects(
-        {"Node": [node("a")], "Pod": [pod("same", on="a", requests={"cpu": "3"}, priority=100), low("x", "a")]}, now=NOW
+        {"Node": [node("a")], "Pod": [pod("same", {"cpu": "3"}, on="a", priority=100), low("x", "a")]}, now=NOW
     )
     scheduler = scheduler_of(objects)
     subject = PostFilter(objects, scheduler)
     for name in "pq":
-        made = pod(name, requests={"cpu": "2"}, priority=100)
+        made = pod(name, {"cpu": "2"}, priority=100)
         assert subject.message(PodObject(made), scheduler.explain(made)).endswith(": 1 Insufficient cpu.")
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_added_where_too_many_labels_would_be_compared() -> None:
     labels = {"app": "x"}
     selector = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     subject = pod(requests={"cpu": "1"}, affinity={"podAntiAffinity": {REQUIRED: [selector]}}, priority=100)
-    pods = [pod("x", labels, on="a"), pod("y", labels, on="b", priority=100)]
+    pods = [pod("x", labels=labels, on="a"), pod("y", labels=labels, on="b", priority=100)]
     kinds = {"Node": [node("a"), node("b")], "Pod": pods}
     answer = scheduler_of(ClusterObjects(kinds, now=NOW)).explain(subject)
     objects = ClusterObjects(kinds, now=NOW)

@@ -11,10 +11,11 @@ from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
+from tests.support.api import GPU, NOW, Object, node, pod
 from tests.support.clusters import HOSTNAME, Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
-from tests.support.scheduling import GPU, NOW, REQUIRED, Object, node, pod
+from tests.support.scheduling import REQUIRED
 
 PRIORITIES = (-10, 0, 5, 10)
 MOST_NODES = 12
@@ -77,7 +78,7 @@ def test_victims_agree_with_a_second_implementation(random: Random) -> None:
 
 @given(st.randoms(use_true_random=True))
 def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
-    nodes = [node(f"n{number}", allocatable={GPU: random.choice(("2", "4"))}) for number in range(random.randint(1, 9))]
+    nodes = [node(f"n{number}", {GPU: random.choice(("2", "4"))}) for number in range(random.randint(1, 9))]
     subject = cycle(nodes)
     bound: dict[str, tuple[Running, BoundPod]] = {}
     for now in range(40):
@@ -93,9 +94,9 @@ def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
         for victim in binding.victims:
             del bound[victim.name]
         placed = _gpus(f"p{now}", 0) | {"spec": {**made["spec"], "nodeName": f"n{binding.node}"}}
-        bound[f"default/p{now}"] = (
+        bound[f"ml/p{now}"] = (
             Running(placed, now // 4),
-            BoundPod(f"default/p{now}", SchedulablePod.of(made), binding.node, now // 4),
+            BoundPod(f"ml/p{now}", SchedulablePod.of(made), binding.node, now // 4),
         )
 
 
@@ -109,7 +110,7 @@ def test_the_order_of_nodes_changes_nothing(random: Random) -> None:
         made = generator.pending(nodes)
         made["spec"]["priority"] = random.choice(PRIORITIES)
         schedulable = SchedulablePod.of(made)
-        binding = [subject.schedule(f"default/p{now}", schedulable, now // 3) for subject, _ in subjects]
+        binding = [subject.schedule(f"ml/p{now}", schedulable, now // 3) for subject, _ in subjects]
         one, other = [
             bound and (order[bound.node]["metadata"]["name"], [victim.name for victim in bound.victims])
             for bound, (_, order) in zip(binding, subjects, strict=True)
@@ -118,14 +119,14 @@ def test_the_order_of_nodes_changes_nothing(random: Random) -> None:
 
 
 def _gpus(name: str, count: int, **spec: Any) -> Object:
-    return pod(name, requests={GPU: str(count), "cpu": "500m"}, **spec)
+    return pod(name, {GPU: str(count), "cpu": "500m"}, **spec)
 
 
 def _full(*priorities: int, gpus: int = 1, **options: Any) -> tuple[SchedulingCycle, list[BoundPod]]:
     """Return a cycle with a pod of each priority on a node of its own, which it fills."""
-    subject = cycle([node(f"n{number}", allocatable={GPU: str(gpus)}) for number in range(len(priorities))], **options)
+    subject = cycle([node(f"n{number}", {GPU: str(gpus)}) for number in range(len(priorities))], **options)
     bound = [
-        BoundPod(f"default/low-{number}", SchedulablePod.of(_gpus("low", gpus, priority=priority)), number, number)
+        BoundPod(f"ml/low-{number}", SchedulablePod.of(_gpus("low", gpus, priority=priority)), number, number)
         for number, priority in enumerate(priorities)
     ]
     for one in bound:
@@ -135,54 +136,54 @@ def _full(*priorities: int, gpus: int = 1, **options: Any) -> tuple[SchedulingCy
 
 def test_the_victim_of_the_lowest_priority_is_released() -> None:
     subject, bound = _full(5, 3, 4)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(1, (bound[1],))
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(1, (bound[1],))
 
 
 def test_of_equal_victims_the_latest_to_start_is_released() -> None:
     subject, bound = _full(3, 3, 3)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(2, (bound[2],))
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(2, (bound[2],))
 
 
 def test_pods_of_equal_priority_stay() -> None:
     subject, _ = _full(5, 6)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
 
 
 def test_a_pod_that_never_preempts_waits() -> None:
     subject, _ = _full(1)
     made = _gpus("p", 1, priority=5, preemptionPolicy="Never")
-    assert subject.schedule("default/p", SchedulablePod.of(made), 9) is None
+    assert subject.schedule("ml/p", SchedulablePod.of(made), 9) is None
 
 
 def test_no_pod_preempts_without_preemption() -> None:
     subject, _ = _full(1, preemption=False)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
 
 
 def test_a_node_that_is_too_small_keeps_its_pods() -> None:
     subject, _ = _full(1)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9) is None
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9) is None
 
 
 def test_more_important_pods_are_reprieved() -> None:
-    subject = cycle([node("a", allocatable={GPU: "4"})])
+    subject = cycle([node("a", {GPU: "4"})])
     bound = {
-        name: BoundPod(f"default/{name}", SchedulablePod.of(_gpus(name, gpus, priority=priority)), 0, start)
+        name: BoundPod(f"ml/{name}", SchedulablePod.of(_gpus(name, gpus, priority=priority)), 0, start)
         for name, gpus, priority, start in (("old", 1, 1, 0), ("new", 1, 1, 1), ("high", 1, 2, 2), ("low", 1, 0, 0))
     }
     for one in bound.values():
         subject.bind(one)
-    binding = subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
+    binding = subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
     assert binding == Bound(0, (bound["new"], bound["low"]))
 
 
 def test_few_victims_of_negative_priority_are_better_than_many() -> None:
-    subject = cycle([node("a", allocatable={GPU: "2"}), node("b", allocatable={GPU: "2"})])
+    subject = cycle([node("a", {GPU: "2"}), node("b", {GPU: "2"})])
     for number in range(2):
-        subject.bind(BoundPod(f"default/a{number}", SchedulablePod.of(_gpus("a", 1, priority=-9)), 0, 0))
-    one = BoundPod("default/b", SchedulablePod.of(_gpus("b", 2, priority=-9)), 1, 0)
+        subject.bind(BoundPod(f"ml/a{number}", SchedulablePod.of(_gpus("a", 1, priority=-9)), 0, 0))
+    one = BoundPod("ml/b", SchedulablePod.of(_gpus("b", 2, priority=-9)), 1, 0)
     subject.bind(one)
-    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2)), 9) == Bound(1, (one,))
+    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2)), 9) == Bound(1, (one,))
 
 
 def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
@@ -190,48 +191,52 @@ def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
     anti_affinity = {"podAntiAffinity": {REQUIRED: [term]}}
     for names, made in (
-        ("own", pod("p", {"app": "y"}, priority=1, affinity=anti_affinity)),
-        ("other", pod("p", {"app": "x"}, priority=1)),
+        ("own", pod("p", labels={"app": "y"}, priority=1, affinity=anti_affinity)),
+        ("other", pod("p", labels={"app": "x"}, priority=1)),
     ):
-        other = pod("low", {"app": "x"}) if names == "own" else pod("low", {"app": "y"}, affinity=anti_affinity)
-        low = BoundPod(f"default/{names}", SchedulablePod.of(other), 0, 0)
-        stays = BoundPod(f"default/{names}-stays", SchedulablePod.of(pod("stays")), 0, 0)
+        other = (
+            pod("low", labels={"app": "x"})
+            if names == "own"
+            else pod("low", labels={"app": "y"}, affinity=anti_affinity)
+        )
+        low = BoundPod(f"ml/{names}", SchedulablePod.of(other), 0, 0)
+        stays = BoundPod(f"ml/{names}-stays", SchedulablePod.of(pod("stays")), 0, 0)
         subject.bind(low)
         subject.bind(stays)
-        assert subject.schedule(f"default/p-{names}", SchedulablePod.of(made), 9) == Bound(0, (low,))
-        subject.release(BoundPod(f"default/p-{names}", SchedulablePod.of(made), 0, 9))
+        assert subject.schedule(f"ml/p-{names}", SchedulablePod.of(made), 9) == Bound(0, (low,))
+        subject.release(BoundPod(f"ml/p-{names}", SchedulablePod.of(made), 0, 9))
         subject.release(stays)
 
 
 def test_victims_may_be_pods_with_the_host_port() -> None:
     subject = cycle([node("a")])
     port = [{"containerPort": 80, "hostPort": 80}]
-    low = BoundPod("default/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
+    low = BoundPod("ml/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
     subject.bind(low)
-    assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
+    assert subject.schedule("ml/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
 
 
 def test_topology_spread_gains_nothing_from_victims_that_are_being_deleted() -> None:
     subject = cycle([node("a"), node("b", taints=["x=y:NoSchedule"])])
     labels = {"stays": {"app": "x"}, "ends": {"app": "x"}, "deleted": {"app": "x", "tier": "y"}}
-    raw = {name: pod(name, labels[name], priority=0 if name == "deleted" else 5) for name in labels}
+    raw = {name: pod(name, labels=labels[name], priority=0 if name == "deleted" else 5) for name in labels}
     raw["deleted"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    bound = {name: BoundPod(f"default/{name}", SchedulablePod.of(made), 0, 0) for name, made in raw.items()}
+    bound = {name: BoundPod(f"ml/{name}", SchedulablePod.of(made), 0, 0) for name, made in raw.items()}
     for one in bound.values():
         subject.bind(one)
     ours, theirs = (
         {"topologyKey": HOSTNAME, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
         for selector in ({"matchLabels": {"app": "x"}}, {"matchExpressions": [{"key": "app", "operator": "Exists"}]})
     )
-    first = SchedulablePod.of(pod("p", {"app": "x"}, priority=5, topologySpreadConstraints=[ours]))
-    assert subject.schedule("default/p", first, 9) is None
+    first = SchedulablePod.of(pod("p", labels={"app": "x"}, priority=5, topologySpreadConstraints=[ours]))
+    assert subject.schedule("ml/p", first, 9) is None
     subject.release(bound["ends"])
     # Another selector, so that the pods are counted again after the dry run.
-    spread = SchedulablePod.of(pod("p", {"app": "x"}, priority=5, topologySpreadConstraints=[theirs]))
-    assert subject.schedule("default/p", spread, 9) == Bound(0, (bound["deleted"],), waits=True)
-    assert subject.schedule("default/p", spread, 9) is None
+    spread = SchedulablePod.of(pod("p", labels={"app": "x"}, priority=5, topologySpreadConstraints=[theirs]))
+    assert subject.schedule("ml/p", spread, 9) == Bound(0, (bound["deleted"],), waits=True)
+    assert subject.schedule("ml/p", spread, 9) is None
     subject.release(bound["stays"])
-    assert subject.schedule("default/p", spread, 9) == Bound(0, equal=0b1)
+    assert subject.schedule("ml/p", spread, 9) == Bound(0, equal=0b1)
 
 
 def test_more_priorities_than_are_cached_change_no_answer() -> None:
@@ -239,8 +244,8 @@ def test_more_priorities_than_are_cached_change_no_answer() -> None:
     subject, bound = _full(*priorities)
     for priority in (*priorities[1:], *priorities[1:]):
         high = SchedulablePod.of(_gpus("p", 1, priority=priority))
-        assert subject.schedule("default/p", high, 9) == Bound(0, (bound[0],))
-        subject.release(BoundPod("default/p", high, 0, 9))
+        assert subject.schedule("ml/p", high, 9) == Bound(0, (bound[0],))
+        subject.release(BoundPod("ml/p", high, 0, 9))
         subject.bind(bound[0])
 
 
@@ -249,45 +254,43 @@ def test_the_lowest_priority_of_all_nodes_is_found() -> None:
     priorities[MAX_DRY_RUNS] = 0
     subject, bound = _full(*priorities)
     high = SchedulablePod.of(_gpus("p", 1, priority=5))
-    assert subject.schedule("default/p", high, 999) == Bound(MAX_DRY_RUNS, (bound[MAX_DRY_RUNS],))
-    binding = subject.schedule("default/q", high, 999)
+    assert subject.schedule("ml/p", high, 999) == Bound(MAX_DRY_RUNS, (bound[MAX_DRY_RUNS],))
+    binding = subject.schedule("ml/q", high, 999)
     assert binding is not None
     assert binding.victims == (bound[binding.node],)
 
 
 def test_a_node_with_other_amounts_is_considered_as_it_is() -> None:
-    nodes = [node(name, allocatable={GPU: "1"}) for name in ("a", "b")]
+    nodes = [node(name, {GPU: "1"}) for name in ("a", "b")]
     subject = cycle(nodes)
     for number, priority in enumerate((1, 2)):
-        subject.bind(
-            BoundPod(f"default/low-{number}", SchedulablePod.of(_gpus("low", 1, priority=priority)), number, 0)
-        )
+        subject.bind(BoundPod(f"ml/low-{number}", SchedulablePod.of(_gpus("low", 1, priority=priority)), number, 0))
     high = SchedulablePod.of(_gpus("p", 2, priority=5))
-    assert subject.schedule("default/p", high, 9) is None
-    (larger,) = ClusterObjects({"Node": [node("b", allocatable={GPU: "2"})]}, now=NOW).view.nodes
+    assert subject.schedule("ml/p", high, 9) is None
+    (larger,) = ClusterObjects({"Node": [node("b", {GPU: "2"})]}, now=NOW).view.nodes
     subject.change_node(1, larger)
     assert subject.may_fit(high, 1)
-    binding = subject.schedule("default/p", high, 9)
+    binding = subject.schedule("ml/p", high, 9)
     assert binding is not None
-    assert (binding.node, [victim.name for victim in binding.victims]) == (1, ["default/low-1"])
+    assert (binding.node, [victim.name for victim in binding.victims]) == (1, ["ml/low-1"])
 
 
 def test_a_cordon_keeps_what_is_known_of_amounts() -> None:
     subject, bound = _full(1, 2)
     high = SchedulablePod.of(_gpus("p", 1, priority=5))
-    (cordoned,) = ClusterObjects({"Node": [node("n0", allocatable={GPU: "1"}, unschedulable=True)]}, now=NOW).view.nodes
+    (cordoned,) = ClusterObjects({"Node": [node("n0", {GPU: "1"}, unschedulable=True)]}, now=NOW).view.nodes
     subject.change_node(0, cordoned)
-    assert subject.schedule("default/p", high, 9) == Bound(1, (bound[1],))
+    assert subject.schedule("ml/p", high, 9) == Bound(1, (bound[1],))
 
 
 def test_equal_pods_that_preempt_one_after_the_other_have_other_victims() -> None:
-    subject = cycle([node("n", allocatable={GPU: "2"})])
+    subject = cycle([node("n", {GPU: "2"})])
     low, high = (SchedulablePod.of(_gpus("p", 1, priority=priority)) for priority in (1, 9))
-    bound = [BoundPod(f"default/low-{number}", low, 0, number) for number in range(2)]
+    bound = [BoundPod(f"ml/low-{number}", low, 0, number) for number in range(2)]
     for one in bound:
         subject.bind(one)
-    assert subject.schedule("default/first", high, 9) == Bound(0, (bound[1],))
-    assert subject.schedule("default/second", high, 9) == Bound(0, (bound[0],))
+    assert subject.schedule("ml/first", high, 9) == Bound(0, (bound[1],))
+    assert subject.schedule("ml/second", high, 9) == Bound(0, (bound[0],))
 
 
 def test_more_pods_than_are_cached_change_no_answer() -> None:

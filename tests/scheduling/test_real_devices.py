@@ -24,12 +24,12 @@ from rules_engine.scheduling import PostFilter, Scheduling, scheduler_of
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.reasons import FAILURE_START, TOO_MANY_PODS
 from rules_engine.scheduling.scheduler import MANY_STEPS
+from tests.support.api import GPU, NOW
 from tests.support.device_clusters import MIG, DeviceGenerator
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.real import REAL
 from tests.support.real_devices import RealDevices, real_devices
 from tests.support.real_scheduler import Attempt, Object
-from tests.support.scheduling import GPU, NOW
 
 pytestmark = REAL
 

@@ -19,9 +19,10 @@ from rules_engine.scheduling.requirements import Requirements, read_selector
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scores import allocation
 from rules_engine.scheduling.scoring import Plugin, Scores
+from tests.support.api import GPU, node, pod
 from tests.support.naive_scores import scores
 from tests.support.preferring import PreferringGenerator
-from tests.support.scheduling import GPU, node, pod, scores_by_plugin
+from tests.support.scheduling import scores_by_plugin
 
 Object = dict[str, Any]
 
@@ -190,7 +191,7 @@ def test_one_feasible_node_is_the_best_one() -> None:
 
 def test_more_allocated_nodes_come_first_by_option() -> None:
     subject, other = preferences(pod(requests={GPU: "1"})), preferences(pod(requests={GPU: "2"}))
-    nodes = [read(node(name, allocatable={GPU: "4"})) for name in ("a", "b", "c")]
+    nodes = [read(node(name, {GPU: "4"})) for name in ("a", "b", "c")]
     for strategy, expected in ((Strategy.MOST_ALLOCATED, 0b010), (Strategy.LEAST_ALLOCATED, 0b101)):
         model = Model(nodes, {}, SchedulerOptions(scoring=strategy, resources={GPU: 1}))
         model.bind(other, 1)
@@ -211,14 +212,14 @@ def test_changed_amounts_of_a_node_change_its_score() -> None:
     model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
     subject = preferences(pod(requests={"cpu": "1"}))
     assert model.top(subject, 0b11) == 0b11
-    model.change_node(1, read(node("b", allocatable={"cpu": "8"})))
+    model.change_node(1, read(node("b", {"cpu": "8"})))
     assert model.top(subject, 0b11) == 0b10
 
 
 @given(st.randoms(use_true_random=True))
 def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> None:
     capacities = [{"cpu": random.choice(("16", "32")), GPU: "8"} for _ in range(random.choice((3, 20, 60)))]
-    nodes = [read(node(f"n{number}", allocatable=capacity)) for number, capacity in enumerate(capacities)]
+    nodes = [read(node(f"n{number}", capacity)) for number, capacity in enumerate(capacities)]
     model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
     kinds = [preferences(pod(requests={"cpu": str(cpu), GPU: str(count)})) for cpu in (1, 2) for count in (0, 1, 2)]
     bound: list[tuple[Preferences, int]] = []
@@ -234,7 +235,7 @@ def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> Non
 
 
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
-    nodes = [read(node(name, allocatable={"cpu": None, GPU: "4"})) for name in ("a", "b")]
+    nodes = [read(node(name, {"cpu": None, GPU: "4"})) for name in ("a", "b")]
     model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
     subject = preferences(pod(requests={"cpu": "1", GPU: "1"}))
     model.bind(subject, 1)

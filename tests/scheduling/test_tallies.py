@@ -14,7 +14,7 @@ from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import Requirements
-from tests.support.scheduling import pod
+from tests.support.api import pod
 
 ZONES = ("a", "a", "b", "b", "c", None, "d", "d")
 NODES = tuple(Node(name=f"n{number}", labels={"zone": zone} if zone else {}) for number, zone in enumerate(ZONES))
@@ -76,7 +76,7 @@ def test_nodes_without_a_label_count_as_with_an_empty_one(labels: dict[str, str]
 def test_a_tally_that_was_dropped_is_not_updated() -> None:
     one = Requirements.of(pod(labels={"app": "a"}))
     pods = BoundPods([(3, one)], TOPOLOGIES, Budget(), 1)
-    selected = SelectedPods("default", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
+    selected = SelectedPods("ml", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
     first, second = pods.by_node(selected), pods.by_domain(selected, "zone", 0b1111)
     pods.add(4, one)
     pods.add(0, one)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import PodRecord, Record
+from tests.support.api import GPU, node
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.laws import law
 from tests.support.naive_simulation import NaiveSimulation
-from tests.support.scheduling import GPU, node
 from tests.support.simulation import NO_RULES, load, played, simulation, template
 
 SEEDS = st.integers(0, 2**32)
@@ -108,7 +108,7 @@ def run_times(record: Record) -> dict[str, int]:
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 20), st.integers(1, 3))
 def test_with_one_node_more_no_fewer_pods_run(nodes: int, gpus: int, count: int, needed: int) -> None:
     def run(nodes: int) -> int:
-        made = [node(f"n{number}", allocatable={GPU: str(gpus)}) for number in range(nodes)]
+        made = [node(f"n{number}", {GPU: str(gpus)}) for number in range(nodes)]
         record = played(made, load("p", gpus=needed, count=count, every=1))
         return sum(pod.state == "Running" for pod in record.pods)
 

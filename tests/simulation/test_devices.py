@@ -13,23 +13,25 @@ from rules_engine.model.rules.simulation import NodeState
 from rules_engine.simulation.totals import compute_totals
 from tests.simulation.test_simulate_command import KEEP, document
 from tests.simulation.test_simulate_command import load as written
-from tests.support.authoring import write
-from tests.support.drivers import (
+from tests.support.api import (
+    GPU,
     by_kind,
     card_with_partitions,
     cards,
-    claim,
     device,
     device_class,
+    node,
+    pod,
+    resource_claim,
     resource_slice,
 )
+from tests.support.authoring import write
 from tests.support.evaluation import check, compiled, ladder, validation
-from tests.support.scheduling import GPU, node, pod
 from tests.support.simulation import always, at, by_name, load, played, states, template
 
 MIG = "nvidia.com/mig-1g.5gb"
-GPUS = device_class("gpu", GPU, "device.attributes['gpu.example.com'].type == 'gpu'")
-MIGS = device_class("mig", MIG, "device.attributes['gpu.example.com'].type == 'mig'")
+GPUS = device_class("gpu", GPU, "gpu")
+MIGS = device_class("mig", MIG, "mig")
 NODES = [node("a"), node("b")]
 DRIVERS = by_kind(GPUS, cards("a", 2), cards("b", 1))
 
@@ -42,7 +44,7 @@ def test_pods_run_until_all_cards_are_taken_and_those_that_wait_follow() -> None
 
 
 def test_waiting_pods_have_the_scheduler_s_message() -> None:
-    mixed = [*NODES, node("plugin", allocatable={GPU: "1"})]
+    mixed = [*NODES, node("plugin", {GPU: "1"})]
     record = played(mixed, load("p", count=5), drivers=DRIVERS)
     assert [each.state for each in record.pods] == ["Running"] * 4 + ["Pending"]
     message = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 cannot allocate all claims."
@@ -58,8 +60,8 @@ def test_devices_that_fit_together_are_the_capacity() -> None:
         for part in range(7)
     ]
     slices = [
-        resource_slice("a", slices=2, sharedCounters=counters),
-        resource_slice("a", *parts, slices=2, name="a-1"),
+        resource_slice("a", count=2, sharedCounters=counters),
+        resource_slice("a", *parts, count=2, name="a-1"),
     ]
     arrival = load("p", pod=template(0, {MIG: "21"}), count=3, run_for=1000)
     record = played(NODES, arrival, drivers=by_kind(GPUS, MIGS, *slices, cards("b", 2)), until=1000)
@@ -76,7 +78,7 @@ def _available(least: int) -> RuleSet:
 @pytest.mark.parametrize("running", [0, 1, 2])
 def test_rules_see_the_devices_that_are_left(running: int) -> None:
     arrivals = load("p", count=3 - running), load("q", pod=template(0), at=1000)
-    old = [pod(f"old{number}", requests={GPU: "1"}, on="a") for number in range(running)]
+    old = [pod(f"old{number}", {GPU: "1"}, on="a") for number in range(running)]
     for least in (0, 1):
         record = played(NODES, *arrivals, pods=old, drivers=DRIVERS, rule_set=_available(least))
         assert states(record)["q"] == ("Denied" if least else "Running")
@@ -103,7 +105,7 @@ def test_rules_see_devices_that_pods_of_another_node_hold() -> None:
 
 def test_rules_see_at_once_which_devices_existing_pods_of_another_node_hold() -> None:
     anywhere = resource_slice("net", device("d0"), device("d1"), allNodes=True)
-    old = pod("old", requests={GPU: "1"}, on="a")
+    old = pod("old", {GPU: "1"}, on="a")
     record = played(NODES, load("q"), pods=[old], drivers=by_kind(GPUS, anywhere), rule_set=_available(2))
     assert states(record) == {"old": "Running", "q": "Denied"}
 
@@ -124,11 +126,11 @@ def test_a_waiting_pod_reserves_devices_for_ten_seconds() -> None:
 
 
 def test_the_claim_of_a_pod_ends_with_it() -> None:
-    old = pod("old", requests={GPU: "2"}, on="a") | {
+    old = pod("old", {GPU: "2"}, on="a") | {
         "status": {"phase": "Running", "extendedResourceClaimStatus": {"resourceClaimName": "c"}}
     }
-    held = claim("c", ("a", "gpu-0"), ("a", "gpu-1"))
-    other = claim("other", ("b", "gpu-0"), extended=False)
+    held = resource_claim("c", "gpu-0", "gpu-1", extended=True)
+    other = resource_claim("other", "gpu-0", pool="b")
     drivers = by_kind(GPUS, cards("a", 3), cards("b", 1), held, other)
     record = played(NODES, load("p", gpus=1), load("q", gpus=2), pods=[old], drivers=drivers, running_for=always(5000))
     assert {name: (each.node, each.bound) for name, each in by_name(record).items()} == {
@@ -158,7 +160,7 @@ def test_an_evicted_pod_leaves_its_devices_behind() -> None:
 
 
 def test_a_pod_whose_attempt_fails_waits_with_the_reason() -> None:
-    failing = device_class("gpu", GPU, "device.attributes['gpu.example.com'].model == 'x'")
+    failing = device_class("gpu", GPU, "device.attributes['gpu.nvidia.com'].model == 'x'")
     record = played(NODES, load("p", count=2), load("many", gpus=33), drivers=by_kind(failing, cards("a", 1)))
     assert {*states(record).values()} == {"Pending"}
     message = 'running "DynamicResources" filter plugin: a selector of DeviceClass gpu fails on device gpu-0 of '
@@ -192,7 +194,7 @@ def _simulated(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, cluster
 def test_drivers_of_kubectl_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     if large:
         monkeypatch.setattr(large_clusters, "MAX_FILE_BYTES", 16)
-    objects = [GPUS, cards("a", 3), cards("b", 1), claim("c", ("b", "gpu-0"))]
+    objects = [GPUS, cards("a", 3), cards("b", 1), resource_claim("c", "gpu-0", pool="b", extended=True)]
     nodes = [{"kind": "Node", **each} for each in NODES]
     result = _simulated(tmp_path, monkeypatch, "cluster.json", {"kind": "List", "items": [*nodes, *objects]})
     assert [(each["state"], each["node"]) for each in result["pods"]] == [("Running", "a")] * 3 + [("Pending", None)]
@@ -214,14 +216,14 @@ def test_drivers_of_an_inventory_take_part(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_classes_alone_change_nothing_for_device_plugins() -> None:
-    nodes = [node("a", allocatable={GPU: "2"})]
+    nodes = [node("a", {GPU: "2"})]
     arrival = load("p", count=3, every=1000, run_for=1500)
     with_class, without = (played(nodes, arrival, drivers=drivers) for drivers in (by_kind(GPUS), {}))
     assert [(each.node, each.bound) for each in with_class.pods] == [(each.node, each.bound) for each in without.pods]
 
 
 def test_devices_of_captured_claims_are_those_of_captured_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured = claim("extended-resources", ("a", "gpu-0"))
+    captured = resource_claim("extended-resources", "gpu-0", extended=True)
     del captured["metadata"]["ownerReferences"]
     holder = {
         "metadata": {"name": "holder", "namespace": "ml"},

@@ -8,11 +8,11 @@ import pytest
 from rules_engine.model.rules.simulation import NodeState
 from rules_engine.simulation import play
 from rules_engine.sources.rule_files import read_rules
+from tests.support.api import GPU, node, pod
 from tests.support.loading import rule
-from tests.support.scheduling import GPU, node, pod
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
-NODES = [node("a", allocatable={GPU: "2"})]
+NODES = [node("a", {GPU: "2"})]
 
 
 def owned(made: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def owned(made: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def gpus(name: str, count: int = 1, **spec: Any) -> dict[str, Any]:
-    return pod(name, requests={GPU: str(count)}, **spec)
+    return pod(name, {GPU: str(count)}, **spec)
 
 
 def test_bound_pods_hold_their_resources_and_run_on_for_a_time() -> None:
@@ -56,8 +56,9 @@ def test_finished_pods_and_pods_of_other_nodes_are_left_out() -> None:
 
 
 def test_a_lost_pod_of_a_controller_is_created_anew_by_the_rules() -> None:
-    nodes = [*NODES, node("b", allocatable={GPU: "2"})]
+    nodes = [*NODES, node("b", {GPU: "2"})]
     old = owned(gpus("old", on="a"), "ReplicaSet")
+    del old["spec"]["containers"][0]["resources"]["limits"]
     record = played(nodes, pods=[old], events=(at(10, "a", NodeState.DRAINED),), rule_set=rules("rules/gpu-allocation"))
     first, second = record.pods
     assert (first.state, first.by) == ("Evicted", "Drained")
@@ -81,14 +82,14 @@ def test_a_pod_of_a_stateful_set_is_created_anew_with_a_name_and_default_request
 def test_a_pod_waits_if_its_victim_is_being_deleted_and_topology_spread_does_not_count_it(arrives: bool) -> None:
     selector = {"labelSelector": {"matchLabels": {"app": "x"}}, "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}
     spread = [{"topologyKey": "kubernetes.io/hostname", **selector}]
-    deleted = pod("deleted", {"app": "x"}, on="a")
+    deleted = pod("deleted", labels={"app": "x"}, on="a")
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    new = pod("new", {"app": "x"}, priority=5, topologySpreadConstraints=spread)
+    new = pod("new", labels={"app": "x"}, priority=5, topologySpreadConstraints=spread)
     arrivals, pods = ([load("new", pod=new)], []) if arrives else ([], [new])
     record = played(
         [node("a"), node("b", taints=["x=y:NoSchedule"])],
         *arrivals,
-        pods=[pod("stays", {"app": "x"}, on="a", priority=5), deleted, *pods],
+        pods=[pod("stays", labels={"app": "x"}, on="a", priority=5), deleted, *pods],
         running_for=always(5000),
     )
     found = by_name(record)
@@ -110,7 +111,7 @@ def test_pods_of_daemon_sets_and_static_pods_run_to_the_end(kind: str) -> None:
 
 
 def test_pods_of_a_node_that_is_not_ready_at_the_beginning_are_evicted() -> None:
-    nodes = [node("a", allocatable={GPU: "1"})]
+    nodes = [node("a", {GPU: "1"})]
     nodes[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     record = played(nodes, pods=[gpus("old", on="a")])
     [found] = record.pods
@@ -124,7 +125,7 @@ def test_the_latest_of_equal_victims_is_preempted() -> None:
     pods[2]["status"]["startTime"] = "soon"
     record = played([*NODES], load("high", pod=template(1, priority=1)), pods=pods[:2])
     assert states(record) == {"older": "Running", "newer": "Preempted", "high": "Running"}
-    nodes = [*NODES, node("b", allocatable={GPU: "2"})]
+    nodes = [*NODES, node("b", {GPU: "2"})]
     record = played(nodes, load("high", pod=template(1, priority=1)), pods=pods)
     assert sum(found.state == "Preempted" for found in record.pods if found.node == "b") == 1
 
@@ -140,8 +141,8 @@ def test_malformed_pods_are_left_out_with_a_notice(monkeypatch: pytest.MonkeyPat
     record = played(NODES, pods=pods)
     assert record.pods == []
     assert record.notices == (
-        "pod default/p0 is left out: /spec/tolerations: must be a list, not a string",
-        "pod default/p1 is left out: /spec/tolerations: must be a list, not a string",
+        "pod ml/p0 is left out: /spec/tolerations: must be a list, not a string",
+        "pod ml/p1 is left out: /spec/tolerations: must be a list, not a string",
         "further pods of the cluster that are left out: 3",
     )
 
@@ -149,7 +150,7 @@ def test_malformed_pods_are_left_out_with_a_notice(monkeypatch: pytest.MonkeyPat
 def test_pods_on_unknown_nodes_are_left_out_with_a_notice() -> None:
     record = played(NODES, pods=[gpus("lost", on="absent"), gpus("old", on="a")])
     assert states(record) == {"old": "Running"}
-    assert record.notices == ("pod default/lost is left out: node 'absent' not found",)
+    assert record.notices == ("pod ml/lost is left out: node 'absent' not found",)
 
 
 def test_existing_pods_with_gates_wait() -> None:
@@ -176,5 +177,5 @@ def test_gates_and_unknown_labels_of_namespaces_are_named() -> None:
     found = by_name(played(NODES, pods=pods))
     named = {name: pod.admitted.not_modelled for name, pod in found.items()}
     assert named == {"gated": ("scheduling gates",), "near": (unknown,), "apart": (unknown,)}
-    found = by_name(played(NODES, pods=pods, namespaces=[{"metadata": {"name": "default", "labels": {}}}]))
+    found = by_name(played(NODES, pods=pods, namespaces=[{"metadata": {"name": "ml", "labels": {}}}]))
     assert [pod.admitted.not_modelled for pod in found.values()] == [("scheduling gates",), (), ()]

@@ -8,9 +8,10 @@ from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import read_selector
 from rules_engine.scheduling.scoring import Plugin
+from tests.support.api import NOW
 from tests.support.clusters import NAMESPACES
 from tests.support.scenarios import OWNERS, Arrives, NodeChanges, ScenarioGenerator, named, with_priority
-from tests.support.scheduling import NOW, scores_by_plugin
+from tests.support.scheduling import scores_by_plugin
 
 SCENARIOS = 60
 

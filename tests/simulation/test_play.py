@@ -8,8 +8,8 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.simulation import Distribution, NodeState
+from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, validation
-from tests.support.scheduling import GPU, node
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template
 
 WAITING = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
@@ -23,7 +23,7 @@ def default_rules() -> RuleSet:
 
 def two_workers() -> list[dict[str, Any]]:
     control_plane = node("control-plane", taints=["node-role.kubernetes.io/control-plane:NoSchedule"])
-    return [control_plane, *(node(name, allocatable={GPU: "4"}) for name in ("worker", "worker2"))]
+    return [control_plane, *(node(name, {GPU: "4"}) for name in ("worker", "worker2"))]
 
 
 def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: RuleSet) -> None:
@@ -67,7 +67,7 @@ def test_a_denied_pod_never_waits(default_rules: RuleSet) -> None:
 
 def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
     both = compiled(validation(check("cluster.available('nvidia.com/gpu') > 1", "")))
-    node_ = node("n", allocatable={GPU: "2", "cpu": "4"})
+    node_ = node("n", {GPU: "2", "cpu": "4"})
     runs = load("runs", pod=template(0, {"cpu": "4"}), run_for=3000)
     waits = load("waits", pod=template(0, {"cpu": "5", GPU: "1"}), at=1000)
     asks = load("asks", pod=template(0), at=2000, count=10, every=1000)
@@ -78,7 +78,7 @@ def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
 
 def test_a_pod_that_runs_reserves_nothing() -> None:
     one = compiled(validation(check("cluster.available('nvidia.com/gpu') > 0", "")))
-    node_ = node("n", allocatable={GPU: "2", "cpu": "4"})
+    node_ = node("n", {GPU: "2", "cpu": "4"})
     runs = load("runs", pod=template(0, {"cpu": "4"}), run_for=3000)
     waits = load("waits", pod=template(0, {"cpu": "4", GPU: "1"}), at=1000)
     record = played([node_], runs, waits, load("last", pod=template(0), at=4000), rule_set=one)
@@ -101,7 +101,7 @@ def test_a_pod_beyond_the_bounds_of_the_model_is_denied() -> None:
 
 
 def test_pods_of_a_higher_priority_run_first() -> None:
-    node_ = node("n", allocatable={GPU: "1"})
+    node_ = node("n", {GPU: "1"})
     low = load("low", count=2, run_for=1000)
     high = load("high", pod=template(1, priority=10, preemptionPolicy="Never"), at=500, run_for=1000)
     pods = by_name(played([node_], low, high))
@@ -109,7 +109,7 @@ def test_pods_of_a_higher_priority_run_first() -> None:
 
 
 def test_a_pod_of_a_job_arrives_when_another_ends() -> None:
-    nodes = [node("n", allocatable={GPU: "8"})]
+    nodes = [node("n", {GPU: "8"})]
     record = played(nodes, load("job", controlled=True, parallel=2, total=5, run_for=1000))
     assert [(pod.name, pod.arrived) for pod in record.pods] == [
         ("job-1", 0),
@@ -122,7 +122,7 @@ def test_a_pod_of_a_job_arrives_when_another_ends() -> None:
 
 
 def test_a_workload_that_arrives_again_has_a_number_in_its_name() -> None:
-    nodes = [node("n", allocatable={GPU: "8"})]
+    nodes = [node("n", {GPU: "8"})]
     record = played(nodes, load("job", controlled=True, parallel=2, count=2, every=10))
     assert [(pod.name, pod.arrived) for pod in record.pods] == [
         ("job-1-1", 0),
@@ -141,7 +141,7 @@ def test_no_two_pods_have_one_name() -> None:
 
 
 def test_a_pod_on_a_node_that_is_not_ready_is_evicted_after_its_grace_and_created_anew() -> None:
-    nodes = [node("a", allocatable={GPU: "1"}), node("b", allocatable={GPU: "0"})]
+    nodes = [node("a", {GPU: "1"}), node("b", {GPU: "0"})]
     arrival = load("job", controlled=True)
     record = played(nodes, arrival, events=(at(1000, "a", NodeState.NOT_READY), at(400_000, "a", NodeState.READY)))
     first, second = record.pods
@@ -155,7 +155,7 @@ def test_a_pod_of_a_stateful_set_keeps_its_name() -> None:
     states = (NodeState.DRAINED, NodeState.UNCORDONED, NodeState.DRAINED, NodeState.UNCORDONED)
     events = [at(moment, "a", state) for moment, state in enumerate(states, 1)]
     web = load("web", controlled=True, stateful=True, parallel=2)
-    record = played([node("a", allocatable={GPU: "2"})], web, events=events)
+    record = played([node("a", {GPU: "2"})], web, events=events)
     assert [pod.name for pod in record.pods] == ["web-0", "web-1"] * 3
     assert [pod.replaces for pod in record.pods] == ["", "", *["web-0", "web-1"] * 2]
     assert [pod.state for pod in record.pods] == ["Evicted"] * 4 + ["Running"] * 2
@@ -164,7 +164,7 @@ def test_a_pod_of_a_stateful_set_keeps_its_name() -> None:
 @pytest.mark.parametrize("back", [2000, 301_000])
 def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> None:
     events = (at(1000, "a", NodeState.NOT_READY), at(back, "a", NodeState.READY))
-    record = played([node("a", allocatable={GPU: "1"})], load("p", run_for=500_000), events=events)
+    record = played([node("a", {GPU: "1"})], load("p", run_for=500_000), events=events)
     assert [(pod.state, pod.ended) for pod in record.pods] == [("Succeeded", 500_000)]
     assert record.ended == 500_000
 
@@ -172,7 +172,7 @@ def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> N
 def test_the_grace_begins_anew_when_a_node_stops_to_be_ready_again() -> None:
     becomes = (NodeState.NOT_READY, NodeState.READY, NodeState.NOT_READY)
     events = [at((number + 1) * 100_000, "a", state) for number, state in enumerate(becomes)]
-    nodes = [node("a", allocatable={GPU: "2"})]
+    nodes = [node("a", {GPU: "2"})]
     late = load("late", pod=template(1, tolerations=[{"operator": "Exists", "tolerationSeconds": 50}]), at=380_000)
     record = played(nodes, load("p"), late, events=events)
     assert [(pod.state, pod.ended) for pod in record.pods] == [("Evicted", 600_000), ("Evicted", 430_000)]
@@ -183,7 +183,7 @@ def test_a_node_that_fails_often_takes_no_more_memory() -> None:
     events = [at(1 + number, "a", becomes[number % 2]) for number in range(2000)]
     tracemalloc.start()
     try:
-        record = played([node("a", allocatable={GPU: "100", "pods": "100"})], load("p", count=100), events=events)
+        record = played([node("a", {GPU: "100", "pods": "100"})], load("p", count=100), events=events)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -205,14 +205,12 @@ def test_a_node_that_fails_often_takes_no_more_memory() -> None:
 )
 def test_a_toleration_sets_the_grace(toleration: dict[str, Any], ended: int | None) -> None:
     pod = template(1, tolerations=[toleration])
-    record = played(
-        [node("a", allocatable={GPU: "1"})], load("p", pod=pod), events=(at(1000, "a", NodeState.NOT_READY),)
-    )
+    record = played([node("a", {GPU: "1"})], load("p", pod=pod), events=(at(1000, "a", NodeState.NOT_READY),))
     assert record.pods[0].ended == ended
 
 
 def test_a_drained_node_loses_its_pods_and_takes_no_others_until_it_is_uncordoned() -> None:
-    nodes = [node("a", allocatable={GPU: "2"})]
+    nodes = [node("a", {GPU: "2"})]
     events = (at(10, "a", NodeState.DRAINED), at(50, "a", NodeState.UNCORDONED))
     record = played(nodes, load("bare"), load("job", controlled=True), events=events)
     pods = by_name(record)
@@ -222,14 +220,14 @@ def test_a_drained_node_loses_its_pods_and_takes_no_others_until_it_is_uncordone
 
 
 def test_a_cordoned_node_keeps_its_pods() -> None:
-    nodes = [node("a", allocatable={GPU: "2"})]
+    nodes = [node("a", {GPU: "2"})]
     record = played(nodes, load("p", count=2, every=20), events=(at(10, "a", NodeState.CORDONED),))
     assert states(record) == {"p-1": "Running", "p-2": "Pending"}
     assert record.pods[1].message == "0/1 nodes are available: 1 node(s) were unschedulable."
 
 
 def test_nothing_happens_after_the_end() -> None:
-    nodes = [node("a", allocatable={GPU: "2"})]
+    nodes = [node("a", {GPU: "2"})]
     record = played(nodes, load("p", count=5, every=1000, run_for=1500), until=2000)
     assert [(pod.name, pod.state, pod.ended) for pod in record.pods] == [
         ("p-1", "Succeeded", 1500),
@@ -247,7 +245,7 @@ def test_an_interruption_keeps_the_record_so_far() -> None:
         if done >= 100:
             raise KeyboardInterrupt
 
-    nodes = [node("a", allocatable={GPU: "1"})]
+    nodes = [node("a", {GPU: "1"})]
     record = played(nodes, load("p", count=1000, every=1), progress=interrupt, until=10**6)
     assert record.interrupted
     assert reports[0] == (0, 1000)
@@ -260,7 +258,7 @@ def test_an_interruption_keeps_the_record_so_far() -> None:
 def test_run_times_depend_on_the_seed_alone() -> None:
     def ends(seed: int) -> list[int | None]:
         arrival = load("p", count=5, every=always(1), run_for=Distribution(mean=10_000))
-        return [found.ended for found in played([node("a", allocatable={GPU: "8"})], arrival, seed=seed).pods]
+        return [found.ended for found in played([node("a", {GPU: "8"})], arrival, seed=seed).pods]
 
     assert ends(1) == ends(1)
     assert ends(1) != ends(2)

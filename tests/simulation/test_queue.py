@@ -8,12 +8,12 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.rules.simulation import NodeState, SchedulerOptions
 from rules_engine.scheduling.cycle import SchedulingCycle
 from rules_engine.simulation import play
+from tests.support.api import GPU, node
 from tests.support.clusters import MIG
 from tests.support.evaluation import compiled, ladder
-from tests.support.scheduling import GPU, node
 from tests.support.simulation import at, by_name, load, played, states, template
 
-ONE = [node("a", allocatable={GPU: "1"})]
+ONE = [node("a", {GPU: "1"})]
 
 
 def affinity(member: str, **labels: str) -> dict[str, Any]:
@@ -63,16 +63,16 @@ def test_a_release_looks_at_the_first_waiting_pods_only(monkeypatch: pytest.Monk
 
 
 def test_a_release_on_a_node_that_lacks_resources_tries_nobody(attempts: list[str]) -> None:
-    nodes = [*ONE, node("b", allocatable={GPU: "4"})]
+    nodes = [*ONE, node("b", {GPU: "4"})]
     played(nodes, load("small", count=5, run_for=1000), load("large", gpus=5, count=3))
-    assert attempts.count("default/large-1") == 1
+    assert attempts.count("ml/large-1") == 1
     assert len(attempts) == 5 + 1
 
 
 def test_a_release_on_a_node_that_is_not_selected_tries_nobody(attempts: list[str]) -> None:
-    nodes = [node("a", {"pool": "x"}, allocatable={GPU: "1"}), node("b", {"pool": "y"}, allocatable={GPU: "0"})]
+    nodes = [node("a", {GPU: "1"}, labels={"pool": "x"}), node("b", {GPU: "0"}, labels={"pool": "y"})]
     record = played(nodes, load("p", run_for=1000), load("q", pod=template(1, nodeSelector={"pool": "y"})))
-    assert attempts == ["default/p", "default/q"]
+    assert attempts == ["ml/p", "ml/q"]
     assert by_name(record)["q"].message == (
         "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector."
     )
@@ -87,7 +87,7 @@ def test_the_order_among_workloads_is_priority_then_arrival() -> None:
 
 
 def test_a_pod_that_wants_to_be_near_another_runs_once_that_one_does() -> None:
-    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
+    nodes = [node("a", labels={"zone": "1"}), node("b", labels={"zone": "2"})]
     near = load("near", pod=template(0, **affinity("podAffinity", app="x")))
     far = load("far", pod=template(0, **affinity("podAffinity", app="nowhere")))
     pods = by_name(played(nodes, near, far, load("x", pod=labelled(template(0), app="x"), at=1000)))
@@ -97,7 +97,7 @@ def test_a_pod_that_wants_to_be_near_another_runs_once_that_one_does() -> None:
 
 @pytest.mark.parametrize("repelled", [True, False])
 def test_a_pod_that_another_keeps_away_runs_when_that_one_ends(repelled: bool) -> None:
-    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}, allocatable={"pods": "5"})]
+    nodes = [node("a", labels={"zone": "1"}), node("b", {"pods": "5"}, labels={"zone": "1"})]
     alone = affinity("podAntiAffinity", app="y" if repelled else "x")
     first = labelled(template(0, **(alone if repelled else {})), app="x")
     second = labelled(template(0, **({} if repelled else alone)), app="y")
@@ -125,14 +125,14 @@ def test_a_victim_of_a_controller_arrives_anew_and_waits() -> None:
     high = load("high", pod=template(1, priority=1), at=500, run_for=1000)
     record = played(ONE, low, high)
     assert [(pod.name, pod.state, pod.bound, pod.ended, pod.by, pod.replaces) for pod in record.pods] == [
-        ("low-1", "Preempted", 0, 500, "default/high", ""),
+        ("low-1", "Preempted", 0, 500, "ml/high", ""),
         ("high", "Succeeded", 500, 1500, "", ""),
         ("low-1-r1", "Succeeded", 1500, 2500, "", "low-1"),
     ]
 
 
 def test_waiting_pods_use_devices_freed_by_preemption() -> None:
-    nodes = [node("a", allocatable={GPU: "4"})]
+    nodes = [node("a", {GPU: "4"})]
     low = load("low", gpus=4)
     small = load("small", pod=template(1, preemptionPolicy="Never"), at=1)
     high = load("high", pod=template(3, priority=1), at=2)
@@ -146,7 +146,7 @@ def test_without_preemption_nobody_is_preempted() -> None:
 
 
 def test_rules_see_the_devices_that_are_free_at_each_arrival() -> None:
-    nodes = [node("a", allocatable={MIG: "2", GPU: "2"})]
+    nodes = [node("a", {MIG: "2", GPU: "2"})]
     arrival = load("p", pod=template(0, {MIG: "1"}), count=5, every=1000, run_for=2500)
     record = played(nodes, arrival, rule_set=compiled(ladder(MIG, GPU, offered=Offered.AVAILABLE)))
     given = [next(iter(pod.admitted.given)) for pod in record.pods]
@@ -171,7 +171,7 @@ def test_the_number_of_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules_engine.scheduling.cycle.COMPARISONS", 1)
-    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "2"})]
+    nodes = [node("a", labels={"zone": "1"}), node("b", labels={"zone": "2"})]
     others = load("x", pod=labelled(template(0), app="x"), count=5)
     near = load("near", pod=labelled(template(0, **affinity("podAffinity", app="x")), app="y"))
     ends = load("ends", pod=template(0), run_for=1000)

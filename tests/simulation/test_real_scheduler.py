@@ -21,6 +21,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import read_selector
+from tests.support.api import NOW
 from tests.support.real import REAL
 from tests.support.real_scheduler import Attempt, RealScheduler, real_scheduler
 from tests.support.scenarios import (
@@ -36,7 +37,7 @@ from tests.support.scenarios import (
     with_priority,
 )
 from tests.support.scheduler_log import SchedulerLog, Scores
-from tests.support.scheduling import NOW, scores_by_plugin
+from tests.support.scheduling import scores_by_plugin
 
 Object = dict[str, Any]
 

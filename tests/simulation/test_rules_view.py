@@ -17,9 +17,9 @@ from rules_engine.simulation.node_states import node_in_state
 from rules_engine.simulation.rules_view import RulesView
 from server.cluster.reading import HeldPod
 from server.cluster.store import Store
+from tests.support.api import pod
 from tests.support.evaluation import GPU, cluster, node
 from tests.support.laws import law
-from tests.support.scheduling import pod
 
 QUERY = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
 NODES = cluster(node("a", {GPU: 8}, {GPU: 1}), node("b", {GPU: 4}))
@@ -72,7 +72,7 @@ class Both:
         self.store.expire(self.now / 1000)
 
     def reserve(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
-        made = Pod.parse(pod(name, namespace="ml", requests=requests, **spec))
+        made = Pod.parse(pod(name, requests, namespace="ml", **spec))
         self.view.reserve(f"ml/{name}", made.placement, made.effective_requests(), self.now)
         self.store.reserve(PodKey(f"ml/{name}", ""), made, self.now / 1000)
 

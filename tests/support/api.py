@@ -43,10 +43,10 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[str] = (),
     ready: bool = True,
+    unschedulable: bool = False,
     cordoned: bool = False,
     capacity: Amounts | None = None,
     metadata: Mapping[str, Any] | None = None,
-    **spec: Any,
 ) -> Object:
     """Return a node of 4 cpu, 16Gi and 10 pods, to which `allocatable` adds; taints are written key=value:effect.
 
@@ -54,12 +54,12 @@ def node(
     """
     offered = _texts({"cpu": "4", "memory": "16Gi", "pods": "10", **(allocatable or {})})
     if cordoned:
-        taints, spec = [*taints, "node.kubernetes.io/unschedulable:NoSchedule"], {**spec, "unschedulable": True}
+        taints, unschedulable = [*taints, "node.kubernetes.io/unschedulable:NoSchedule"], True
     return api_object(
         "Node",
         name,
         metadata={"labels": {"kubernetes.io/hostname": name, **(labels or {})}, **(metadata or {})},
-        spec={"taints": [*map(taint, taints)], **spec},
+        spec={"taints": [*map(taint, taints)], **({"unschedulable": True} if unschedulable else {})},
         status={
             "capacity": offered | _texts(capacity or {}),
             "allocatable": offered,
@@ -152,7 +152,7 @@ def volume_claim(name: str, phase: str, **metadata: Any) -> Object:
 
 def device_class(name: str, resource: str = "", *selectors: str, created: str = "") -> Object:
     """Return a DeviceClass, three days old by default; `selectors`: types of devices, or expressions."""
-    expressions = [each if " " in each else f"device.attributes['{DRIVER}'].type == '{each}'" for each in selectors]
+    expressions = [f"device.attributes['{DRIVER}'].type == '{each}'" if each.isalpha() else each for each in selectors]
     return api_object(
         "DeviceClass",
         name,
@@ -205,22 +205,32 @@ def cards(node: str, count: int) -> Object:
     return resource_slice(node, *[device(f"gpu-{number}") for number in range(count)])
 
 
+def card_with_partitions(node: str, partitions: int = 7) -> list[Object]:
+    """Return the slices of a node with one card, whole or in parts; each part is a seventh."""
+    parts = [device(f"gpu-0-mig-{number}", "mig", {"slices": 1}) for number in range(partitions)]
+    return [
+        resource_slice(node, count=2, card={"slices": 7}),
+        resource_slice(node, device("gpu-0", uses={"slices": 7}), *parts, count=2, name=f"{node}-1"),
+    ]
+
+
 def resource_claim(
     name: str,
     *devices: str,
     pool: str = "a",
+    node: str = "",
     driver: str = DRIVER,
     namespace: str = "ml",
     reserved: str = "",
     extended: bool = False,
     **metadata: Any,
 ) -> Object:
-    """Return a ResourceClaim with devices of the pool of a node, reserved for a pod.
+    """Return a ResourceClaim with devices of a pool, by default that of the node of this name, reserved for a pod.
 
     `extended`: kube-scheduler made it for the extended resources of the pod.
     """
     results = [{"request": "r", "driver": driver, "pool": pool, "device": each} for each in devices]
-    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pool]}]}
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node or pool]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
     made = {"annotations": EXTENDED, "ownerReferences": [reference("Pod", reserved or "owner")]} if extended else {}
     return api_object(

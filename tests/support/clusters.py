@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from tests.support.api import GPU, node, pod
 from tests.support.naive_scheduler import _requests
-from tests.support.scheduling import GPU, node, pod
 
 Object = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Generator:
             labels["number"] = draw.choice(_NUMBER_TEXTS)
         if self._roomy:
             roomy = {"cpu": "64", "memory": "64Gi", "pods": "20", GPU: "32", MIG: "32", "ephemeral-storage": "64Gi"}
-            return node(f"{self._prefix}n{number}", labels, allocatable=roomy)
+            return node(f"{self._prefix}n{number}", roomy, labels=labels)
         allocatable = {
             "cpu": draw.choice(("1", "2500m", "4")),
             "memory": draw.choice(("1Gi", "2000Mi", "4Gi")),
@@ -70,10 +70,10 @@ class Generator:
             allocatable["ephemeral-storage"] = "10Gi"
         return node(
             f"{self._prefix}n{number}",
-            labels,
-            draw.sample(_TAINTS, draw.choice((0, 0, 0, 0, 1, 2))),
-            allocatable=allocatable,
-            **({"unschedulable": True} if self._chance(0.1) else {}),
+            allocatable,
+            labels=labels,
+            taints=draw.sample(_TAINTS, draw.choice((0, 0, 0, 0, 1, 2))),
+            unschedulable=self._chance(0.1),
         )
 
     def bound(self, nodes: Sequence[Object]) -> list[Object]:
@@ -113,7 +113,7 @@ class Generator:
     def _pod(self, name: str) -> Object:
         draw = self._random
         labels = {key: draw.choice(("x", "y")) for key in ("app", "tier") if self._chance(0.7)}
-        made = pod(name, labels, namespace=draw.choice(self.namespaces), requests=self._requests())
+        made = pod(name, self._requests(), labels=labels, namespace=draw.choice(self.namespaces))
         spec = made["spec"]
         if self._chance(0.25):
             spec["containers"][0]["ports"] = [self._port()]

@@ -6,7 +6,7 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.cycle import SchedulingCycle
-from tests.support.scheduling import NOW, Object
+from tests.support.api import NOW, Object
 
 
 def cycle(

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.support.drivers import DRIVER, claim
-from tests.support.scheduling import GPU, node, pod
+from tests.support.api import DRIVER, GPU, MIG1, device_class, node, pod, resource_claim, resource_slice
 
 Object = dict[str, Any]
 
-MIG = "nvidia.com/mig-1g.5gb"
+MIG = MIG1
 OTHER_DRIVER = "other.example.com"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 HOSTNAME = "kubernetes.io/hostname"
@@ -67,10 +66,10 @@ class DeviceGenerator:
             allocatable[MIG] = draw.choice(("0", "2"))
         return node(
             f"{self._prefix}n{number}",
-            {"zone": draw.choice("ab"), "number": str(number)},
-            ["spot=yes:NoSchedule"] if self._chance(0.1) else [],
-            allocatable=allocatable,
-            **({"unschedulable": True} if self._chance(0.05) else {}),
+            allocatable,
+            labels={"zone": draw.choice("ab"), "number": str(number)},
+            taints=["spot=yes:NoSchedule"] if self._chance(0.1) else [],
+            unschedulable=self._chance(0.05),
         )
 
     def classes(self) -> list[Object]:
@@ -90,15 +89,7 @@ class DeviceGenerator:
         return made
 
     def _class(self, name: str, resource: str, *selectors: str) -> Object:
-        return {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": f"{self._prefix}{name}"},
-            "spec": {
-                **({"extendedResourceName": resource} if resource else {}),
-                "selectors": [{"cel": {"expression": each}} for each in selectors],
-            },
-        }
+        return device_class(f"{self._prefix}{name}", resource, *selectors)
 
     def slices(self, nodes: Sequence[Object]) -> list[Object]:
         """Draw ResourceSlices: pools of nodes, and some that several nodes reach."""
@@ -162,26 +153,21 @@ class DeviceGenerator:
         if not self._sound and self._chance(0.1):
             count += draw.choice((-1, 1)) if count > 1 else 1
         made = [
-            self._slice(f"{name}-{generation}-{draw.randint(0, 9)}{number}", driver, name, generation, count, spec)
+            resource_slice(
+                name,
+                name=f"{name}-{generation}-{draw.randint(0, 9)}{number}",
+                driver=driver,
+                generation=generation,
+                count=count,
+                **spec,
+            )
             for number, spec in enumerate(specs)
         ]
         if self._chance(0.1):
             old = self._cards(draw.randint(1, 3), self._sound)
             place = {"nodeName": nodes[0]["metadata"]["name"]} if nodes else where
-            made.append(self._slice(f"{name}-0", driver, name, 0, 1, {**place, "devices": old}))
+            made.append(resource_slice(name, name=f"{name}-0", driver=driver, generation=0, **place, devices=old))
         return made
-
-    def _slice(self, name: str, driver: str, pool: str, generation: int, count: int, spec: Object) -> Object:
-        return {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": name},
-            "spec": {
-                "driver": driver,
-                "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
-                **spec,
-            },
-        }
 
     def _cards(self, count: int, sound: bool) -> list[Object]:
         return [self._device(f"gpu-{number}", "gpu", sound) for number in range(count)]
@@ -242,9 +228,11 @@ class DeviceGenerator:
             own = self._sound and spec["driver"] == DRIVER and held["attributes"]["type"]["string"] == "gpu"
             extended = own and spec["nodeName"] not in plugins and self._chance(0.8)
             requests = {GPU: "1"} if extended else {}
-            holder = pod(f"holder-{number}", on=spec["nodeName"], requests=requests, **self._priority())
-            claimed = claim(f"claim-{number}", (spec["pool"]["name"], held["name"]), extended=extended)
-            claimed["status"]["allocation"]["devices"]["results"][0]["driver"] = spec["driver"]
+            name, driver, pool = spec["nodeName"], spec["driver"], spec["pool"]["name"]
+            holder = pod(f"holder-{number}", requests, on=name, **self._priority())
+            claimed = resource_claim(
+                f"claim-{number}", held["name"], pool=pool, node=name, driver=driver, extended=extended
+            )
             made.append((holder, claimed))
         return made
 
@@ -258,7 +246,7 @@ class DeviceGenerator:
             each = self._random.choice(nodes)
             plugin = each["status"]["allocatable"].get(GPU, "0") != "0"
             requests = {GPU: "1"} if plugin else {"cpu": self._random.choice(("100m", "1500m"))}
-            made.append(pod(f"plugin-{number}", on=each["metadata"]["name"], requests=requests, **self._priority()))
+            made.append(pod(f"plugin-{number}", requests, on=each["metadata"]["name"], **self._priority()))
         return made
 
     def pending(self, name: str, classes: Sequence[Object]) -> Object:
@@ -268,7 +256,7 @@ class DeviceGenerator:
         """
         draw = self._random
         if self._chance(0.3):
-            return pod(name, requests={draw.choice((GPU, MIG)): draw.choice("1112")})
+            return pod(name, {draw.choice((GPU, MIG)): draw.choice("1112")})
         served = [each["spec"].get("extendedResourceName") for each in classes]
         names = [
             f"{IMPLICIT}{each['metadata']['name']}"

@@ -15,9 +15,9 @@ from rules_engine.model.rules.simulation import (
     Strategy,
 )
 from rules_engine.scheduling.requirements import read_selector
+from tests.support.api import GPU
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation
-from tests.support.scheduling import GPU
 from tests.support.simulation import NO_RULES, at, load, simulation
 
 Object = dict[str, Any]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.support.api import node
 from tests.support.real import GPU
-from tests.support.scheduling import node
 
 Object = dict[str, Any]
 
@@ -147,13 +147,13 @@ class CaseGenerator:
             taints.append("node.kubernetes.io/unschedulable:NoSchedule")
         return node(
             name,
-            {HOST: name, ZONE: draw.choice("xyz"), "pool": draw.choice(("a", "a", "b"))},
-            taints,
-            allocatable={
+            {
                 **{resource: str(amount) for resource, amount in {**amounts, **gpus}.items()},
                 "memory": f"{amounts['memory']}Gi",
             },
-            **({"unschedulable": True} if cordoned else {}),
+            labels={HOST: name, ZONE: draw.choice("xyz"), "pool": draw.choice(("a", "a", "b"))},
+            taints=taints,
+            unschedulable=cordoned,
         )
 
     def _bound(self, number: int, nodes: Sequence[Object]) -> Object | None:

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from tests.support.drivers import DRIVER
+from tests.support.api import DRIVER, NOW
 from tests.support.real import kubernetes
 from tests.support.real_scheduler import BARRIER, Attempt, Object, RealScheduler
-from tests.support.scheduling import NOW
 
 KINDS = {"DeviceClass": "device_class", "ResourceSlice": "resource_slice", "ResourceClaim": "resource_claim"}
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from tests.support.api import NOW
 from tests.support.clusters import NAMESPACES
 from tests.support.real import PATIENCE_SECONDS, Kube, eventually, kubernetes
 from tests.support.scenarios import OWNER_LABELS, OWNERS, PRIORITIES
-from tests.support.scheduling import NOW
 
 Object = dict[str, Any]
 

@@ -11,8 +11,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from tests.support.api import GPU, NOW, node, taint
 from tests.support.clusters import MIG, Generator
-from tests.support.scheduling import GPU, NOW, node, taint
 
 Object = dict[str, Any]
 
@@ -168,9 +168,9 @@ class ScenarioGenerator(Generator):
                 del allocatable[resource]
         if self._chance(0.8):
             allocatable["ephemeral-storage"] = "64Gi"
-        spec = {"unschedulable": True} if self._chance(0.05) else {}
+        unschedulable = self._chance(0.05)
         taints = draw.sample(_TAINTS, draw.choice((0, 0, 0, 0, 1, 1, 2)))
-        return node(name, labels, taints, allocatable=allocatable, **spec)
+        return node(name, allocatable, labels=labels, taints=taints, unschedulable=unschedulable)
 
     def _changed(self, spec: Object) -> Object:
         if self._chance(0.5):

@@ -22,8 +22,8 @@ from rules_engine.model.rules.simulation import (
 from rules_engine.simulation.play import Progress, play_simulation
 from rules_engine.simulation.record import PodRecord, Record
 from rules_engine.sources.rule_sources import PathSource, read_sources
-from tests.support.drivers import devices
-from tests.support.scheduling import GPU, NOW, pod
+from tests.support.api import GPU, NOW, pod
+from tests.support.scheduling import usable_devices
 
 ROOT = Path(__file__).parents[2]
 HERE = Location("simulation.yaml", 1, 1)
@@ -48,7 +48,7 @@ def load(
     *,
     pod: Object | None = None,
     gpus: int | str = 1,
-    namespace: str = "default",
+    namespace: str = "ml",
     controlled: bool = False,
     stateful: bool = False,
     parallel: int = 1,
@@ -83,12 +83,9 @@ def load(
 
 
 def template(gpus: int | str = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> Object:
-    """Build a pod without a name. Requests are limits as well, as of extended resources."""
-    made = pod(requests={**({GPU: str(gpus)} if gpus else {}), **(requests or {})}, **spec)
-    del made["status"], made["metadata"]["name"], made["metadata"]["namespace"]
-    resources = made["spec"]["containers"][0]["resources"]
-    resources["limits"] = resources["requests"]
-    return made
+    """Build a pod without a name."""
+    made = pod(requests={**({GPU: gpus} if gpus else {}), **(requests or {})}, **spec)
+    return {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
 
 
 def at(moment: Milliseconds, node: str, becomes: NodeState) -> NodeEvent:
@@ -105,7 +102,7 @@ def simulation(
 ) -> Simulation:
     """Build a simulation on objects of the API; `drivers`: DeviceClasses and other objects by kind."""
     objects = ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces, **drivers}, now=NOW)
-    cluster = with_device_offers(replace(objects.view, devices=devices(drivers))) if drivers else objects.view
+    cluster = with_device_offers(replace(objects.view, devices=usable_devices(drivers))) if drivers else objects.view
     return Simulation(name="test", location=HERE, cluster=cluster, objects=objects, arrivals=arrivals, **members)
 
 

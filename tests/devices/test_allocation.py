@@ -22,7 +22,8 @@ from rules_engine.devices.allocation import (
 from rules_engine.devices.pools import Pool
 from rules_engine.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceKey
-from tests.support.devices import DRIVER, Consumption, counters, device, has_kind, kind_class, kind_of
+from tests.support.api import DRIVER
+from tests.support.devices import Consumption, counters, device, has_kind, kind_class, kind_of
 from tests.support.laws import law
 from tests.support.naive_allocation import Outcome, available, naive_search
 

@@ -21,7 +21,8 @@ from rules_engine.model.kubernetes.devices import (
     ResourceSlice,
 )
 from rules_engine.model.kubernetes.quantity import Quantity
-from tests.support.devices import BAD, DRIVER, device, devices_of, kind_class, on, part
+from tests.support.api import DRIVER
+from tests.support.devices import BAD, device, devices_of, kind_class, on, part
 from tests.support.evaluation import Amounts, node
 from tests.support.laws import clusters, law
 from tests.support.naive_allocation import naive_search

@@ -186,7 +186,7 @@ class TestValidity:
     def test_nodes_see_the_counters_of_pools_that_are_invalid_elsewhere(self) -> None:
         consuming = part("s1", device("d", consumes={"g/other": 1}), nodes=on("b"), slice_count=2)
         counting = part("s0", counts={"g/c": 1}, nodes=on("b"), slice_count=2)
-        key = ("gpu.example.com", "p")
+        key = ("gpu.nvidia.com", "p")
         assert Pools(devices_of((), counting, consuming)).invalid_elsewhere == [key]
         assert Pools(devices_of((), consuming)).invalid_elsewhere == []
         valid = part("s1", device("d", consumes={"g/c": 1}), nodes=on("b"), slice_count=2)
@@ -270,5 +270,5 @@ class TestOrder:
     def test_a_device_is_known_by_driver_pool_and_name(self) -> None:
         made: Device = device("d")
         (pool,) = pools(part("s", made))
-        expected: Any = ("gpu.example.com", "p", "d")
+        expected: Any = ("gpu.nvidia.com", "p", "d")
         assert pool.key(made) == expected

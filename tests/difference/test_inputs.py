@@ -19,8 +19,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
+from tests.support.api import controller, live, node, write_list
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
-from tests.support.live_objects import controller, live, node_object, write_list
 
 DEFAULT = cluster({GPU: 1})
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
@@ -54,7 +54,7 @@ def dump(path: Path, name: str, *, nodes: dict[str, str] | None = None) -> Path:
     """Write a dump with a running pod, and a node if it has resources."""
     items: list[Any] = [live(asks({GPU: 1}), ("ReplicaSet", name), name=name, on=name)]
     items += [controller("ReplicaSet", name, asks({GPU: 1}))]
-    return write_list(path / f"{name}.json", items + ([node_object(name, nodes)] if nodes else []))
+    return write_list(path / f"{name}.json", items + ([node(name, nodes)] if nodes else []))
 
 
 def manifest(path: Path, name: str = "pod.yaml", text: str = POD) -> Path:
@@ -110,7 +110,7 @@ def test_manifests_are_decided_on_the_cluster_of_a_dump(tmp_path: Path) -> None:
 
 def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), on="n")])
-    nodes = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "2"})])
+    nodes = write_list(tmp_path / "nodes.json", [node("n", {GPU: "2"})])
     ((_, _, view),), _ = read([pods, nodes])
     assert [str(node.used[GPU]) for node in view.nodes] == ["1"]
     ((_, _, view),), _ = read([pods, nodes], usage=None)
@@ -119,7 +119,7 @@ def test_objects_of_one_cluster_may_be_in_several_files(tmp_path: Path) -> None:
 
 def test_a_pod_of_several_files_counts_once(tmp_path: Path) -> None:
     pods = [live(asks({GPU: 1}), name=f"p{number}", on="n" if number % 2 else "") for number in range(4)]
-    items = [*pods, *pods[:1], node_object("n", {GPU: "4"})]
+    items = [*pods, *pods[:1], node("n", {GPU: "4"})]
     paths = [write_list(tmp_path / "all.json", items), write_list(tmp_path / "few.json", pods[1:])]
     found, problems = read(paths)
     assert ([name for _, name, _ in found], problems) == ([f"ml/p{number}" for number in range(4)], [])
@@ -127,7 +127,7 @@ def test_a_pod_of_several_files_counts_once(tmp_path: Path) -> None:
 
 
 def test_files_of_several_clusters_are_a_problem(tmp_path: Path) -> None:
-    one, other = node_object("n", {GPU: "1"}), node_object("n", {GPU: "2"})
+    one, other = node("n", {GPU: "1"}), node("n", {GPU: "2"})
     other["metadata"]["uid"] = "b"
     east, west = write_list(tmp_path / "east.json", [one]), write_list(tmp_path / "west.json", [other])
     _, (problem,) = read([east, west])
@@ -251,7 +251,7 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("indent", [None, 4])
 def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
     pods = [live(asks({GPU: 1}), ("ReplicaSet", "a"), name=f"pod-{number}") for number in range(3 * RUN_LENGTH + 1)]
-    nodes = [node_object("n", {GPU: "2"})]
+    nodes = [node("n", {GPU: "2"})]
     paths = [
         *(manifest(tmp_path, f"{name}.yaml", f"{POD}\n---\n{POD}") for name in "abc"),
         write_list(tmp_path / "pods.json", [*pods, *nodes], indent=indent),

@@ -28,7 +28,19 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
-from tests.support.devices import DRIVER, claim_object, class_object, counter_sets, device_object, slice_object
+from tests.support.api import (
+    api_object,
+    controller,
+    device,
+    device_class,
+    live,
+    reference,
+    resource_claim,
+    resource_slice,
+    template,
+    write_list,
+)
+from tests.support.api import node as api_node
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -45,7 +57,6 @@ from tests.support.evaluation import (
     quantities,
     rung,
 )
-from tests.support.live_objects import controller, live, node_object, reference, template, write_list
 
 NODES = cluster({GPU: 4})
 DOWN = ladder(MIG3, GPU)
@@ -131,15 +142,11 @@ def test_the_revision_of_a_stateful_set_or_daemon_set_is_the_template(tmp_path: 
     kind, revision = hashed
     first, second = asks({MIG3: 1}), asks({MIG1: 2})
     labels = {"app": "train", "controller-revision-hash": revision}
-    metadata = {"name": "train-77", "namespace": "ml", "uid": "r", "ownerReferences": [reference(kind, "train")]}
+    owned = {"ownerReferences": [reference(kind, "train")]}
+    data = {"spec": {"template": {"$patch": "replace", **template(first)}}}
     dump = [
         controller(kind, "train", second, owner=("GpuService", "service")),
-        {
-            "apiVersion": "apps/v1",
-            "kind": "ControllerRevision",
-            "metadata": metadata,
-            "data": {"spec": {"template": {"$patch": "replace", **template(first)}}},
-        },
+        api_object("ControllerRevision", "train-77", "ml", metadata=owned, data=data),
         live(admitted(first, DOWN), (kind, "train"), labels=labels),
     ]
     (submitted,) = read(tmp_path, dump, compiled(DOWN))
@@ -190,8 +197,7 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
     down = controller("ReplicaSet", "b", asks({GPU: 1}), replicas=0)
     without_uid = controller("StatefulSet", "c", asks({GPU: 1}))
     del without_uid["metadata"]["uid"]
-    empty = {"kind": "DaemonSet", "metadata": {"name": "e", "uid": "e"}}
-    revision = {"kind": "ControllerRevision", "metadata": {"name": "d", "uid": "u"}}
+    empty, revision = api_object("DaemonSet", "e"), api_object("ControllerRevision", "d")
     pods = [live(asks({GPU: 1}), ("Job", "a")), live(asks({GPU: 1}), ("ReplicaSet", "b"), name="other")]
     found = read(tmp_path, [other, down, without_uid, empty, revision, *pods], compiled(DOWN))
     assert all(submitted.as_it_is for submitted in found)
@@ -259,7 +265,7 @@ def test_a_template_with_other_containers_is_not_used(tmp_path: Path) -> None:
 
 def test_malformed_amounts_match_no_template(tmp_path: Path) -> None:
     running = live(asks({GPU: "many"}), REPLICA_SET, on="node")
-    dump = [running, controller(*REPLICA_SET, asks({GPU: 1})), node_object("node", {GPU: "1", "cpu": "much"})]
+    dump = [running, controller(*REPLICA_SET, asks({GPU: 1})), api_node("node", {GPU: "1", "cpu": "much"})]
     (submitted,) = read(tmp_path, dump, compiled(DOWN), None, None)
     assert submitted.as_it_is
 
@@ -267,8 +273,8 @@ def test_malformed_amounts_match_no_template(tmp_path: Path) -> None:
 def test_a_pod_is_decided_without_its_own_usage(tmp_path: Path) -> None:
     free = ladder(MIG3, GPU, offered=Offered.AVAILABLE)
     dump = [
-        node_object("node", {MIG3: "1", GPU: "2"}),
-        {"kind": "Namespace", "metadata": {"name": "ml", "uid": "n", "labels": {"team": "a"}}},
+        api_node("node", {MIG3: "1", GPU: "2"}),
+        api_object("Namespace", "ml", metadata={"labels": {"team": "a"}}),
         live(asks({MIG3: 1}), REPLICA_SET, on="node"),
         live(admitted(asks({MIG3: 1}), DOWN), REPLICA_SET, on="node", name="train-2"),
         controller(*REPLICA_SET, asks({MIG3: 1})),
@@ -284,31 +290,24 @@ class TestDevicesOfDrivers:
     """Devices of drivers in a dump count as the server counts them, without those of the pod itself."""
 
     parts = (
-        device_object("whole", {"g/parts": 2}, kind="card"),
-        device_object("left", {"g/parts": 1}, kind="half"),
-        device_object("right", {"g/parts": 1}, kind="half"),
+        device("whole", "card", {"parts": 2}),
+        device("left", "half", {"parts": 1}),
+        device("right", "half", {"parts": 1}),
     )
 
     def dump(self, *pods: Any) -> list[Any]:
-        classes: list[Any] = [
-            class_object(kind, resource, f"device.attributes['{DRIVER}'].kind == '{kind}'")
-            for kind, resource in (("card", GPU), ("half", MIG3))
-        ]
-        slices: list[Any] = [
-            slice_object("s0", node="node", count=2, sharedCounters=counter_sets({"g/parts": 2})),
-            slice_object("s1", *self.parts, node="node", count=2),
+        classes = [device_class("card", GPU, "card"), device_class("half", MIG3, "half")]
+        slices = [
+            resource_slice("node", name="s0", count=2, card={"parts": 2}),
+            resource_slice("node", *self.parts, name="s1", count=2),
         ]
         claims = [self.claim(f"claim-{device}", device) for device in ("left", "right")]
-        for item in (*classes, *slices):
-            item["metadata"]["uid"] = f"uid-{item['metadata']['name']}"
         # Slices first: their attributes are read once the classes are known.
-        return [*slices, node_object("node", {}), *pods, *classes, *claims, controller(*REPLICA_SET, asks({MIG3: 1}))]
+        return [*slices, api_node("node"), *pods, *classes, *claims, controller(*REPLICA_SET, asks({MIG3: 1}))]
 
     @staticmethod
     def claim(name: str, device: str) -> Any:
-        made: Any = claim_object({"driver": DRIVER, "pool": "node", "device": device})
-        made["metadata"] |= {"name": name, "namespace": "ml", "uid": f"uid-{name}"}
-        return made
+        return resource_claim(name, device, pool="node", extended=True)
 
     @staticmethod
     def pod(device: str) -> Any:
@@ -341,7 +340,7 @@ class TestDevicesOfDrivers:
         return [problem.message for problem in problems.items]
 
     def test_slices_that_cannot_be_used_get_a_warning(self, tmp_path: Path) -> None:
-        bad = slice_object("bad", self.parts[0], self.parts[0])
+        bad = resource_slice("bad", self.parts[0], self.parts[0])
         assert self.problems(tmp_path, *self.dump(), bad) == [
             "ResourceSlice bad is left out: it has two devices of one name"
         ]
@@ -471,7 +470,7 @@ def test_a_cluster_has_a_bound(monkeypatch: pytest.MonkeyPatch, nodes: int, entr
     monkeypatch.setattr(usage, "MAX_ENTRIES", entries)
     found = usage.ClusterUsage()
     for name in "ab":
-        found.take(node_object(name, {GPU: "1", MIG1: "1"}))
+        found.take(api_object("Node", name, status={"allocatable": {GPU: "1", MIG1: "1"}}))
     for name in "xy":
         found.take({"kind": "Namespace", "metadata": {"name": name, "labels": {"a": "1", "b": "2"}}})
     assert found.too_many

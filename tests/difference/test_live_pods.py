@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rules_engine.difference.reading.live_pods import has_equal_resources, restore_from_template, strip_live_fields
+from tests.support.api import live, template
 from tests.support.evaluation import GPU, MIG3, container, injection, mutated, pod
-from tests.support.live_objects import live, template
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 REPLICA_SET = ("ReplicaSet", "train-5d8")

@@ -16,7 +16,7 @@ from rules_engine.loading.files import STDIN
 from rules_engine.loading.json_list import CHUNK_BYTES
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.model.problems.problem import Problems
-from tests.support.live_objects import write_list
+from tests.support.api import write_list
 
 ITEMS: list[Any] = [
     {"kind": "Pod", "metadata": {"name": "a", "annotations": {"text": "{\n}", "empty": ""}}},

@@ -20,9 +20,9 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
 from rules_engine.recording.views import ViewFields
+from tests.support.api import controller, live, node, write_list
 from tests.support.differences import ACTIVE_RULES
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
-from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.recorded import Call, recorded_log, recording
 
 DEFAULT = cluster({GPU: 4})
@@ -57,7 +57,7 @@ def large(tmp_path: Path) -> list[Path]:
         for number in range(4 * RUN_LENGTH)
     ]
     controllers = [controller("ReplicaSet", f"set-{number}", asks({MIG1: 1})) for number in range(5)]
-    paths = [write_list(tmp_path / "c.json", [*pods, *controllers, node_object("n", {GPU: "4"})])]
+    paths = [write_list(tmp_path / "c.json", [*pods, *controllers, node("n", {GPU: "4"})])]
     return [*paths, *(manifest(tmp_path, name, POD % name) for name in ("ada", "bob", "cy"))]
 
 
@@ -170,7 +170,7 @@ def test_a_file_may_be_a_cluster_and_a_manifest_with_problems(tmp_path: Path) ->
 @pytest.mark.parametrize("count", [1, 2])
 def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
     """Nothing was compared: a wrong folder must not look like a change without effect."""
-    path = write_list(tmp_path / "nodes.json", [node_object("n", {GPU: "4"})])
+    path = write_list(tmp_path / "nodes.json", [node("n", {GPU: "4"})])
     result = decided([path], processes=count)
     assert result.answer is None
     message = "no live pod found, and workloads of a cluster are decided by their pods"
@@ -180,7 +180,7 @@ def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
 def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
     pod = manifest(tmp_path, "ada", POD % "ada")
     pods = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}))])
-    whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node_object("n", {GPU: "4"})])
+    whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node("n", {GPU: "4"})])
     found = [decided([pod]), decided([pods]), decided([pod], new=NO_ADA), decided([whole])]
     found.append(decided([pod], clusters=[whole]))
     assert [run.answer and run.answer.assumed_cluster for run in found] == ["default", "default", "", "", ""]
@@ -241,7 +241,7 @@ def test_progress_ends_at_the_total(large: list[Path], count: int) -> None:
 def test_a_cluster_without_namespaces_is_a_warning_if_rules_read_them(tmp_path: Path) -> None:
     selector = LabelSelector((LabelRequirement("env", ConditionKind.IN, ("prod",)),))
     selects = compiled(validation("true", match=Match(namespace_selector=selector)))
-    path = write_list(tmp_path / "dump.json", [live(asks({GPU: 1})), node_object("n", {GPU: "4"})])
+    path = write_list(tmp_path / "dump.json", [live(asks({GPU: 1})), node("n", {GPU: "4"})])
     message = "no Namespace found: rules that read labels of namespaces fail"
     for clusters in ([], [path]):
         assert list(map(str, decided([path], NO_RULES, selects, clusters=clusters).problems)) == [
@@ -253,8 +253,8 @@ def test_a_cluster_without_namespaces_is_a_warning_if_rules_read_them(tmp_path: 
 def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
     pods = [live(asks({GPU: 1}), ("ReplicaSet", "set")), live(asks({MIG1: 1}), name="bare")]
     controllers = [controller("ReplicaSet", "set", asks({MIG1: 1}))]
-    dump = write_list(tmp_path / "dump.json", [*pods, *controllers, node_object("n", {GPU: "4"})])
-    other = write_list(tmp_path / "other.json", [node_object("n", {MIG1: "4"})])
+    dump = write_list(tmp_path / "dump.json", [*pods, *controllers, node("n", {GPU: "4"})])
+    other = write_list(tmp_path / "other.json", [node("n", {MIG1: "4"})])
     answer = decided([dump], FALL, NO_RULES, clusters=[other]).answer
     assert answer is not None
     assert [(found.pods, found.as_it_is.total(), found.changed) for found in answer.grouping.totals.values()] == [
@@ -319,7 +319,7 @@ def test_names_of_an_answer(tmp_path: Path) -> None:
 def test_a_live_pod_does_not_use_devices_against_itself(tmp_path: Path, resource: str) -> None:
     free = compiled(validation(check(f"cluster.available('{resource}') >= 4", "nothing is free")))
     running = live(asks({resource: 4}), name="p", on="n")
-    path = write_list(tmp_path / "c.json", [running, node_object("n", {resource: "4"})])
+    path = write_list(tmp_path / "c.json", [running, node("n", {resource: "4"})])
     result = decided([path], FALL, free)
     assert result.answer is not None
     assert (result.answer.grouping.totals[""].pods, result.answer.grouping.lines) == (1, ())

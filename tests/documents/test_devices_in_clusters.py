@@ -11,34 +11,35 @@ from rules_engine.documents.load import load_cluster
 from rules_engine.documents.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
+from tests.support.api import DRIVER, device, device_class, node, resource_claim, resource_slice
 from tests.support.authoring import cli, write
-from tests.support.devices import DRIVER, claim_object, class_object, counter_sets, device_object, slice_object
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, asks, compiled, ladder, mutated, resources, rung
 from tests.support.loading import codes, load_text, rule
 
-NODE: dict[str, Any] = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8"}}}
+NODE = node("n1", {"cpu": 8})
 MIG = ladder(MIG3, MIG2, MIG1, rung(GPU, assume=True))
 
 
-def profile_class(profile: str, resource: str) -> dict[str, Any]:
-    """Return the class of a MIG profile."""
-    return class_object(profile, resource, f"device.attributes['{DRIVER}'].profile == '{profile}'")
+CLASSES = [
+    device_class(profile, resource, f"device.attributes['{DRIVER}'].profile == '{profile}'")
+    for profile, resource in (("3g.40gb", MIG3), ("1g.10gb", MIG1))
+]
+ODD = device("odd")
+"""A device without a profile, on which the selectors of CLASSES fail."""
 
 
-CLASSES = [profile_class("3g.40gb", MIG3), profile_class("1g.10gb", MIG1)]
-
-
-def card(number: int = 0) -> list[dict[str, Any]]:
+def card() -> list[dict[str, Any]]:
     """Return the slices of a card with two halves of 3g.40gb or four parts of 1g.10gb."""
-    places = [f"g{number}/{place}" for place in range(4)]
-    halves = [
-        device_object(f"half-{half}", dict.fromkeys(places[half * 2 : half * 2 + 2], 1), profile="3g.40gb")
-        for half in range(2)
-    ]
-    parts = [device_object(f"part-{index}", {place: 1}, profile="1g.10gb") for index, place in enumerate(places)]
+
+    def part(name: str, profile: str, *places: int) -> dict[str, Any]:
+        uses = {f"place-{place}": 1 for place in places}
+        return device(name, uses=uses, attributes={"profile": {"string": profile}})
+
+    halves = [part(f"half-{half}", "3g.40gb", half * 2, half * 2 + 1) for half in range(2)]
+    quarters = [part(f"part-{place}", "1g.10gb", place) for place in range(4)]
     return [
-        slice_object("s0", sharedCounters=counter_sets(dict.fromkeys(places, 1)), count=2),
-        slice_object("s1", *halves, *parts, count=2),
+        resource_slice("n1", name="s0", card={f"place-{place}": 1 for place in range(4)}, count=2),
+        resource_slice("n1", *halves, *quarters, name="s1", count=2),
     ]
 
 
@@ -98,17 +99,17 @@ class TestLadders:
         assert granted(loaded(tmp_path, NODE, *CLASSES, card()[1]).cluster) == {GPU: "1"}
 
     def test_a_request_falls_if_the_selector_of_its_class_fails(self, tmp_path: Path) -> None:
-        failing = slice_object("s2", device_object("odd", type="gpu"), pool={"name": "q", "resourceSliceCount": 1})
-        first = slice_object("s3", device_object("odd", type="gpu"), pool={"name": "a", "resourceSliceCount": 1})
+        failing = resource_slice("q", ODD, nodeName="n1")
+        first = resource_slice("a", ODD, nodeName="n1")
         slices = card()
         assert granted(loaded(tmp_path, NODE, *CLASSES, *slices, failing).cluster) == {MIG3: "1"}
         assert granted(loaded(tmp_path, NODE, *CLASSES, *slices, first).cluster) == {GPU: "1"}
 
     def test_one_failing_node_makes_requests_fall_everywhere(self, tmp_path: Path) -> None:
-        other = slice_object("s2", device_object("odd", type="gpu"), node="n2")
-        node = {**NODE, "metadata": {"name": "n2"}}
-        assert granted(loaded(tmp_path, NODE, node, *CLASSES, *card()).cluster) == {MIG3: "1"}
-        assert granted(loaded(tmp_path, NODE, node, *CLASSES, *card(), other).cluster) == {GPU: "1"}
+        other = resource_slice("n2", ODD)
+        nodes = NODE, node("n2", {"cpu": 8})
+        assert granted(loaded(tmp_path, *nodes, *CLASSES, *card()).cluster) == {MIG3: "1"}
+        assert granted(loaded(tmp_path, *nodes, *CLASSES, *card(), other).cluster) == {GPU: "1"}
 
     def test_a_pod_is_left_as_it_is_when_it_takes_too_long_to_say(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,10 +123,10 @@ class TestLadders:
         assert warning.endswith("it takes too long to say which devices fit together: 1 of nvidia.com/mig-3g.40gb")
 
     def test_devices_of_claims_are_not_available(self, tmp_path: Path) -> None:
-        claim = claim_object({"driver": DRIVER, "pool": "n1", "device": "half-0"})
+        claim = resource_claim("c", "half-0", pool="n1", extended=True)
         cluster = loaded(tmp_path, NODE, *CLASSES, *card(), claim).cluster
-        (node,) = cluster.nodes
-        assert {name: str(node.available(name)) for name in (MIG3, MIG1)} == {MIG3: "1", MIG1: "2"}
+        (found,) = cluster.nodes
+        assert {name: str(found.available(name)) for name in (MIG3, MIG1)} == {MIG3: "1", MIG1: "2"}
 
     def test_cel_reads_the_amounts(self, tmp_path: Path) -> None:
         cluster = loaded(tmp_path, NODE, *CLASSES, *card()).cluster
@@ -136,7 +137,7 @@ class TestLadders:
 
 class TestFiles:
     def test_an_inventory_reads_the_objects_of_drivers(self, tmp_path: Path) -> None:
-        objects = json.dumps([*CLASSES, *card(), claim_object()])
+        objects = json.dumps([*CLASSES, *card(), resource_claim("c")])
         result = load_text(tmp_path, rule("ClusterInventory", f"{{nodes: [{{name: n1}}], objects: {objects}}}"))
         assert result.problems == ()
         (inventory,) = result.of(Inventory)
@@ -161,7 +162,7 @@ class TestFiles:
 
     def test_objects_of_kubectl_that_cannot_be_used_get_a_warning(self, tmp_path: Path) -> None:
         path = tmp_path / "c.json"
-        bad = slice_object("bad", device_object("d"), device_object("d"))
+        bad = resource_slice("n1", device("d"), device("d"), name="bad")
         path.write_text(json.dumps({"kind": "List", "items": [NODE, bad, *CLASSES, *card()]}))
         inventory, problems, _ = load_cluster(path)
         assert inventory is not None
@@ -170,8 +171,8 @@ class TestFiles:
         assert granted(inventory) == {MIG3: "1"}
 
     def test_a_cluster_without_classes_has_no_services(self, tmp_path: Path) -> None:
-        (node,) = loaded(tmp_path, NODE, *card()).cluster.nodes
-        assert node.service is None
+        (found,) = loaded(tmp_path, NODE, *card()).cluster.nodes
+        assert found.service is None
 
 
 def test_explain_shows_what_drivers_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def test_explain_shows_what_drivers_offer(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_explain_says_why_the_scheduler_rejects_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rungs = f"{{rungs: [{{resource: {MIG3}}}, {{resource: {MIG1}}}]}}"
-    failing = slice_object("s3", device_object("odd", type="gpu"), pool={"name": "a", "resourceSliceCount": 1})
+    failing = resource_slice("a", ODD, nodeName="n1")
     files = {
         "rules/mig.yaml": rule("FallbackLadder", rungs, "mig"),
         "pod.yaml": json.dumps(asks({MIG3: 1})),

@@ -11,7 +11,7 @@ from rules_engine.documents.load import load_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest
-from tests.support.diagnostics import GPU, node, pod
+from tests.support.api import GPU, api_object, event, node, pod
 from tests.support.loading import codes, load_text, rule
 
 DIAGNOSES = """diagnoses:
@@ -63,8 +63,7 @@ def test_a_test_without_diagnoses_has_no_objects(tmp_path: Path) -> None:
 
 def test_an_inventory_becomes_api_objects(tmp_path: Path) -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": "a", "value": "b", "effect": "NoExecute"}]
-    bound = pod("p", "worker-1", {GPU: "3"})
-    del bound["metadata"]["namespace"]
+    bound = api_object("Pod", "p", spec=pod("p", {GPU: "3"}, on="worker-1")["spec"])
     worker = {"name": "worker", "count": 2, "labels": {"pool": "a"}, "allocatable": {GPU: 4}}
     inventory = {
         "nodes": [
@@ -103,23 +102,14 @@ WHOLE = {
     "nodes": [{"name": "worker"}],
     "namespaces": {"other": {"a": "b"}, "ml": {"team": "c"}},
     "objects": [
-        {
-            "kind": "Node",
-            "metadata": {"name": "whole", "labels": {"pool": "b"}},
-            "status": {"allocatable": {GPU: 4}, "capacity": {GPU: 8}},
-        },
-        pod("p", "whole", {GPU: "3"}),
-        pod("gone", "gone"),
-        {**pod("done", "whole"), "status": {"phase": "Succeeded"}},
-        {"kind": "Pod", "metadata": {"name": "waiting", "namespace": "ml"}},
-        {"kind": "Namespace", "metadata": {"name": "ml", "labels": {"team": "a"}}},
-        {"kind": "Job", "metadata": {"name": "j", "namespace": "ml"}, "anything": [1]},
-        {
-            "kind": "Event",
-            "metadata": {"name": "e", "creationTimestamp": "2026-11-20T08:00:00Z"},
-            "lastTimestamp": "2026-11-20T10:00:00Z",
-            "reason": "x",
-        },
+        api_object("Node", "whole", status={"allocatable": {GPU: 4}, "capacity": {GPU: 8}}),
+        pod("p", {GPU: "3"}, on="whole"),
+        pod("gone", {GPU: 1}, on="gone"),
+        pod("done", {GPU: 1}, on="whole", phase="Succeeded"),
+        api_object("Pod", "waiting", "ml"),
+        api_object("Namespace", "ml", metadata={"labels": {"team": "a"}}),
+        api_object("Job", "j", "ml", anything=[1]),
+        event(node("whole"), "x", last="2026-11-23T13:00:00Z"),
     ],
 }
 
@@ -140,16 +130,21 @@ def test_objects_are_added_to_the_nodes_and_pods(tmp_path: Path) -> None:
     assert [item.name for item in api_objects.pods_on("whole")] == ["p"]
     assert sorted(item.name for item in api_objects.of("Namespace")) == ["ml", "other"]
     assert [item.name for item in api_objects.of("Job")] == ["j"]
-    assert api_objects.now == datetime(2026, 11, 20, 10, tzinfo=UTC)
+    assert api_objects.now == datetime(2026, 11, 23, 13, tzinfo=UTC)
 
 
 def test_the_output_of_kubectl_has_all_its_objects(tmp_path: Path) -> None:
-    deleted = pod("p", "worker", deletionTimestamp="2099-01-01T00:00:00Z", creationTimestamp="2026-11-20T08:00:00Z")
-    items: list[Any] = [node(), deleted, {"kind": "ConfigMap", "metadata": {"name": "c"}}]
+    deleted = pod(
+        "p",
+        {GPU: 1},
+        on="worker",
+        metadata={"deletionTimestamp": "2099-01-01T00:00:00Z", "creationTimestamp": "2026-11-20T08:00:00Z"},
+    )
+    items: list[Any] = [node(), deleted, api_object("ConfigMap", "c")]
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "List", "items": items}))
     api_objects = objects(tmp_path, "cluster: {file: kubectl.json}")
     assert [item["kind"] for kind in API_RESOURCES for item in api_objects.of(kind)] == ["Node", "Pod"]
-    assert api_objects.now == datetime(2026, 11, 20, 8, tzinfo=UTC)
+    assert api_objects.now == datetime(2026, 11, 23, 9, tzinfo=UTC)
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "one"}}]}))
     assert [item.object_name.name for item in objects(tmp_path, "cluster: {file: kubectl.json}").nodes] == ["one"]
 

@@ -15,7 +15,8 @@ from rules_engine.model.kubernetes.devices import Device, DeviceKey, ResourceSli
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
-from tests.support.devices import DRIVER, device, devices_of, kind_class, on, part
+from tests.support.api import DRIVER
+from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import container, ladder, mutated, node, pod
 from tests.support.laws import law
 
@@ -155,8 +156,8 @@ class TestFailingSelectors:
     def test_the_failure_names_node_class_device_and_attribute(self) -> None:
         found = cluster(node("a", labels={"zone": "a"}), node("b"), slices=self.slices)
         assert failure(found, cards=1) == (
-            "on node b, a selector of DeviceClass card fails on device bad of gpu.example.com: "
-            "device.attributes['gpu.example.com'].kind: no such key (.? and [?…] read what may be absent)"
+            "on node b, a selector of DeviceClass card fails on device bad of gpu.nvidia.com: "
+            "device.attributes['gpu.nvidia.com'].kind: no such key (.? and [?…] read what may be absent)"
         )
         assert "DeviceClass card fails" in failure(found, cards=1, slices=1)
         assert "DeviceClass slice fails" in failure(found, slices=1)

@@ -20,7 +20,8 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.scheduling import FIELDS_READ
-from tests.support.diagnostics import GPU, NOW, daemon_set, diagnostic, event, node, pod
+from tests.support.api import GPU, NOW, api_object, by_kind, event, node, pod
+from tests.support.diagnostics import diagnostic
 from tests.support.documents import REPOSITORY
 
 NAMES: Kept = {"metadata": {"name": None, "namespace": None}}
@@ -167,7 +168,14 @@ def test_members_that_no_condition_needs_may_be_absent(tmp_path: Path) -> None:
 def objects() -> list[dict[str, Any]]:
     """Objects with many members."""
     labels = {"a": "x", "team": "ml"}
-    rich = pod("p", "worker", {GPU: "2", "cpu": "1500m"}, labels=labels, creationTimestamp="2026-11-22T00:00:00Z")
+    rich = pod(
+        "p",
+        {GPU: "2", "cpu": "1500m"},
+        on="worker",
+        labels=labels,
+        namespace="gpu",
+        owner=("DaemonSet", "plugin"),
+    )
     rich["spec"] |= {
         "initContainers": [{"name": "init", "image": "x", "restartPolicy": "Always"}],
         "priority": 3,
@@ -175,13 +183,11 @@ def objects() -> list[dict[str, Any]]:
         "overhead": {"cpu": "100m"},
     }
     rich["spec"]["containers"][0] |= {"image": "x", "env": [{"name": "x", "value": "secret"}], "args": ["a", "b"]}
-    rich["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "plugin", "controller": True, "uid": "1"}]
-    rich["metadata"]["namespace"] = "gpu"
     rich["status"]["conditions"] = [
         {"type": "Ready", "status": "True", "reason": "x"},
         {"type": "x", "status": "y", "reason": "y"},
     ]
-    waiting = pod("waiting", amounts={GPU: "3"}, labels={"a": "y"})
+    waiting = pod("waiting", {GPU: "3"}, labels={"a": "y"})
     waiting["spec"]["nodeSelector"] = {"pool": "a"}
     spare = node("worker", labels={"pool": "a", "kubernetes.io/hostname": "worker"})
     spare["status"]["capacity"] = {GPU: "8"}
@@ -190,22 +196,23 @@ def objects() -> list[dict[str, Any]]:
         node("other", {"cpu": "4"}, labels=labels),
         rich,
         waiting,
-        daemon_set(),
-        event("Node", "worker", "SystemOOM"),
-        event("Pod", "p", "x", "gpu"),
-        {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
-        {"kind": "Namespace", "metadata": {"name": "ml", "labels": labels}},
+        api_object("DaemonSet", "plugin", "gpu"),
+        event(node("worker"), "SystemOOM"),
+        event(api_object("Pod", "p", "gpu"), "x"),
+        api_object("RuntimeClass", "nvidia", handler="nvidia"),
+        api_object("Namespace", "ml", metadata={"labels": labels}),
     ]
 
 
 def read(kept_members: Mapping[str, Kept] | None) -> ClusterObjects:
     """Return the objects of a cluster: whole, or only with some members."""
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for item in deepcopy(objects()):
-        kind = item["kind"]
-        reduced = item if kept_members is None else Reducer(kind, kept_members.get(kind, {})).decode(json.dumps(item))
-        by_kind.setdefault(kind, []).append(reduced)
-    return ClusterObjects(by_kind, now=NOW)
+    found = by_kind(*deepcopy(objects()))
+    if kept_members is None:
+        return ClusterObjects(found, now=NOW)
+    reducers = {kind: Reducer(kind, kept_members.get(kind, {})) for kind in found}
+    return ClusterObjects(
+        {kind: [reducers[kind].decode(json.dumps(each)) for each in found[kind]] for kind in found}, now=NOW
+    )
 
 
 def assert_same(compiled: CompiledDiagnostic) -> None:

@@ -1,5 +1,6 @@
 """Diagnostics: their findings, what they read, and what they cannot say."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
-from tests.support.diagnostics import GPU, cluster, daemon_set, diagnostic, event, node, pod
+from tests.support import api
+from tests.support.api import GPU, api_object, event, node, pod
+from tests.support.diagnostics import diagnostic
+
+cluster = partial(api.cluster, whole=True)
 
 
 def every(_: ApiObject) -> bool:
@@ -68,7 +73,7 @@ def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
         message="the layout of b is pending",
         certainty=Certainty.POSSIBLE,
         cause="Pods use the GPUs.",
-        evidence=("state: pending", "at 2026-11-23T02:00:00Z"),
+        evidence=("state: pending", "at 2026-11-23T12:00:00Z"),
         remedies=(
             Remedy(text="Wait."),
             Remedy(text="Drain the node.", command="kubectl drain b", risk=Risk.HIGH),
@@ -81,7 +86,7 @@ def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
 
 
 def test_it_is_evaluated_for_the_concerned_objects_of_its_kind(tmp_path: Path) -> None:
-    objects = cluster(node("a"), pod("p"), pod("q"), daemon_set("d", "n"))
+    objects = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}), api_object("DaemonSet", "d", "n"))
     for for_each, names in (
         ("Node", ["Node/a"]),
         ("Pod", ["Pod/ml/p", "Pod/ml/q"]),
@@ -136,21 +141,20 @@ def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_functions_of_objects(expression: str, expected: str, tmp_path: Path) -> None:
-    owner = {"kind": "DaemonSet", "name": "d", "controller": True}
-    other = {"kind": "Job", "name": "d", "controller": False}
+    owners = [{"kind": "Job", "name": "d", "controller": False}, api.reference("DaemonSet", "d")]
     objects = cluster(
-        node(creationTimestamp="2026-11-23T00:00:00Z"),
-        pod("p", "worker", {GPU: "1", "cpu": "1500m"}, ownerReferences=[other, owner]),
-        pod("q", "worker", {GPU: "2"}),
-        {**pod("done", "worker"), "status": {"phase": "Succeeded"}},
-        pod("r"),
-        pod("big", amounts={GPU: "2"}),
-        pod("lost", "gone"),
-        event("Node", "worker", "SystemOOM"),
-        event("DaemonSet", "d", "FailedCreate", "ml"),
-        daemon_set("d", "ml"),
-        {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
-        {"kind": "Namespace", "metadata": {"name": "ml"}},
+        node("worker", {GPU: 4}, metadata={"creationTimestamp": api.ago(hours=2)}),
+        pod("p", {GPU: "1", "cpu": "1500m"}, on="worker", metadata={"ownerReferences": owners}),
+        pod("q", {GPU: "2"}, on="worker"),
+        pod("done", {GPU: 1}, on="worker", phase="Succeeded"),
+        pod("r", {GPU: 1}),
+        pod("big", {GPU: "2"}),
+        pod("lost", {GPU: 1}, on="gone"),
+        event(node("worker"), "SystemOOM"),
+        event(api_object("DaemonSet", "d", "ml"), "FailedCreate"),
+        api_object("DaemonSet", "d", "ml"),
+        api_object("RuntimeClass", "nvidia", handler="nvidia"),
+        api_object("Namespace", "ml"),
     )
     assert messages(expression, objects, tmp_path) == [expected]
 
@@ -180,7 +184,7 @@ def test_an_error_is_counted_with_its_first_object(expression: str, error: str, 
 
 def test_a_malformed_pod_waits_for_nothing_that_can_be_evaluated(tmp_path: Path) -> None:
     compiled = diagnostic('forEach: Pod\nmessageExpression: "object.waitingFor().join()"', tmp_path)
-    evaluation = run(compiled, cluster(node("a"), pod("p", amounts={"cpu": "much"})))
+    evaluation = run(compiled, cluster(node("a"), pod("p", {"cpu": "much"})))
     (failed,) = evaluation.not_evaluated
     assert "waitingFor() of a pod that cannot be scheduled: /spec/containers/0/resources" in failed.why
 
@@ -208,7 +212,9 @@ def test_a_kind_that_was_not_read_is_not_treated_as_empty(tmp_path: Path) -> Non
     assert evaluate_diagnostics([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
     # Without the pods of other namespaces, the pods on a node are unknown, but each pod is known.
-    some = ClusterObjects({"Node": [node("a")], "Pod": [pod("p", "a")]}, partial=frozenset({"Pod"}), now=cluster().now)
+    some = ClusterObjects(
+        {"Node": [node("a")], "Pod": [pod("p", {GPU: 1}, on="a")]}, partial=frozenset({"Pod"}), now=api.NOW
+    )
     on_node = run(diagnostic("forEach: Node\nwhen: object.pods().size() < 2", tmp_path), some)
     assert (on_node.findings, on_node.not_evaluated[0].why) == ((), "pods of other namespaces were not read")
     assert run(diagnostic("forEach: Pod\nwhen: object.node().hasValue()", tmp_path), some).findings
@@ -235,7 +241,7 @@ def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypat
 
 
 def test_a_result_that_is_too_large_fails_for_its_object_alone(tmp_path: Path) -> None:
-    long = node("long", annotations={"x": "y" * 90_000})
+    long = node("long", metadata={"annotations": {"x": "y" * 90_000}})
     expression = "object.metadata.?annotations.x.orValue('z').replace('', '0123456789012').size() > 0"
     evaluation = run(diagnostic(f"when: {expression}", tmp_path), cluster(long, node("short")))
     assert [finding.object.name for finding in evaluation.findings] == ["short"]

@@ -24,7 +24,8 @@ from rules_engine.model.kubernetes.devices import (
 )
 from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
-from tests.support.devices import DRIVER, claim_object, class_object, slice_object
+from tests.support import api
+from tests.support.api import DRIVER, by_kind, device_class, resource_claim, resource_slice
 
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}
 
@@ -55,7 +56,7 @@ def device(**members: Any) -> Device:
 
 class TestClasses:
     def test_a_class_is_read(self) -> None:
-        raw = class_object("gpu", "example.com/gpu", "true", "device.driver == 'a'", created="2026-01-02T03:04:05Z")
+        raw = device_class("gpu", "example.com/gpu", "true", "device.driver == 'a'", created="2026-01-02T03:04:05Z")
         assert read_device_class(raw) == DeviceClass(
             name="gpu",
             created="2026-01-02T03:04:05Z",
@@ -217,16 +218,18 @@ class TestDevices:
 
 class TestClaims:
     def test_allocated_devices_are_read(self) -> None:
-        results = [{"driver": "a", "pool": "p", "device": "d"}, {"driver": "b", "pool": "q", "device": "e"}]
-        keys = [("a", "p", "d"), ("b", "q", "e")]
-        assert [*read_allocated(claim_object(*results))] == [(key, True) for key in keys]
-        assert [*read_allocated(claim_object(*results, extended=False))] == [(key, False) for key in keys]
+        keys = [("a", "p", "d"), ("a", "p", "e")]
+        for extended in (True, False):
+            claim = resource_claim("c", "d", "e", driver="a", pool="p", extended=extended)
+            assert [*read_allocated(claim)] == [(key, extended) for key in keys]
 
     def test_admin_access_uses_no_device_and_a_share_uses_all_of_it(self) -> None:
-        result = {"driver": "a", "pool": "p", "device": "d"}
-        assert not [*read_allocated(claim_object({**result, "adminAccess": True}))]
-        share: dict[str, Any] = {**result, "adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
-        assert [*read_allocated(claim_object(share))] == [(("a", "p", "d"), True)]
+        claim = resource_claim("c", "d", driver="a", pool="p", extended=True)
+        (result,) = claim["status"]["allocation"]["devices"]["results"]
+        result["adminAccess"] = True
+        assert not [*read_allocated(claim)]
+        result |= {"adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
+        assert [*read_allocated(claim)] == [(("a", "p", "d"), True)]
 
     def test_a_claim_without_allocation_uses_no_device(self) -> None:
         assert not [*read_allocated({"metadata": {"name": "c"}, "spec": {}})]
@@ -234,9 +237,9 @@ class TestClaims:
 
 def test_objects_are_read_by_kind() -> None:
     objects: dict[str, Any] = {
-        "DeviceClass": [class_object("gpu", "example.com/gpu", "true")],
-        "ResourceSlice": [slice_object("s", {"name": "d"})],
-        "ResourceClaim": [claim_object({"driver": DRIVER, "pool": "n1", "device": "d"})],
+        "DeviceClass": [device_class("gpu", "example.com/gpu", "true")],
+        "ResourceSlice": [resource_slice("n1", {"name": "d"})],
+        "ResourceClaim": [resource_claim("c", "d", pool="n1", extended=True)],
         "Node": [{"metadata": {"name": "n1"}}],
     }
     assert read_devices(objects, unexpected) == Devices(
@@ -252,11 +255,9 @@ def test_objects_that_cannot_be_used_are_left_out_with_their_reason() -> None:
     terms = {"nodeSelectorTerms": [{"matchFields": 1}]}
     slices: list[Any] = [
         {"metadata": {"name": "a"}},
-        slice_object(
-            "b", {"name": "d", "consumesCounters": [{"counterSet": "g", "counters": {"c": {"value": "much"}}}]}
-        ),
+        resource_slice("b", api.device("d", uses={"c": "much"})),
         {**spec(nodeSelector=terms), "metadata": 1},
-        slice_object("good"),
+        resource_slice("good"),
     ]
     found = read_devices({"ResourceSlice": slices}, lambda _, message: messages.append(message))
     assert [each.name for each in found.slices] == ["good"]
@@ -320,14 +321,11 @@ def test_devices_are_written_as_they_are_read() -> None:
     ]
     slices = [{**each, "metadata": {"name": f"s{number}"}} for number, each in enumerate(slices)]
     claims: list[Any] = [
-        claim_object({"driver": DRIVER, "pool": "n1", "device": "d"}),
-        {"status": {"allocation": {"devices": {"results": [{"driver": DRIVER, "pool": "p", "device": "e"}]}}}},
+        resource_claim("c", "d", extended=True),
+        resource_claim("d", "e"),
     ]
-    classes = [class_object("c", "example.com/gpu", READ_ALL[0].selectors[0])]
+    classes = [device_class("c", "example.com/gpu", READ_ALL[0].selectors[0])]
     found = read_devices({"DeviceClass": classes, "ResourceSlice": slices, "ResourceClaim": claims}, unexpected)
-    by_kind: dict[str, list[Any]] = {}
-    for each in device_objects(found):
-        assert isinstance(each, dict)
-        by_kind.setdefault(str(each["kind"]), []).append(each)
-    assert read_devices(by_kind, unexpected) == found
+    written: Any = device_objects(found)
+    assert read_devices(by_kind(*written), unexpected) == found
     assert device_objects(NO_DEVICES) == []

@@ -24,7 +24,8 @@ from rules_engine.recording.fields import RecordedFields, Unrecorded
 from rules_engine.recording.views import HOSTNAME, MAX_VIEW_BYTES, ViewFields, read_view, view_parts
 from server.rules.sources import prepare_sources
 from tests.evaluation.test_decision_cache import changed, requests, rule_sets
-from tests.support.devices import DRIVER, device, devices_of, kind_class, part
+from tests.support.api import DRIVER
+from tests.support.devices import device, devices_of, kind_class, part
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
 from tests.support.laws import clusters, driver_clusters, ladder_sets, law, pods
 
@@ -135,7 +136,7 @@ class TestDevicesOfDrivers:
         assert service.failure({MIG: 33}, free=False) == "33 devices are requested, and a claim has at most 32"
 
     def test_all_is_unknown_with_a_failing_selector(self) -> None:
-        failing = DeviceClass(name="part", resource=MIG, selectors=("device.attributes['gpu.example.com'].other == 1",))
+        failing = DeviceClass(name="part", resource=MIG, selectors=("device.attributes['gpu.nvidia.com'].other == 1",))
         service = self.recorded(failing)
         assert not service.simple
         assert service.serve({MIG: 1}, free=False) is Served.UNKNOWN

@@ -1,8 +1,11 @@
 """Builders of the objects of a cluster, as `kubectl get -o json` prints them, reduced to what tests need."""
 
+import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
@@ -32,7 +35,7 @@ def api_object(
 ) -> Object:
     """Return an object of any kind; one that the product does not read is of the core group."""
     version = f"{API_GROUPS.get(kind, '')}/v1".removeprefix("/")
-    named = {"name": name, **({"namespace": namespace} if namespace else {}), **(metadata or {})}
+    named = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"uid-{name}", **(metadata or {})}
     return {"apiVersion": version, "kind": kind, "metadata": named, **members}
 
 
@@ -152,7 +155,10 @@ def volume_claim(name: str, phase: str, **metadata: Any) -> Object:
 
 def device_class(name: str, resource: str = "", *selectors: str, created: str = "") -> Object:
     """Return a DeviceClass, three days old by default; `selectors`: types of devices, or expressions."""
-    expressions = [f"device.attributes['{DRIVER}'].type == '{each}'" if each.isalpha() else each for each in selectors]
+    expressions = [
+        f"device.attributes['{DRIVER}'].type == '{each}'" if each.isalpha() and each != "true" else each
+        for each in selectors
+    ]
     return api_object(
         "DeviceClass",
         name,
@@ -243,6 +249,37 @@ def resource_claim(
             **({"reservedFor": [{"resource": "pods", "name": reserved}]} if reserved else {}),
         },
     )
+
+
+def template(pod: Any) -> Object:
+    """Return the template that makes a pod."""
+    labels = {"app": "train", **pod["metadata"].get("labels", {})}
+    annotations = pod["metadata"].get("annotations")
+    metadata = {"labels": labels, **({"annotations": annotations} if annotations else {})}
+    return {"metadata": metadata, "spec": pod["spec"]}
+
+
+def controller(kind: str, name: str, pod: Any, *, owner: tuple[str, str] | None = None, **spec: Any) -> Object:
+    """Return a controller with a template, owned by a kind and name."""
+    metadata = {"ownerReferences": [reference(*owner)]} if owner else {}
+    return api_object(kind, name, "ml", metadata=metadata, spec={**spec, "template": template(pod)})
+
+
+def live(
+    pod: Any, owner: tuple[str, str] | None = None, *, name: str = "train-1", on: str = "", **members: Any
+) -> Object:
+    """Return an admitted pod as it runs: with what controllers, the API server and the scheduler write."""
+    owned = {"generateName": f"{owner[1]}-", "ownerReferences": [reference(*owner)]} if owner else {}
+    written = {"name": name, "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z", **members, **owned}
+    spec = {**pod["spec"], **({"nodeName": on} if on else {})}
+    metadata = {**deepcopy(pod["metadata"]), **written}
+    return api_object("Pod", name, "ml", metadata=metadata, spec=spec, status={"phase": "Running"})
+
+
+def write_list(path: Path, items: Sequence[Any], *, indent: int | None = 4) -> Path:
+    """Write a list as kubectl does."""
+    path.write_text(json.dumps({"apiVersion": "v1", "items": items, "kind": "List"}, indent=indent))
+    return path
 
 
 def by_kind(*objects: Object) -> dict[str, list[Object]]:

@@ -1,15 +1,13 @@
-"""Builders of devices, slices and the objects of resource.k8s.io/v1."""
+"""Builders of devices, slices and classes as the engine reads them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rules_engine.devices.pools import Pool
 from rules_engine.devices.selectors import SelectorError
-from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, Devices, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.quantity import NANOS
-
-DRIVER = "gpu.example.com"
+from tests.support.api import DRIVER
 
 BAD = "bad"
 
@@ -69,59 +67,3 @@ def kind_of(device: Device) -> str:
 
 def devices_of(classes: Sequence[DeviceClass], *slices: ResourceSlice, **fields: Any) -> Devices:
     return Devices(classes=tuple(classes), slices=slices, **fields)
-
-
-def class_object(name: str, resource: str, *selectors: str, created: str = "2026-01-01T00:00:00Z") -> dict[str, Json]:
-    """Return a DeviceClass as the API returns it."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name, "creationTimestamp": created},
-        "spec": {
-            "extendedResourceName": resource,
-            "selectors": [{"cel": {"expression": selector}} for selector in selectors],
-        },
-    }
-
-
-def slice_object(name: str, *devices: Json, count: int = 1, node: str = "n1", **spec: Json) -> dict[str, Json]:
-    """Return a ResourceSlice of a node, as the API returns it."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": count},
-            **({"devices": list(devices)} if devices else {}),
-            **spec,
-        },
-    }
-
-
-def device_object(name: str, consumes: Consumption | None = None, **attributes: str) -> dict[str, Json]:
-    """Return a device as slices have it, with attributes that are strings."""
-    made: dict[str, Json] = {"name": name, "attributes": {key: {"string": text} for key, text in attributes.items()}}
-    if consumes:
-        made["consumesCounters"] = counter_sets(consumes, "counterSet")
-    return made
-
-
-def counter_sets(amounts: Consumption, name: str = "name") -> list[Json]:
-    """Return counters as slices have them."""
-    sets: dict[str, dict[str, Json]] = {}
-    for (counter_set, counter), nanos in counters(amounts).items():
-        sets.setdefault(counter_set, {})[counter] = {"value": str(nanos // NANOS)}
-    return [{name: counter_set, "counters": members} for counter_set, members in sets.items()]
-
-
-def claim_object(*results: Mapping[str, Json], extended: bool = True) -> dict[str, Json]:
-    """Return a ResourceClaim with these allocated devices, as the API returns it."""
-    annotations: dict[str, Json] = {"resource.kubernetes.io/extended-resource-claim": "true"} if extended else {}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "claim", "annotations": annotations},
-        "status": {"allocation": {"devices": {"results": [dict(result) for result in results]}}},
-    }

@@ -20,12 +20,12 @@ from rules_engine.difference.values import Kind
 from rules_engine.sources.rule_sources import parse_source, read_sources
 from server.cli import main
 from server.http.messages import Response
+from tests.support.api import controller, live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, asks
 from tests.support.git import commit, repository
 from tests.support.listener import Recorder, reachable
-from tests.support.live_objects import controller, live, node_object, write_list
 from tests.support.server import command, environment
 from tests.support.terminals import shown_on
 
@@ -232,7 +232,7 @@ def test_standard_input(folder: Path) -> None:
 
 def test_several_clusters_have_columns(folder: Path) -> None:
     write(folder, {"mig.yaml": INVENTORY % MIG, "full.yaml": INVENTORY % FULL})
-    east = write_list(folder / "east.json", [live(asks({GPU: 1}), name="ada"), node_object("n", {GPU: "4"})])
+    east = write_list(folder / "east.json", [live(asks({GPU: 1}), name="ada"), node("n", {GPU: "4"})])
     arguments = ("--cluster", "mig.yaml", "--cluster", "full.yaml", "--cluster", str(east))
     report = document("ada.yaml", "bob.yaml", str(east), *arguments, new="fall.yaml")
     assert [(each["name"], each["pods"], each["kinds"]) for each in report["clusters"]] == [

@@ -357,12 +357,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "a node without the taint is full": (
         PendingReason.TAINT,
-        [
-            node("a", {GPU: 4}, taints=TAINTED),
-            node("b", {GPU: 1}),
-            pod("x", {GPU: 1}, on="b"),
-            pod("p", {GPU: 1}),
-        ],
+        [node("a", {GPU: 4}, taints=TAINTED), node("b", {GPU: 1}), pod("x", {GPU: 1}, on="b"), pod("p", {GPU: 1})],
     ),
     "the affinity is only preferred": (
         PendingReason.SELECTOR_OR_AFFINITY,
@@ -909,10 +904,7 @@ BROKEN: dict[str, tuple[list[Object], Object]] = {
         [node("a", {GPU: 0}, capacity={GPU: 8})],
         pod("p", {GPU: 8}),
     ),
-    "one unhealthy device": (
-        [node("a", {GPU: 7}, capacity={GPU: 8}), pod("x", {GPU: 7}, on="a")],
-        pod("p", {GPU: 1}),
-    ),
+    "one unhealthy device": ([node("a", {GPU: 7}, capacity={GPU: 8}), pod("x", {GPU: 7}, on="a")], pod("p", {GPU: 1})),
     "a layout with the profile that is being applied": (
         [node("a", {GPU: 1}, labels={"nvidia.com/mig.config": "all-3g.20gb"})],
         pod("p", {MIG3: 1}),

@@ -124,10 +124,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         [node("a"), device_class("mig", MIG1, "mig"), TWO, pod("p", {MIG1: 1})],
     ),
     "a driver without slices": (PendingReason.NO_DEVICE, [node("a"), CLASS, pod("p", {GPU: 1})]),
-    "devices on a node that does not exist": (
-        PendingReason.NO_DEVICE,
-        [node("b"), CLASS, TWO, pod("p", {GPU: 1})],
-    ),
+    "devices on a node that does not exist": (PendingReason.NO_DEVICE, [node("b"), CLASS, TWO, pod("p", {GPU: 1})]),
     "a pool that lacks a slice": (
         PendingReason.POOL_UNUSABLE,
         [node("a"), CLASS, resource_slice("a", device("gpu-0"), count=2), pod("p", {GPU: 1})],
@@ -240,13 +237,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "neither class has a device": (
         PendingReason.NO_DEVICE,
-        [
-            node("a"),
-            device_class("x", GPU, "vfio"),
-            device_class("y", GPU, "vfio"),
-            TWO,
-            pod("p", {GPU: 1}),
-        ],
+        [node("a"), device_class("x", GPU, "vfio"), device_class("y", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
     ),
     "an older generation of a whole pool": (
         PendingReason.NO_SCHEDULER_MESSAGE,
@@ -285,10 +276,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "no class": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), TWO, pod("p", {GPU: 1})]),
     "a class of another resource": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), CLASS, TWO, pod("p", {MIG1: 1})]),
-    "cpu": (
-        PendingReason.OTHER_RESOURCES,
-        [node("a", {"cpu": "1"}), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})],
-    ),
+    "cpu": (PendingReason.OTHER_RESOURCES, [node("a", {"cpu": "1"}), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})]),
     "a claim on the node that fits": (
         PendingReason.NO_SCHEDULER_MESSAGE,
         [node("a"), node("b"), CLASS, TWO, resource_claim("shared", "gpu-0"), pod("p", resourceClaims=CLAIMS)],

@@ -169,12 +169,7 @@ def objects() -> list[dict[str, Any]]:
     """Objects with many members."""
     labels = {"a": "x", "team": "ml"}
     rich = pod(
-        "p",
-        {GPU: "2", "cpu": "1500m"},
-        on="worker",
-        labels=labels,
-        namespace="gpu",
-        owner=("DaemonSet", "plugin"),
+        "p", {GPU: "2", "cpu": "1500m"}, on="worker", labels=labels, namespace="gpu", owner=("DaemonSet", "plugin")
     )
     rich["spec"] |= {
         "initContainers": [{"name": "init", "image": "x", "restartPolicy": "Always"}],

@@ -320,10 +320,7 @@ def test_devices_are_written_as_they_are_read() -> None:
         spec(perDeviceNodeSelection=True, devices=[whole]),
     ]
     slices = [{**each, "metadata": {"name": f"s{number}"}} for number, each in enumerate(slices)]
-    claims: list[Any] = [
-        resource_claim("c", "d", extended=True),
-        resource_claim("d", "e"),
-    ]
+    claims: list[Any] = [resource_claim("c", "d", extended=True), resource_claim("d", "e")]
     classes = [device_class("c", "example.com/gpu", READ_ALL[0].selectors[0])]
     found = read_devices({"DeviceClass": classes, "ResourceSlice": slices, "ResourceClaim": claims}, unexpected)
     written: Any = device_objects(found)

@@ -59,10 +59,7 @@ def test_devices_that_fit_together_are_the_capacity() -> None:
         for number in range(6)
         for part in range(7)
     ]
-    slices = [
-        resource_slice("a", count=2, sharedCounters=counters),
-        resource_slice("a", *parts, count=2, name="a-1"),
-    ]
+    slices = [resource_slice("a", count=2, sharedCounters=counters), resource_slice("a", *parts, count=2, name="a-1")]
     arrival = load("p", pod=template(0, {MIG: "21"}), count=3, run_for=1000)
     record = played(NODES, arrival, drivers=by_kind(GPUS, MIGS, *slices, cards("b", 2)), until=1000)
     totals = compute_totals(record)

@@ -14,6 +14,7 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.sources.rule_files import read_rules
 from tests.support.authoring import cli, completed, injection, ladder, place, validation, write
+from tests.support.loading import rule
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "effective.json").read_text())
 
@@ -31,12 +32,7 @@ spec:
       coefficients: {memory: 4Gi}
     sandbox: {}
 """
-CLUSTER = """\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {name: site}
-spec: {nodes: [], namespaces: {ml: {team: ml}}}
-"""
+CLUSTER = rule("ClusterInventory", "{nodes: [], namespaces: {ml: {team: ml}}}", "site")
 
 
 @pytest.fixture
@@ -240,10 +236,10 @@ def test_expressions_have_the_fields_that_explain_names(folder: Path) -> None:
     texts = (ladder("a", *rungs, **common), validation("a", expression, **common))
     write(folder, {"rules/injection.yaml": "---\n".join(texts)})
     view = shown("-n", "ml")
-    for index, rule in enumerate(read_rules([Path("rules")]).loaded.rules):
+    for index, found in enumerate(read_rules([Path("rules")]).loaded.rules):
         places = {setting["field"]: setting["source"] for setting in settings(view, index).values()}
-        assert len(rule.expressions) == 3
-        expected = {field: place(str(text.location)) for field, text in rule.expressions.items()}
+        assert len(found.expressions) == 3
+        expected = {field: place(str(text.location)) for field, text in found.expressions.items()}
         assert {field: places[field] for field in expected} == expected
 
 

@@ -9,15 +9,7 @@ import pytest
 from tests.support.authoring import cli, injection, ladder, place, validation, write
 
 MIG = "nvidia.com/mig-2g.20gb"
-NO_HOST = """\
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {name: no-host}
-spec:
-  validations:
-    - expression: "!object.spec.?hostNetwork.orValue(false)"
-      message: no host network
-"""
+NO_HOST = validation("no-host", '"!object.spec.?hostNetwork.orValue(false)"', message="no host network")
 RULES = "---\n".join(
     [
         ladder("mig", MIG, "{resource: nvidia.com/gpu, assume: true}"),

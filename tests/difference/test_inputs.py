@@ -21,15 +21,11 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.api import controller, live, node, write_list
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster
+from tests.support.loading import rule
 
 DEFAULT = cluster({GPU: 1})
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
-INVENTORY = """\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {name: i}
-spec: {nodes: [{name: big, allocatable: {nvidia.com/gpu: 8}}]}
-"""
+INVENTORY = rule("ClusterInventory", "{nodes: [{name: big, allocatable: {nvidia.com/gpu: 8}}]}", "i")
 
 
 def read(

@@ -7,23 +7,18 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import main
-from tests.support.authoring import cli, write
+from tests.support.authoring import cli, ladder, write
+from tests.support.loading import rule
 
 GPU, FILE = "nvidia.com/gpu", "rules.yaml"
-LADDER = f"""\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: cards}}
-spec:
-  rungs:
-    - {{resource: {GPU}, name: H100, pool: {{card: h100}}}}
-    - resource: {GPU}
-      name: A100
-      pool: {{card: a100}}
-      place:
-        tolerations: [{{key: dedicated, operator: Equal, value: a100, effect: NoSchedule}}]
-        annotations: {{gpurules.io/gpu-type: A100}}
-"""
+PLACE = """{
+        tolerations: [{key: dedicated, operator: Equal, value: a100, effect: NoSchedule}],
+        annotations: {gpurules.io/gpu-type: A100}}"""
+LADDER = ladder(
+    "cards",
+    f"{{resource: {GPU}, name: H100, pool: {{card: h100}}}}",
+    f"{{resource: {GPU}, name: A100, pool: {{card: a100}}, place: {PLACE}}}",
+)
 POD = f"""\
 apiVersion: v1
 kind: Pod
@@ -33,13 +28,8 @@ spec:
   containers: [{{name: main, image: i, resources: {{limits: {{{GPU}: 1}}}}}}]
 """
 TAINT = "[{key: dedicated, value: a100, effect: NoSchedule}]"
-CLUSTER = f"""\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {{name: cards}}
-spec:
-  nodes: [{{name: a, labels: {{card: a100}}, taints: {TAINT}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 4}}}}]
-"""
+NODE = f"{{name: a, labels: {{card: a100}}, taints: {TAINT}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 4}}}}"
+CLUSTER = rule("ClusterInventory", f"{{nodes: [{NODE}]}}", "cards")
 
 
 @pytest.fixture(autouse=True)

@@ -15,22 +15,14 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.webhooks.configuration import derive_calls
 from tests.kinds import toy
+from tests.support.authoring import ladder
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request
+from tests.support.loading import rule
 
 WITH_TOY = (*KINDS, toy.KIND)
 DOCUMENTS = [*map(rule_kind, WITH_TOY)]
 
-RULES = f"""
-apiVersion: gpurules.io/v1
-kind: Mark
-metadata: {{name: marked}}
-spec: {{resource: {GPU}}}
----
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: falls}}
-spec: {{rungs: [{{resource: {MIG3}}}, {{resource: {GPU}}}]}}
-"""
+RULES = rule("Mark", f"{{resource: {GPU}}}", "marked") + "---\n" + ladder("falls", MIG3, GPU)
 
 
 @pytest.fixture
@@ -98,7 +90,7 @@ def test_its_schema_and_its_analysis_report_problems(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES.replace(f"resource: {GPU}}}\n---", f"resourc: {MIG2}}}\n---"))
     (problem,) = load_files([file], DOCUMENTS).problems
-    assert (problem.code, problem.location.line) == ("unknown-field", 5)
+    assert (problem.code, problem.location.line) == ("unknown-field", 4)
     rules = load_files(
         [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], DOCUMENTS
     ).rules

@@ -10,21 +10,11 @@ from click.testing import CliRunner, Result
 
 from server.cli import main
 from tests.support.apiserver import api_server, kubeconfig, node
+from tests.support.authoring import ladder
 
-LADDER = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: a}
-spec:
-  rungs: [{resource: nvidia.com/mig-1g.10gb}, {resource: nvidia.com/gpu}]
----
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: b}
-spec:
-  offered: Available
-  rungs: [{resource: a.b/c}, {resource: a.b/d}]
-"""
+LADDER = "---\n".join(
+    [ladder("a", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu"), ladder("b", "a.b/c", "a.b/d", offered="Available")]
+)
 
 
 def run(*arguments: str | Path) -> Result:
@@ -48,7 +38,7 @@ def test_objects_are_printed_as_yaml_or_as_a_list_and_staying_rules_on_standard_
         "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
     ]  # fmt: skip
     reason = "offered: Available: free devices change with every pod"
-    assert text.stderr == f"{rules}:11:3: FallbackLadder/b stays with the webhook: {reason}\n"
+    assert text.stderr == f"{rules}:16:3: FallbackLadder/b stays with the webhook: {reason}\n"
     assert (text.exit_code, listed.exit_code) == (0, 0)
 
 

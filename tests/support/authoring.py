@@ -51,9 +51,10 @@ def injection(name: str, **fields: str) -> str:
     return _rule("ResourceInjection", name, "", {"coefficients": "{cpu: 4}", **fields, **annotation, **fields})
 
 
-def validation(name: str, expression: str, **fields: str) -> str:
+def validation(name: str, expression: str, *, message: str = "", **fields: str) -> str:
     """Return a Validation of one expression."""
-    return _rule("Validation", name, f"  validations:\n    - expression: {expression}\n", fields)
+    told = f"      message: {message}\n" if message else ""
+    return _rule("Validation", name, f"  validations:\n    - expression: {expression}\n{told}", fields)
 
 
 def _rule(kind: str, name: str, spec: str, fields: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from tests.support.authoring import validation
 from tests.support.evaluation import GPU, MIG1, MIG2, container, pod
 from tests.support.placing import requiring
 
@@ -14,17 +15,13 @@ TYPED = {"task.bkbcs.tencent.com/gpu-type": "V100"}
 KEYS = ("zone", "host", "stamp", "none")
 """Labels that terms refer to."""
 
-SLOW_RULE = """\
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {name: slow}
-spec:
-  failurePolicy: Ignore
-  variables:
-    - {name: many, expression: "lists.range(700)"}
-  validations:
-    - {expression: "variables.many.all(a, variables.many.all(b, a + b >= 0))", message: never}
-"""
+SLOW_RULE = validation(
+    "slow",
+    "variables.many.all(a, variables.many.all(b, a + b >= 0))",
+    message="never",
+    failurePolicy="Ignore",
+    variables='[{name: many, expression: "lists.range(700)"}]',
+)
 """Expression whose cost is just under the bound."""
 
 

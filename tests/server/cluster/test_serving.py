@@ -17,23 +17,13 @@ from rules_engine.documents.load import load_cluster
 from server.cli import main
 from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
+from tests.support.authoring import ladder
 from tests.support.certificates import certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.patching import apply_rfc_6902
 from tests.support.server import Running, encoded, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
-RULES = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: mig}
-spec:
-  offered: %s
-  match: {namespaceSelector: {matchLabels: {team: ml}}}
-  rungs:
-    - {resource: nvidia.com/mig-2g.20gb}
-    - {resource: nvidia.com/gpu, assume: true}
-"""
 
 
 @pytest.fixture
@@ -46,7 +36,8 @@ def api() -> Iterator[ApiServer]:
 
 def rules(folder: Path, offered: str) -> Path:
     file = folder / "rules.yaml"
-    file.write_text(RULES % offered)
+    match = "{namespaceSelector: {matchLabels: {team: ml}}}"
+    file.write_text(ladder("mig", MIG, f"{{resource: {GPU}, assume: true}}", offered=offered, match=match))
     return file
 
 
@@ -93,17 +84,11 @@ def fallbacks(running: Running) -> list[bool]:
     return found
 
 
-POOLS = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: cards}
-spec:
-  offered: Available
-  rungs:
-    - {resource: nvidia.com/gpu, name: H100, pool: {card: h100}}
-    - {resource: nvidia.com/gpu, name: A100, pool: {card: a100}}
-    - {resource: nvidia.com/gpu, name: L40S, pool: {card: l40s}}
-"""
+POOLS = ladder(
+    "cards",
+    *(f"{{resource: {GPU}, name: {card}, pool: {{card: {card.lower()}}}}}" for card in ("H100", "A100", "L40S")),
+    offered="Available",
+)
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -19,6 +19,8 @@ from server.cli import main
 from server.cli.doctor import KINDS
 from server.doctor import preparation
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
+from tests.support.authoring import ladder
+from tests.support.diagnostics import document
 from tests.support.server import ROOT, command, environment
 from tests.support.terminals import shown_on
 
@@ -26,24 +28,8 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
 SCHEMA = json.loads((ROOT / "schemas" / "output" / "doctor.json").read_text())
 PREPARE = cache(preparation.prepare_diagnosis)
 
-LADDER = f"""\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: small}}
-spec:
-  rungs: [{{resource: {MIG}}}, {{resource: {GPU}}}]
-"""
-DIAGNOSTIC = """\
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: %s}
-spec:
-  forEach: Node
-  when: "true"
-  severity: %s
-  reason: OurReason
-  messageExpression: "'node ' + object.metadata.name"
-"""
+LADDER = ladder("small", MIG, GPU)
+DIAGNOSTIC = document("severity: %s\nreason: OurReason\nmessageExpression: \"'node ' + object.metadata.name\"", "%s")
 
 
 @pytest.fixture(autouse=True)

@@ -10,25 +10,11 @@ from rules_engine.model.kubernetes.kept_fields import merge_by_kind
 from rules_engine.model.problems.problem import Severity
 from rules_engine.sources.rule_sources import PathSource
 from server.doctor.preparation import Prepared, prepare_diagnosis
+from tests.support.authoring import ladder
+from tests.support.diagnostics import document
 
-LADDER = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: small}
-spec:
-  rungs: [{resource: nvidia.com/mig-1g.5gb}, {resource: nvidia.com/gpu}]
-"""
-DIAGNOSTIC = """\
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: %s}
-spec:
-  forEach: Node
-  when: "object.spec.providerID == ''"
-  severity: Error
-  reason: Ours
-  messageExpression: "'ours'"
-"""
+LADDER = ladder("small", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu")
+DIAGNOSTIC = document("when: \"object.spec.providerID == ''\"\nreason: Ours", "%s")
 
 
 def named(prepared: Prepared) -> dict[str, CompiledDiagnostic]:

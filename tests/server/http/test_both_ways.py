@@ -34,22 +34,18 @@ from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from server.http.listener import Listener
 from server.state import ServedRules, State
+from tests.support.authoring import validation
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, reachable, reply
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
 from tests.support.states import state_of
 
-WARNING = """\
----
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {name: named}
-spec:
-  validationActions: [Warn, Audit]
-  validations:
-    - expression: "object.metadata.name != 'p'"
-      message: a pod should have a longer name
-"""
+WARNING = "---\n" + validation(
+    "named",
+    "\"object.metadata.name != 'p'\"",
+    message="a pod should have a longer name",
+    validationActions="[Warn, Audit]",
+)
 
 COMPARED = ("content-type", "retry-after", "allow")
 """Headers that are the same whoever serves the application."""

@@ -18,41 +18,32 @@ from server.http.admission import Admission
 from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS
 from server.http.messages import Request, Response
+from tests.support import authoring
 from tests.support.budgets import units_spent
 from tests.support.cluster import Clock
-from tests.support.evaluation import GPU, asks, cluster, compiled, request, validation
+from tests.support.evaluation import GPU, MIG1, MIG2, asks, cluster, compiled, request, validation
 from tests.support.server import MIG_POD, application, call, encoded, review
 from tests.support.states import state_of
 
 SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
 
-RULES = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: mig}}
-spec:
-  failurePolicy: {policy}
-  matchConditions: [{{name: always, expression: "object.metadata.name != ''"}}]
-  rungs: [{{resource: nvidia.com/mig-2g.20gb}}, {{resource: nvidia.com/gpu, assume: true}}]
----
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {{name: named}}
-spec:
-  failurePolicy: {policy}
-  validations: [{{expression: "object.metadata.name != ''", message: a pod has a name}}]
----
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: without-expressions}}
-spec:
-  rungs: [{{resource: nvidia.com/mig-1g.10gb}}, {{resource: nvidia.com/gpu, assume: true}}]
-"""
+NAMED = "object.metadata.name != ''"
+WHOLE = "{resource: nvidia.com/gpu, assume: true}"
+
+
+def conditional_ladder(expression: str, policy: str) -> str:
+    conditions = f'[{{name: condition, expression: "{expression}"}}]'
+    return authoring.ladder("mig", MIG2, WHOLE, failurePolicy=policy, matchConditions=conditions)
 
 
 def rule_set(folder: Path, policy: str) -> RuleSet:
     path = folder / "rules.yaml"
-    path.write_text(RULES.format(policy=policy))
+    rules = [
+        conditional_ladder(NAMED, policy),
+        authoring.validation("named", f'"{NAMED}"', message="a pod has a name", failurePolicy=policy),
+        authoring.ladder("without-expressions", MIG1, WHOLE),
+    ]
+    path.write_text("---\n".join(rules))
     return read_rules([path]).rule_set
 
 
@@ -168,22 +159,12 @@ def test_takes_longer_passes_every_error_handler(expression: str) -> None:
         compiled.evaluate({}, budget())
 
 
-RULES_THAT_TAKE_LONG = f"""\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {{name: mig}}
-spec:
-  failurePolicy: Ignore
-  matchConditions: [{{name: slow, expression: "{SLOW}"}}]
-  rungs: [{{resource: nvidia.com/mig-2g.20gb}}, {{resource: nvidia.com/gpu, assume: true}}]
----
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {{name: slow}}
-spec:
-  failurePolicy: Ignore
-  validations: [{{expression: "{SLOW}", message: never}}]
-"""
+RULES_THAT_TAKE_LONG = "---\n".join(
+    [
+        conditional_ladder(SLOW, "Ignore"),
+        authoring.validation("slow", f'"{SLOW}"', message="never", failurePolicy="Ignore"),
+    ]
+)
 
 
 def asked(path: str, *, query: str = "", arrived: float | None = None) -> Request:

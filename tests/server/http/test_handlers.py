@@ -41,6 +41,7 @@ from server.http.listener import Listener
 from server.http.messages import Refusal, Request, Response
 from server.http.review import parse_review
 from server.state import State
+from tests.support import authoring
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
 from tests.support.operating import until
@@ -51,14 +52,12 @@ JSON = {"Content-Type": "application/json"}
 SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
 """Some 50 ms."""
 
-SLOW_RULES = f"""\
-apiVersion: gpurules.io/v1
-kind: Validation
-metadata: {{name: slow}}
-spec:
-  matchConditions: [{{name: slow, expression: "object.metadata.name == 'slow'"}}]
-  validations: [{{expression: "{SLOW}", message: never}}]
-"""
+SLOW_RULES = authoring.validation(
+    "slow",
+    f'"{SLOW}"',
+    message="never",
+    matchConditions="[{name: slow, expression: \"object.metadata.name == 'slow'\"}]",
+)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.authoring import cli, injection, ladder, place, validation, write
+from tests.support.loading import rule
 from tests.support.patching import apply_json
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -23,12 +24,7 @@ spec:
       resources: {limits: {nvidia.com/mig-2g.20gb: 2}}
 """
 NODE = "{name: node, allocatable: {nvidia.com/mig-1g.10gb: 1}}"
-INVENTORY = f"""\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {{name: inventory}}
-spec: {{nodes: [{NODE}], namespaces: {{ml: {{team: ml}}}}}}
-"""
+INVENTORY = rule("ClusterInventory", f"{{nodes: [{NODE}], namespaces: {{ml: {{team: ml}}}}}}", "inventory")
 
 
 @pytest.fixture

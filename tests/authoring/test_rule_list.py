@@ -7,6 +7,7 @@ import pytest
 
 from rules_engine.documents.registry import load_documents
 from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.diagnostics import document
 
 GPU = "nvidia.com/gpu"
 
@@ -51,23 +52,10 @@ def test_json_has_the_same_rules(tmp_path: Path) -> None:
     }
 
 
-DIAGNOSTIC = """\
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: cordoned}
-spec:
-  forEach: Node
-  when: object.spec.?unschedulable.orValue(false)
-  severity: Info
-  reason: NodeCordoned
-  messageExpression: "'the node is cordoned'"
-"""
-
-
 def test_diagnostics_are_listed_after_the_rules_and_are_not_in_the_digest(tmp_path: Path) -> None:
     folder = rules(tmp_path)
     digest = load_documents([folder]).digest
-    (folder / "d.yaml").write_text(DIAGNOSTIC)
+    (folder / "d.yaml").write_text(document("severity: Info\nreason: NodeCordoned", "cordoned"))
     *_, diagnostic, last = cli("list", folder).stdout.splitlines()
     assert diagnostic.split() == ["Diagnostic", "cordoned", "-", "-", f"{folder}/d.yaml:3:18"]
     assert last == f"digest {digest}"
@@ -85,7 +73,7 @@ def test_diagnostics_are_listed_after_the_rules_and_are_not_in_the_digest(tmp_pa
 
 
 def test_diagnostics_with_errors_are_not_listed(tmp_path: Path) -> None:
-    (tmp_path / "d.yaml").write_text(DIAGNOSTIC.replace("unschedulable", "unschedulabel"))
+    (tmp_path / "d.yaml").write_text(document("when: object.spec.?unschedulabel.orValue(false)"))
     result = cli("list", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "[cel-field]" in result.stderr

@@ -13,38 +13,21 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from tests.support.api import GPU, NOW, Object, api_object, cluster, event, node, pod
+from tests.support.diagnostics import diagnostic
 
-DIAGNOSTICS = """
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: lost}
-spec:
-  forEach: Node
-  when: "object.status.capacity['nvidia.com/gpu'] != object.status.allocatable['nvidia.com/gpu']"
-  severity: Warning
-  reason: GPUsLost
-  messageExpression: "'node ' + object.metadata.name + ' lost GPUs'"
----
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: no-plugin}
-spec:
-  forEach: Cluster
-  when: "cluster.daemonSets.size() == 0"
-  severity: Info
-  reason: NoDevicePlugin
-  messageExpression: "'no device plugin'"
-"""
+LOST = """\
+when: "object.status.capacity['nvidia.com/gpu'] != object.status.allocatable['nvidia.com/gpu']"
+reason: GPUsLost"""
+NO_PLUGIN = """\
+forEach: Cluster
+when: "cluster.daemonSets.size() == 0"
+severity: Info
+reason: NoDevicePlugin"""
 
 
 @pytest.fixture
 def diagnostics(tmp_path: Path) -> tuple[CompiledDiagnostic, ...]:
-    file = tmp_path / "diagnostics.yaml"
-    file.write_text(DIAGNOSTICS)
-    loaded = load_documents([file])
-    compiled, problems = compile_diagnostics(loaded.of(Diagnostic))
-    assert (*loaded.problems, *problems) == ()
-    return compiled
+    return diagnostic(LOST, tmp_path, "lost"), diagnostic(NO_PLUGIN, tmp_path, "no-plugin")
 
 
 BROKEN = [node(f"worker-{n}", {GPU: 7}, capacity={GPU: 8}) for n in range(1, 101)] + [node("whole", {GPU: 8})]

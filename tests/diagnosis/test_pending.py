@@ -27,6 +27,7 @@ from tests.support.remedies import has_its_risk
 RDMA = "rdma/hca"
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
+LAYOUT = {STRATEGY: "none", "nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
 ON_ZONE: Object = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -118,18 +119,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "a profile by name where the strategy is none": (
         PendingReason.WRONG_MIG_STRATEGY,
-        [
-            node(
-                "a",
-                {GPU: 1},
-                labels={
-                    STRATEGY: "none",
-                    "nvidia.com/mig.config": "all-1g.5gb",
-                    "nvidia.com/mig.config.state": "success",
-                },
-            ),
-            pod("p", {MIG1: 1}),
-        ],
+        [node("a", {GPU: 1}, labels=LAYOUT), pod("p", {MIG1: 1})],
     ),
     "a whole card where the strategy is mixed": (
         PendingReason.WRONG_MIG_STRATEGY,
@@ -326,18 +316,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "the layout is still pending where the strategy is none": (
         PendingReason.WRONG_MIG_STRATEGY,
-        [
-            node(
-                "a",
-                {GPU: 1},
-                labels={
-                    STRATEGY: "none",
-                    "nvidia.com/mig.config": "all-1g.5gb",
-                    "nvidia.com/mig.config.state": "pending",
-                },
-            ),
-            pod("p", {MIG1: 1}),
-        ],
+        [node("a", {GPU: 1}, labels={**LAYOUT, "nvidia.com/mig.config.state": "pending"}), pod("p", {MIG1: 1})],
     ),
     "the strategy is mixed, and no device is split off": (
         PendingReason.WRONG_MIG_STRATEGY,

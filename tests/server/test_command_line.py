@@ -21,6 +21,7 @@ from server.serve import _create_connection
 from server.settings import Settings
 from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
+from tests.support.loading import rule
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/command-line.md").read_text()
@@ -37,22 +38,9 @@ MIG = "nvidia.com/mig-3g.40gb"
 SPEC = f"{{containers: [{{name: c, image: i, resources: {{limits: {{{MIG}: 1}}}}}}]}}"
 POD = f"kind: Pod\nmetadata: {{name: p, namespace: ml}}\nspec: {SPEC}\n"
 NODES = [{"name": "n1", "allocatable": {MIG: 2, "cpu": 8, "memory": "8Gi", "pods": 10}}]
-LOAD = f"""\
-apiVersion: gpurules.io/v1
-kind: Simulation
-metadata: {{name: load}}
-spec:
-  arrivals: [{{pod: {{metadata: {{namespace: ml, name: p}}, spec: {SPEC}}}}}]
-"""
-TEST = """\
-apiVersion: gpurules.io/v1
-kind: RuleTest
-metadata: {name: t}
-spec:
-  rules: [rules.yaml]
-  cluster: {nodes: []}
-  cases: [{name: a, podFile: pod.yaml, expect: {allowed: true}}]
-"""
+LOAD = rule("Simulation", f"{{arrivals: [{{pod: {{metadata: {{namespace: ml, name: p}}, spec: {SPEC}}}}}]}}")
+CASE = "{name: a, podFile: pod.yaml, expect: {allowed: true}}"
+TEST = rule("RuleTest", f"{{rules: [rules.yaml], cluster: {{nodes: []}}, cases: [{CASE}]}}")
 
 
 def options(command: click.Command) -> dict[str, click.Option]:

@@ -19,15 +19,11 @@ from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import deferred_interrupts
 from tests.support.authoring import cli, ladder, validation, write
+from tests.support.loading import rule
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "output" / "simulate.json").read_text())
-CLUSTER = """\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {name: small}
-spec: {nodes: [{name: a, allocatable: {nvidia.com/gpu: 2, cpu: 8}}]}
-"""
+CLUSTER = rule("ClusterInventory", "{nodes: [{name: a, allocatable: {nvidia.com/gpu: 2, cpu: 8}}]}", "small")
 POD = (
     "{metadata: {name: train, namespace: ml}, "
     "spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/mig-1g.10gb: 1}}}]}}"

@@ -26,6 +26,7 @@ from tests.support.authoring import file_size_limit, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, asks
 from tests.support.git import commit, repository
 from tests.support.listener import Recorder, reachable
+from tests.support.loading import rule
 from tests.support.server import command, environment
 from tests.support.terminals import shown_on
 
@@ -34,12 +35,7 @@ KEEP = validation("keep", "'true'")
 DENY = validation("deny", "object.metadata.name != 'ada'")
 WARN = DENY.replace("spec:\n", "spec:\n  validationActions: [Warn]\n")
 FALL = ladder("fall", MIG, "{resource: nvidia.com/gpu, assume: true}")
-INVENTORY = """\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {name: i}
-spec: {nodes: [{name: one, allocatable: {%s: 8}}]}
-"""
+INVENTORY = rule("ClusterInventory", "{nodes: [{name: one, allocatable: {%s: 8}}]}", "i")
 
 
 def pod(name: str = "ada", resource: str = MIG, namespace: str = "") -> str:

@@ -14,7 +14,7 @@ from tests.support.authoring import ladder
 from tests.support.diagnostics import document
 
 LADDER = ladder("small", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu")
-DIAGNOSTIC = document("when: \"object.spec.providerID == ''\"\nreason: Ours", "%s")
+DIAGNOSTIC = document("when: \"object.spec.providerID == ''\"\nseverity: Error\nreason: Ours", "%s")
 
 
 def named(prepared: Prepared) -> dict[str, CompiledDiagnostic]:

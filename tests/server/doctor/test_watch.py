@@ -27,6 +27,7 @@ from server.telemetry.events import Events
 from server.telemetry.finding_metrics import FindingMetrics
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, api_server, bound, namespace, node
 from tests.support.cluster import Clock, plain
+from tests.support.diagnostics import document
 from tests.support.doctor import watching
 from tests.support.operating import until
 from tests.support.server import command, environment
@@ -34,17 +35,7 @@ from tests.support.telemetry import series
 
 MIG = "nvidia.com/mig-1g.5gb"
 INTERVAL = 120.0
-DIAGNOSTIC = """\
-apiVersion: gpurules.io/v1
-kind: Diagnostic
-metadata: {name: ours}
-spec:
-  forEach: Node
-  when: "true"
-  severity: Warning
-  reason: %s
-  messageExpression: "'node ' + object.metadata.name"
-"""
+DIAGNOSTIC = document("reason: %s\nmessageExpression: \"'node ' + object.metadata.name\"", "ours")
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, Drift
 from server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
+from tests.support.loading import rule
 from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until, until_ended
 from tests.support.server import started
 from tests.support.states import state_of
@@ -241,12 +242,7 @@ def test_an_unexpected_error_does_not_end_the_monitor(
 
 # The server as a process.
 
-RULES = """\
-apiVersion: gpurules.io/v1
-kind: FallbackLadder
-metadata: {name: ladder}
-spec: {rungs: [{resource: nvidia.com/gpu}%s]}
-"""
+RULES = rule("FallbackLadder", "{rungs: [{resource: nvidia.com/gpu}%s]}")
 
 
 def differences(report: dict[str, Any]) -> list[str]:

@@ -13,13 +13,7 @@ from rules_engine.devices.allocation import Request, count_devices
 from rules_engine.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.devices.pools import Pools
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
-from rules_engine.model.kubernetes.devices import (
-    IMPLICIT_PREFIX,
-    Device,
-    DeviceClass,
-    DeviceKey,
-    ResourceSlice,
-)
+from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey, ResourceSlice
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
 from tests.support.devices import BAD, device, devices_of, kind_class, on, part

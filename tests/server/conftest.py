@@ -1,9 +1,10 @@
-"""Server that the tests of a module share."""
+"""Servers of tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.apiserver import ApiServer, api_server
 from tests.support.server import LADDER, Running, started
 
 
@@ -15,3 +16,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     rules.write_text(LADDER)
     with started(folder, "--rules", rules) as running:
         yield running
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """API server without objects."""
+    with api_server() as server:
+        yield server

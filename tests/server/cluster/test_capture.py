@@ -1,6 +1,6 @@
 """Captured clusters load back unchanged."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,10 @@ from rules_engine.evaluation.nodes.reservations import is_extended_resource
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from server.cluster.capture import as_json, as_yaml, cluster_inventory
-from tests.support.apiserver import ApiServer, api_server, bound, namespace, node
+from tests.support.apiserver import ApiServer, bound, namespace, node
 from tests.support.cluster import viewing
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        yield server
 
 
 def relevant(cluster: Cluster) -> tuple[Any, Any]:

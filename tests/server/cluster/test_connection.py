@@ -36,10 +36,9 @@ from tests.support.server import environment
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one"))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one"))
+    return api
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Devices that drivers offer in a live cluster, and what nodes offer with them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,7 +15,7 @@ from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reflector import RELIST_SECONDS
 from server.cluster.store import Store
-from tests.support.apiserver import ApiServer, Status, api_server, bound, node
+from tests.support.apiserver import ApiServer, Status, bound, node
 from tests.support.cluster import settle, viewing
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"
@@ -24,11 +24,10 @@ NEEDS = ClusterRequirements(nodes=True, pods=True, devices=True)
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        for name in ("one", "two"):
-            server.put("nodes", node(name, {"cpu": 8}))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    for name in ("one", "two"):
+        api.put("nodes", node(name, {"cpu": 8}))
+    return api
 
 
 def device_class(name: str, resource: str, expression: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Freshness of the view, reservations, and the cost of waiting."""
 
-from collections.abc import Iterator
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -17,7 +16,7 @@ from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import ClusterSource, FixedCluster
 from server.timing import FORGET_SECONDS, Backoff
-from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, api_server, bound, node
+from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, bound, node
 from tests.support.cluster import NODES, PODS, Clock, plain, settle, used, viewing
 from tests.support.evaluation import request
 
@@ -26,10 +25,9 @@ ALLOWED = Decision()
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one", {GPU: 4}))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one", {GPU: 4}))
+    return api
 
 
 def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer) -> None:

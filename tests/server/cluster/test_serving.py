@@ -3,7 +3,6 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
@@ -16,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from rules_engine.documents.load import load_cluster
 from server.cli import main
 from server.http.probes import OVERPROMISES
-from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.certificates import certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
@@ -27,11 +26,10 @@ MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one", {MIG: 2}))
-        server.put("namespaces", namespace("ml", team="ml"))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one", {MIG: 2}))
+    api.put("namespaces", namespace("ml", team="ml"))
+    return api
 
 
 def rules(folder: Path, offered: str) -> Path:

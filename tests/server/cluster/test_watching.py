@@ -1,7 +1,6 @@
 """The view stays in step with its API server through all faults of lists and watches."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,7 +18,6 @@ from tests.support.apiserver import (
     Reset,
     Silence,
     Status,
-    api_server,
     bound,
     namespace,
     node,
@@ -30,10 +28,9 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one", {GPU: 4}))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one", {GPU: 4}))
+    return api
 
 
 def test_objects_from_before_the_start_are_listed(api: ApiServer) -> None:

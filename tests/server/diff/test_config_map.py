@@ -1,7 +1,6 @@
 """Rules of a ConfigMap, read from an API server."""
 
 from base64 import b64encode
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,19 +8,13 @@ from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.sources.rule_sources import PREFIXES, RuleSource, SourceError, parse_source, read_sources
 from server.cluster.connection import Connection
 from server.diff.config_map import PREFIX, config_map_parser
-from tests.support.apiserver import ApiServer, Body, api_server
+from tests.support.apiserver import ApiServer, Body
 from tests.support.cluster import plain
 from tests.support.loading import codes, rule
 
 PATH = "/api/v1/namespaces/gpu-rules/configmaps/rules"
 NAME = "configmap:gpu-rules/rules"
 INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        yield server
 
 
 def source(api: ApiServer, text: str = NAME) -> RuleSource:

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from server.cli import main
 from server.cli.doctor import KINDS
 from server.doctor import preparation
-from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
+from tests.support.apiserver import ApiServer, Status, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.diagnostics import document
 from tests.support.server import ROOT, command, environment
@@ -39,11 +38,10 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", healthy("one"))
-        server.put("namespaces", namespace("ml"))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", healthy("one"))
+    api.put("namespaces", namespace("ml"))
+    return api
 
 
 def healthy(name: str, **more: Any) -> dict[str, Any]:

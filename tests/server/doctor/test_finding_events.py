@@ -1,7 +1,6 @@
 """Events of findings: contents, names and namespaces, and no repetition."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
 from server.doctor.finding_events import COMPONENT, KINDS, finding_events
 from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
-from tests.support.apiserver import ApiServer, api_server, bound, node
+from tests.support.apiserver import ApiServer, bound, node
 from tests.support.cluster import plain
 from tests.support.operating import until
 from tests.support.reports import empty_report, group, pod_name, reported_finding
@@ -24,12 +23,6 @@ from tests.support.reports import empty_report, group, pod_name, reported_findin
 AT = datetime(2026, 11, 23, tzinfo=UTC)
 CLUSTER = ClusterObjects({"Node": [node("worker-2")], "Pod": [bound("p")]}, now=AT)
 POD = pod_name("p")
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        yield server
 
 
 def sent(*groups: FindingGroup) -> list[Any]:

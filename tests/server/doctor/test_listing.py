@@ -1,6 +1,6 @@
 """A live cluster is listed completely, within bounds, or not at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,18 +15,7 @@ from server.doctor import listing
 from server.doctor.finding_events import COMPONENT
 from server.doctor.listing import MAX_LISTS, MAX_TRIES, Listing
 from server.timing import MAX_RETRY_AFTER_SECONDS
-from tests.support.apiserver import (
-    ApiServer,
-    Body,
-    Nothing,
-    Reset,
-    Silence,
-    Status,
-    api_server,
-    bound,
-    namespace,
-    node,
-)
+from tests.support.apiserver import ApiServer, Body, Nothing, Reset, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
 
 GPU = "nvidia.com/gpu"
@@ -35,10 +24,9 @@ SECONDS = 45.0
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one", {GPU: 4}))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one", {GPU: 4}))
+    return api
 
 
 @dataclass

@@ -5,7 +5,6 @@ import logging
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings,
 from server.option_types import Address
 from server.telemetry.events import Events
 from server.telemetry.finding_metrics import FindingMetrics
-from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, api_server, bound, namespace, node
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
 from tests.support.diagnostics import document
 from tests.support.doctor import watching
@@ -39,11 +38,10 @@ DIAGNOSTIC = document("reason: %s\nmessageExpression: \"'node ' + object.metadat
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        server.put("nodes", node("one", {"pods": 110}))
-        server.put("namespaces", namespace("ml"))
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    api.put("nodes", node("one", {"pods": 110}))
+    api.put("namespaces", namespace("ml"))
+    return api
 
 
 @dataclass

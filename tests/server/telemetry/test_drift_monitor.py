@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from server.http.probes import rules_page
 from server.state import ServedRules, WebhookComparison
 from server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, DriftMonitor
 from server.telemetry.metrics import Metrics
-from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
+from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
 from tests.support.loading import rule
 from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until, until_ended
@@ -35,12 +34,6 @@ PATHS = {
 SETTINGS = Settings(server=Service("gpu-rules", "gpu", 443), namespace="gpu")
 FIRST = compiled(ladder(GPU))
 SECOND = compiled(ladder(GPU, MIG1))
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with api_server() as server:
-        yield server
 
 
 def configure(api: ApiServer, rule_set: RuleSet) -> None:

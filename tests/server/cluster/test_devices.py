@@ -1,6 +1,5 @@
 """Devices that drivers offer in a live cluster, and what nodes offer with them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,11 +14,11 @@ from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reflector import RELIST_SECONDS
 from server.cluster.store import Store
+from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
 from tests.support.apiserver import ApiServer, Status, bound, node
 from tests.support.cluster import settle, viewing
 
-GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"
-DRIVER = "gpu.nvidia.com"
+MIG = "nvidia.com/mig-3g.40gb"
 NEEDS = ClusterRequirements(nodes=True, pods=True, devices=True)
 
 
@@ -30,31 +29,7 @@ def api(api: ApiServer) -> ApiServer:
     return api
 
 
-def device_class(name: str, resource: str, expression: str) -> dict[str, Any]:
-    selectors = [{"cel": {"expression": expression}}]
-    return {"metadata": {"name": name}, "spec": {"extendedResourceName": resource, "selectors": selectors}}
-
-
 GPUS = device_class("gpus", GPU, f"device.driver == '{DRIVER}'")
-
-
-def resource_slice(name: str, node_name: str, devices: Sequence[Any], **pool: int) -> dict[str, Any]:
-    spec = {
-        "driver": DRIVER,
-        "nodeName": node_name,
-        "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1, **pool},
-        "devices": [{"name": each} if isinstance(each, str) else each for each in devices],
-    }
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-def claim(name: str, node_name: str, *devices: str, extended: bool = True) -> dict[str, Any]:
-    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"} if extended else {}
-    results = [{"driver": DRIVER, "pool": node_name, "device": device, "request": "r"} for device in devices]
-    return {
-        "metadata": {"name": name, "namespace": "ml", "annotations": annotations},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
 
 
 def free(cluster: Cluster, resource: str = GPU) -> dict[str, int]:
@@ -65,17 +40,17 @@ def free(cluster: Cluster, resource: str = GPU) -> dict[str, int]:
 
 def test_nodes_offer_what_drivers_do(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    api.put("resourceslices", resource_slice("s1", "one", ["a", "b"]))
-    api.put("resourceclaims", claim("c", "one", "a"))
+    api.put("resourceslices", cards("one", 2))
+    api.put("resourceclaims", resource_claim("c", "gpu-0", pool="one", extended=True))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"one": 1}
-        api.put("resourceslices", resource_slice("s2", "two", ["a", "b", "c"]))
+        api.put("resourceslices", cards("two", 3))
         view.until(lambda cluster: free(cluster) == {"one": 1, "two": 3})
-        api.put("resourceclaims", claim("d", "two", "b", "c", extended=False))
+        api.put("resourceclaims", resource_claim("d", "gpu-1", "gpu-2", pool="two"))
         view.until(lambda cluster: free(cluster) == {"one": 1, "two": 1})
         api.delete("resourceclaims", "c", "ml")
         view.until(lambda cluster: free(cluster) == {"one": 2, "two": 1})
-        api.delete("resourceslices", "s2")
+        api.delete("resourceslices", "two")
         view.until(lambda cluster: free(cluster) == {"one": 2})
         api.put("nodes", node("one", {"cpu": 8, GPU: 5}))
         view.until(lambda cluster: free(cluster) == {"one": 5})
@@ -87,8 +62,8 @@ def test_nodes_offer_what_drivers_do(api: ApiServer) -> None:
 
 def test_a_pod_with_a_claim_counts_once_and_one_without_too(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    api.put("resourceslices", resource_slice("s1", "one", ["a", "b", "c"]))
-    api.put("resourceclaims", claim("c", "one", "a"))
+    api.put("resourceslices", cards("one", 3))
+    api.put("resourceclaims", resource_claim("c", "gpu-0", pool="one", extended=True))
     api.put("pods", bound("p", "one", {GPU: 1}))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"one": 2}
@@ -98,8 +73,8 @@ def test_a_pod_with_a_claim_counts_once_and_one_without_too(api: ApiServer) -> N
 
 def test_attributes_that_a_later_class_selects_by_are_read_then(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    device = {"name": "a", "attributes": {"profile": {"string": "3g.40gb"}, "uuid": {"string": "x"}}}
-    api.put("resourceslices", resource_slice("s1", "one", [device, "b"]))
+    attributes = {"profile": {"string": "3g.40gb"}, "uuid": {"string": "x"}}
+    api.put("resourceslices", resource_slice("one", device("a", attributes=attributes), device("b")))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"one": 2}
         expression = f"device.attributes['{DRIVER}'].?profile.orValue('') == '3g.40gb'"
@@ -110,8 +85,8 @@ def test_attributes_that_a_later_class_selects_by_are_read_then(api: ApiServer) 
 
 def test_classes_that_change_again_and_again_list_slices_in_intervals(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    device = {"name": "a", "attributes": {f"n{number}": {"bool": True} for number in range(4)}}
-    api.put("resourceslices", resource_slice("s1", "one", [device]))
+    attributes = {f"n{number}": {"bool": True} for number in range(4)}
+    api.put("resourceslices", resource_slice("one", device("a", attributes=attributes)))
     with viewing(api, NEEDS) as view:
         view.synced()
 
@@ -129,7 +104,7 @@ def test_classes_that_change_again_and_again_list_slices_in_intervals(api: ApiSe
 def test_names_of_attributes_of_old_classes_are_bounded(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.cluster.live.MAX_NAMES", 1)
     api.put("deviceclasses", GPUS)
-    api.put("resourceslices", resource_slice("s1", "one", ["a"]))
+    api.put("resourceslices", cards("one", 1))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"one": 1}
         api.put("deviceclasses", device_class("gpus", MIG, "true"))
@@ -159,7 +134,7 @@ def test_slices_and_claims_are_read_only_if_there_is_a_class(api: ApiServer) -> 
 
 def test_rules_that_read_nodes_wait_for_the_devices(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    api.put("resourceslices", resource_slice("s1", "one", ["a"]))
+    api.put("resourceslices", cards("one", 1))
     with viewing(api, ClusterRequirements()) as view:
         assert view.live.need(NEEDS)
         assert free(view.synced()) == {"one": 1}
@@ -167,9 +142,9 @@ def test_rules_that_read_nodes_wait_for_the_devices(api: ApiServer) -> None:
 
 def test_an_unusable_slice_is_left_out(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
-    unusable = resource_slice("bad", "one", ["a", "a"])
+    unusable = resource_slice("one", device("a"), device("a"))
     api.put("resourceslices", unusable)
-    api.put("resourceslices", resource_slice("good", "two", ["a"]))
+    api.put("resourceslices", cards("two", 1))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"two": 1}
         assert view.health("resourceslices").counts["unreadable"] == 1
@@ -182,45 +157,19 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
         f"device.capacity['{DRIVER}'].size.isGreaterThan(quantity('1Gi'))"
     )
     api.put("deviceclasses", device_class("migs", MIG, expression))
-    counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
-    pool = {"name": "one", "generation": 3, "resourceSliceCount": 2}
-    half = [{"counterSet": "card", "counters": {"memory": {"value": "20Gi"}}}]
     attributes = {"kind": {"string": "mig"}, "n": {"int": 1}, "b": {"bool": True}, "v": {"version": "1.2.3"}}
     capacity = {"size": {"value": "20Gi"}}
-    devices: list[Any] = [
-        {"name": name, "attributes": attributes, "capacity": capacity, "consumesCounters": half}
-        for name in ("a", "b", "c")
-    ]
-    devices[2]["taints"] = [{"key": "broken", "effect": "NoExecute"}]
-    head = resource_slice("s0", "one", [])
-    head["spec"] |= {"pool": pool, "sharedCounters": counters}
-    del head["spec"]["devices"]
-    api.put("resourceslices", head)
-    body = resource_slice("s1", "one", devices)
-    body["spec"]["pool"] = pool
-    api.put("resourceslices", body)
-    for name, place in (
-        ("all", {"allNodes": True}),
-        (
-            "some",
-            {
-                "nodeSelector": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["two"]}]}
-                    ]
-                }
-            },
-        ),
-    ):
-        shared = resource_slice(
-            name, "", [{"name": name, "allowMultipleAllocations": True, "bindingConditions": ["x"]}]
-        )
-        del shared["spec"]["nodeName"]
-        shared["spec"] |= {**place, "pool": {"name": name, "generation": 1, "resourceSliceCount": 1}}
-        api.put("resourceslices", shared)
+    halves = [device(name, uses={"memory": "20Gi"}, attributes=attributes, capacity=capacity) for name in "abc"]
+    halves[2]["taints"] = [{"key": "broken", "effect": "NoExecute"}]
+    api.put("resourceslices", resource_slice("one", name="s0", generation=3, count=2, card={"memory": "40Gi"}))
+    api.put("resourceslices", resource_slice("one", *halves, name="s1", generation=3, count=2))
+    on_two = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["two"]}]}
+    for name, place in (("all", {"allNodes": True}), ("some", {"nodeSelector": {"nodeSelectorTerms": [on_two]}})):
+        shared = device(name, allowMultipleAllocations=True, bindingConditions=["x"])
+        api.put("resourceslices", resource_slice(name, shared, **place))
     api.put("nodes", node("two", {"cpu": 8}, labels={"kubernetes.io/hostname": "two"}))
-    api.put("resourceclaims", claim("c", "one", "a"))
-    api.put("resourceclaims", claim("d", "all", "all", extended=False))
+    api.put("resourceclaims", resource_claim("c", "a", pool="one", extended=True))
+    api.put("resourceclaims", resource_claim("d", "all", pool="all"))
     with viewing(api, NEEDS) as view:
         live = view.synced()
         text = as_yaml(cluster_inventory(view.live.raw_cluster(), view.live.pod_usages()))
@@ -283,14 +232,14 @@ def test_a_view_whose_publication_takes_too_long_is_stale(api: ApiServer, monkey
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_slice_that_becomes_unreadable_offers_nothing(api: ApiServer, deleted: bool) -> None:
     api.put("deviceclasses", GPUS)
-    api.put("resourceslices", resource_slice("s", "one", ["a", "b"]))
+    api.put("resourceslices", cards("one", 2))
     with viewing(api, NEEDS) as view:
         assert free(view.synced()) == {"one": 2}
-        bad = resource_slice("s", "one", ["a", "a"])
+        bad = resource_slice("one", device("a"), device("a"))
         if deleted:
             # An event is sent on open watches only.
             api.wait_for(lambda: api.watching("resourceslices"))
-            api.event("resourceslices", "DELETED", {**bad, "metadata": {"name": "s", "resourceVersion": "9999"}})
+            api.event("resourceslices", "DELETED", {**bad, "metadata": {"name": "one", "resourceVersion": "9999"}})
         else:
             api.put("resourceslices", bad)
         view.until(lambda cluster: free(cluster) == {})

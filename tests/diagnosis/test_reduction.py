@@ -23,7 +23,7 @@ from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
 SECRET = "hunter2"
 
 
-def pod(**members: Any) -> dict[str, Any]:
+def pod_with(**members: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ml"}, **members}
 
 
@@ -38,7 +38,7 @@ def read(kept: Kept, value: Json) -> dict[str, Json]:
 def test_only_kept_members_and_the_identity_are_read() -> None:
     kept: Kept = {"spec": {"nodeName": None, "containers": {"name": None}}, "status": {"phase": None}}
     metadata = {"name": "a", "namespace": "ml", "uid": "u", "resourceVersion": "7", "creationTimestamp": None}
-    value = pod(
+    value = pod_with(
         metadata={**metadata, "labels": {"x": "y"}, "generateName": "g"},
         spec={"nodeName": "n", "containers": [{"name": "c", "image": "i"}, {"image": "j"}], "dnsPolicy": "Default"},
     )
@@ -55,8 +55,8 @@ def test_a_kind_is_set_even_if_the_items_of_a_list_have_none() -> None:
 
 @pytest.mark.parametrize("value", [None, [], {}, [{}], [None, {"name": "c"}], "text", 1.5, True, [[]], ["x"]])
 def test_members_of_other_types_are_no_errors(value: Json) -> None:
-    read({"spec": {"containers": {"name": None}}}, pod(spec={"containers": value}))
-    read({"spec": {"containers": {"name": None}}}, pod(spec=value))
+    read({"spec": {"containers": {"name": None}}}, pod_with(spec={"containers": value}))
+    read({"spec": {"containers": {"name": None}}}, pod_with(spec=value))
 
 
 CONTAINER = {
@@ -77,7 +77,7 @@ CONTAINER = {
     ],
 )
 def test_values_of_the_environment_are_never_kept(kept: Kept) -> None:
-    value = read(kept, pod(spec={"containers": [CONTAINER]}))
+    value = read(kept, pod_with(spec={"containers": [CONTAINER]}))
     assert SECRET not in json.dumps(value)
     assert value["spec"] == {"containers": [{"name": "c", "env": [{"name": "TOKEN"}, {"name": "B"}], "envFrom": []}]}
 
@@ -86,10 +86,10 @@ def test_values_of_the_environment_are_never_kept(kept: Kept) -> None:
     "kept", [None, {"metadata": {"annotations": None}}, {"metadata": {"annotations": {"a": None}}}]
 )
 def test_the_object_that_kubectl_applied_is_never_kept(kept: Kept) -> None:
-    value = read(kept, pod(metadata={"name": "a", "annotations": {"a": "b", LAST_APPLIED: SECRET}}))
+    value = read(kept, pod_with(metadata={"name": "a", "annotations": {"a": "b", LAST_APPLIED: SECRET}}))
     assert value["metadata"] == {"name": "a", "annotations": {"a": "b"}}
     other = read(
-        {"metadata": {"annotations": {LAST_APPLIED: None}}}, pod(metadata={"annotations": {LAST_APPLIED: "x"}})
+        {"metadata": {"annotations": {LAST_APPLIED: None}}}, pod_with(metadata={"annotations": {LAST_APPLIED: "x"}})
     )
     assert other["metadata"] == {"annotations": {}}
 
@@ -98,18 +98,18 @@ def test_a_label_may_have_the_name_of_the_environment() -> None:
     labels: Json = {"env": "prod", "envFrom": "x"}
     kept: Kept = {"metadata": {"labels": {"env": None, "envFrom": None}}}
     for each in (kept, {"metadata": {"labels": None}}):
-        assert read(each, pod(metadata={"labels": labels}))["metadata"] == {"labels": labels}
+        assert read(each, pod_with(metadata={"labels": labels}))["metadata"] == {"labels": labels}
 
 
 def test_equal_values_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     reducer = Reducer("Pod", {"metadata": {"labels": None}})
-    first, second = (reducer.decode(json.dumps(pod(metadata={"labels": {"a": "b"}}))) for _ in range(2))
+    first, second = (reducer.decode(json.dumps(pod_with(metadata={"labels": {"a": "b"}}))) for _ in range(2))
     assert first["metadata"]["labels"] is second["metadata"]["labels"]  # type: ignore[index,call-overload]
     monkeypatch.setattr(reduction, "MAX_SHARED", 3)
     monkeypatch.setattr(reduction, "MAX_SHARED_CHARACTERS", 50)
     for number in range(9):
-        assert read({"spec": None}, pod(spec=str(number) * 60))["spec"] == str(number) * 60
-        reducer.decode(json.dumps(pod(metadata={"labels": {"a": str(number)}})))
+        assert read({"spec": None}, pod_with(spec=str(number) * 60))["spec"] == str(number) * 60
+        reducer.decode(json.dumps(pod_with(metadata={"labels": {"a": str(number)}})))
         assert len(reducer._shared) <= 3
 
 

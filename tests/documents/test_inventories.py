@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.loading import codes, load_text, rule
 
 
-def cluster(folder: Path, spec: str) -> Cluster:
+def loaded(folder: Path, spec: str) -> Cluster:
     """The cluster of an inventory without problems."""
     loaded = load_text(folder, rule("ClusterInventory", spec))
     assert loaded.problems == ()
@@ -32,7 +32,7 @@ def test_every_field_of_a_node_is_read(tmp_path: Path) -> None:
         "{nodes: [{name: a, labels: {pool: small}, taints: [{key: k, value: v, effect: NoExecute}], ready: false, "
         "unschedulable: true, allocatable: {nvidia.com/gpu: 4, cpu: 0.5, memory: 256Gi}}]}"
     )
-    assert cluster(tmp_path, spec).nodes == (
+    assert loaded(tmp_path, spec).nodes == (
         Node(
             name="a",
             labels={"kubernetes.io/hostname": "a", "pool": "small"},
@@ -49,7 +49,7 @@ def test_every_field_of_a_node_is_read(tmp_path: Path) -> None:
 
 
 def test_absent_fields_of_a_node_have_the_models_defaults(tmp_path: Path) -> None:
-    assert cluster(tmp_path, "{nodes: [{name: a}]}").nodes == (Node(name="a", labels={"kubernetes.io/hostname": "a"}),)
+    assert loaded(tmp_path, "{nodes: [{name: a}]}").nodes == (Node(name="a", labels={"kubernetes.io/hostname": "a"}),)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_absent_fields_of_a_node_have_the_models_defaults(tmp_path: Path) -> Non
     ],
 )
 def test_a_count_makes_nodes_and_a_scalable_shape_one_more(tmp_path: Path, fields: str, names: list[str]) -> None:
-    nodes = cluster(tmp_path, f"{{nodes: [{{name: a, {fields}}}]}}").nodes
+    nodes = loaded(tmp_path, f"{{nodes: [{{name: a, {fields}}}]}}").nodes
     assert [node.name for node in nodes] == names
     assert [node.labels["kubernetes.io/hostname"] for node in nodes] == names
 
@@ -83,7 +83,7 @@ def test_a_count_makes_nodes_and_a_scalable_shape_one_more(tmp_path: Path, field
     ],
 )
 def test_allocatable_is_computed_from_cards(tmp_path: Path, fields: str, allocatable: dict[str, str]) -> None:
-    (node,) = cluster(tmp_path, f"{{nodes: [{{name: a, {fields}}}]}}").nodes
+    (node,) = loaded(tmp_path, f"{{nodes: [{{name: a, {fields}}}]}}").nodes
     assert as_texts(node.allocatable) == allocatable
 
 
@@ -98,7 +98,7 @@ PODS = """\
 
 
 def test_used_amounts_are_requests_of_bound_unfinished_pods(tmp_path: Path) -> None:
-    first, second = cluster(tmp_path, PODS).nodes
+    first, second = loaded(tmp_path, PODS).nodes
     assert first.used == {
         "nvidia.com/gpu": Quantity.of(3),
         "cpu": Quantity.parse("400m"),
@@ -109,7 +109,7 @@ def test_used_amounts_are_requests_of_bound_unfinished_pods(tmp_path: Path) -> N
 
 
 def test_namespaces_have_the_labels_that_are_written_and_others_none(tmp_path: Path) -> None:
-    inventory = cluster(tmp_path, "{nodes: [], namespaces: {ml: {team: ml}, empty: {}}}")
+    inventory = loaded(tmp_path, "{nodes: [], namespaces: {ml: {team: ml}, empty: {}}}")
     name = "kubernetes.io/metadata.name"
     assert inventory.namespace_labels("ml") == {"team": "ml", name: "ml"}
     assert inventory.namespace_labels("elsewhere") == {name: "elsewhere"}

@@ -45,7 +45,7 @@ KEEP = validation("keep", "'true'")
 FALL = ladder("fall", LARGE, MIDDLE)
 
 
-def pod(name: str, resource: str, count: int = 1, **fields: str) -> str:
+def pods(name: str, resource: str, count: int = 1, **fields: str) -> str:
     values = {"runFor": "10m", "count": str(count), **fields}
     spec = f"{{containers: [{{name: c, image: i, resources: {{limits: {{{resource}: 1}}}}}}]}}"
     lines = "".join(f"{field}: {value}, " for field, value in values.items())
@@ -61,7 +61,7 @@ def load(*arrivals: str, **fields: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
-        "load.yaml": load(pod("small", SMALL, 4), pod("large", LARGE, 2)),
+        "load.yaml": load(pods("small", SMALL, 4), pods("large", LARGE, 2)),
         "cluster.yaml": CLUSTER,
         "keep.yaml": KEEP,
         "fall.yaml": FALL,
@@ -102,13 +102,13 @@ def test_the_page_has_the_table_and_the_layouts(folder: Path) -> None:
 
 
 def test_a_plan_is_repeated_by_its_seed(folder: Path) -> None:
-    arrivals = pod("small", SMALL, 6, every="{mean: 3m}"), pod("large", LARGE, 3, every="{mean: 5m}")
+    arrivals = pods("small", SMALL, 6, every="{mean: 3m}"), pods("large", LARGE, 3, every="{mean: 5m}")
     write(folder, {"load.yaml": load(*arrivals, seed="7")})
     assert document(cards="2xA100-80GB") == document(cards="2xA100-80GB")
 
 
 def test_rules_make_another_layout_best(folder: Path) -> None:
-    write(folder, {"load.yaml": load(pod("large", LARGE, 3))})
+    write(folder, {"load.yaml": load(pods("large", LARGE, 3))})
 
     kept, fallen = (document(rules=rules)["choices"][0] for rules in ("keep.yaml", "fall.yaml"))
 
@@ -194,7 +194,7 @@ def offered_devices(entries: list[dict[str, Any]]) -> Counter[str]:
 @pytest.mark.parametrize("by", ["waiting", "given", "unserved"])
 def test_mig_parted_configures_the_devices_of_the_inventory(by: str, folder: Path) -> None:
     media = f"{SMALL}.me"
-    write(folder, {"load.yaml": load(*(pod(f"p{n}", name, 3) for n, name in enumerate((SMALL, media, WHOLE_CARD))))})
+    write(folder, {"load.yaml": load(*(pods(f"p{n}", name, 3) for n, name in enumerate((SMALL, media, WHOLE_CARD))))})
 
     found = document("--nodes", "2", "--by", by, "-o", "mig-configs=mig.yaml", cards="2xH100-80GB")
 
@@ -234,12 +234,12 @@ def test_wrong_options_are_one_problem(arguments: tuple[str, ...], message: str,
     ("arrivals", "message"),
     [
         (
-            pod("p", "nvidia.com/mig-3g.20gb"),
+            pods("p", "nvidia.com/mig-3g.20gb"),
             "no layout of A100-80GB serves Pod default/p: it needs nvidia.com/mig-3g.20gb",
         ),
-        (pod("p", "cpu"), "no pod of the workload requests GPUs"),
+        (pods("p", "cpu"), "no pod of the workload requests GPUs"),
         (
-            pod("p", SMALL).replace(": 1}}", ": 1, cpu: 200}}"),
+            pods("p", SMALL).replace(": 1}}", ": 1, cpu: 200}}"),
             "no layout of A100-80GB serves Pod default/p: 0/1 nodes are available: 1 Insufficient cpu.",
         ),
     ],
@@ -253,13 +253,13 @@ def test_a_load_that_no_layout_serves_is_named(arrivals: str, message: str, fold
 
 
 def test_one_template_that_no_layout_serves_is_a_notice(folder: Path) -> None:
-    write(folder, {"load.yaml": load(pod("p", SMALL), pod("q", "nvidia.com/mig-3g.20gb"))})
+    write(folder, {"load.yaml": load(pods("p", SMALL), pods("q", "nvidia.com/mig-3g.20gb"))})
 
     assert document()["notices"] == ["no layout of A100-80GB serves Pod default/q: it needs nvidia.com/mig-3g.20gb"]
 
 
 def test_errors_of_the_load_are_problems(folder: Path) -> None:
-    write(folder, {"load.yaml": load(pod("p", SMALL, at="-5s"))})
+    write(folder, {"load.yaml": load(pods("p", SMALL, at="-5s"))})
 
     result = plan()
 
@@ -290,7 +290,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
         "600",
     )
     command = [sys.executable, "-c", PROGRAM, "plan", *options]
-    write(folder, {"load.yaml": load(pod("small", SMALL, 99), pod("large", LARGE, 9))})
+    write(folder, {"load.yaml": load(pods("small", SMALL, 99), pods("large", LARGE, 9))})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
         os.close(theirs)
@@ -308,7 +308,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
 
 def test_an_event_needs_its_node(folder: Path) -> None:
     events = "[{at: 1s, node: old, becomes: NotReady}]"
-    write(folder, {"load.yaml": load(pod("p", SMALL), cluster="{file: cluster.yaml}", events=events)})
+    write(folder, {"load.yaml": load(pods("p", SMALL), cluster="{file: cluster.yaml}", events=events)})
 
     result = plan("--nodes", "1")
 
@@ -332,6 +332,6 @@ def test_plans_that_offer_the_same_devices_are_one_candidate(folder: Path) -> No
     names = frozenset({"1g.10gb", "2g.20gb", "3g.40gb"})
     layouts = card_layouts("A100-80GB", names)
     pairs = {frozenset(count_devices(((one, other),)).items()) for one in layouts for other in layouts}
-    write(folder, {"load.yaml": load(*(pod(f"p{n}", name) for n, name in enumerate((SMALL, MIDDLE, LARGE))))})
+    write(folder, {"load.yaml": load(*(pods(f"p{n}", name) for n, name in enumerate((SMALL, MIDDLE, LARGE))))})
 
     assert document(cards="2xA100-80GB")["candidates"] == len(pairs)

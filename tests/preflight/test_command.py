@@ -55,7 +55,7 @@ def deployment(limits: str, count: int = 2, **fields: str) -> str:
     return f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web, namespace: ml}}, spec: {spec}}}\n"
 
 
-def cluster(*objects: str, pods: str = "") -> str:
+def cluster_text(*objects: str, pods: str = "") -> str:
     """Return the cluster with further objects."""
     lines = "".join(f"    - {each}\n" for each in objects)
     text = CLUSTER.replace("  namespaces:", f"{pods}  namespaces:")
@@ -143,10 +143,10 @@ def test_equal_nodes_are_named() -> None:
 
 def test_preemption_names_who_is_evicted() -> None:
     high = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
-    found = workload(job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster(high))
+    found = workload(job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster_text(high))
     assert (found["verdict"], found["started"], found["evicted"]) == ("Starts", 8, ["ml-batch/eval-3"])
     assert "    evicts: 1 pod: ml-batch/eval-3\n" in text(
-        job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster(high)
+        job(f"{MIDDLE}: 1", priorityClassName="high"), on=cluster_text(high)
     )
 
 
@@ -186,7 +186,7 @@ def test_denied_pods_name_the_rule() -> None:
 
 def test_an_unknown_priority_class_is_refused() -> None:
     high = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
-    found = workload(pod("cpu: 1", priorityClassName="gold"), on=cluster(high), code=1)
+    found = workload(pod("cpu: 1", priorityClassName="gold"), on=cluster_text(high), code=1)
     assert found["stopped"] == [
         {"verdict": "Refused", "pods": 1, "message": "no PriorityClass with name gold was found", "finding": None}
     ]
@@ -196,7 +196,7 @@ def test_an_unknown_priority_class_is_refused() -> None:
 
 
 def test_a_quota_refuses_the_pods_beyond_it() -> None:
-    on = cluster(quota(hard=f"{{requests.{MIDDLE}: 6}}", used=f"{{requests.{MIDDLE}: 3}}"))
+    on = cluster_text(quota(hard=f"{{requests.{MIDDLE}: 6}}", used=f"{{requests.{MIDDLE}: 3}}"))
     found = workload(job(f"{MIDDLE}: 1", count=5), on=on, code=1)
     (stopped,) = found["stopped"]
     assert (found["started"], stopped["verdict"], stopped["pods"]) == (3, "Refused", 2)
@@ -213,7 +213,7 @@ def test_a_quota_refuses_the_pods_beyond_it() -> None:
 def test_what_is_not_checked_is_named() -> None:
     namespace = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: restricted}}}"
     limits = "{kind: LimitRange, metadata: {name: l, namespace: ml}}"
-    found = workload(pod("cpu: 1"), on=cluster(namespace, limits, quota(spec=", scopes: [BestEffort]")))
+    found = workload(pod("cpu: 1"), on=cluster_text(namespace, limits, quota(spec=", scopes: [BestEffort]")))
     assert found["notices"] == [
         "not checked: the LimitRange of namespace ml",
         "not checked: the Pod Security Standard restricted of namespace ml",
@@ -337,13 +337,13 @@ def test_a_page_has_the_answer() -> None:
 
 def test_a_workload_that_exists_is_named() -> None:
     existing = f"    - metadata: {{name: one, namespace: ml}}\n      spec: {pod_spec('cpu: 1', nodeName='cpu-1')}\n"
-    found = workload(pod("cpu: 1"), on=cluster(pods=existing))
+    found = workload(pod("cpu: 1"), on=cluster_text(pods=existing))
     assert found["notices"] == ["Pod ml/one already exists; these pods are counted in addition"]
 
 
 def test_pods_that_wait_start_where_preemption_makes_room() -> None:
     # The victim of the second workload leaves more room than it needs.
-    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}").replace(
+    on = cluster_text("{kind: PriorityClass, metadata: {name: high}, value: 1000}").replace(
         f"{MIDDLE}: 2}}}}", f"{MIDDLE}: 4}}}}"
     )
     on = on.replace(f"{{{NODE}, {MIDDLE}: 4}}", f"{{{NODE}}}")
@@ -354,7 +354,7 @@ def test_pods_that_wait_start_where_preemption_makes_room() -> None:
 
 
 def test_pods_of_the_manifest_may_be_evicted() -> None:
-    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
+    on = cluster_text("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
     on = on.replace("spec: {nodeName: gpu-1,", "spec: {nodeName: gpu-1, priority: 1000,")
     both = "---\n".join((pod(f"{MIDDLE}: 4"), pod(f"{MIDDLE}: 4", "two", priorityClassName="high")))
     low, high = answer(both, on=on, code=1)["workloads"]
@@ -388,7 +388,7 @@ def test_rungs_that_rules_move_on_are_not_proposed() -> None:
 
 
 def test_pods_of_a_higher_priority_are_never_to_end() -> None:
-    on = cluster("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
+    on = cluster_text("{kind: PriorityClass, metadata: {name: high}, value: 1000}")
     on = on.replace("spec: {nodeName: gpu-1,", "spec: {nodeName: gpu-1, priority: 1000,")
     found = workload(job(f"{MIDDLE}: 1"), on=on, code=1)
     assert "Ends" not in [change["kind"] for change in found["wouldStart"]]
@@ -397,13 +397,13 @@ def test_pods_of_a_higher_priority_are_never_to_end() -> None:
 def test_only_pods_in_the_way_of_the_workload_are_to_end() -> None:
     hog = f"    - metadata: {{name: hog, namespace: ml-batch}}\n      spec: {pod_spec('cpu: 32', nodeName='cpu-1')}\n"
     both = "---\n".join((pod("cpu: 32", nodeSelector="{kubernetes.io/hostname: cpu-1}"), job(f"{MIDDLE}: 1")))
-    on = cluster(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {kubernetes.io/hostname: cpu-1},")
+    on = cluster_text(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {kubernetes.io/hostname: cpu-1},")
     _, found = answer(both, on=on, code=1)["workloads"]
     assert [change["ends"] for change in found["wouldStart"] if change["kind"] == "Ends"] == [["ml-batch/eval-3"]]
 
 
 def test_quotas_count_what_rules_give() -> None:
-    on = cluster(quota(hard=f"{{requests.{MIDDLE}: 0}}", used=f"{{requests.{MIDDLE}: 0}}"))
+    on = cluster_text(quota(hard=f"{{requests.{MIDDLE}: 0}}", used=f"{{requests.{MIDDLE}: 0}}"))
     assert workload(pod(f"{LARGE}: 1"), on=on, code=1)["verdict"] == "Refused"
     rules = validation("none", "object.metadata.name != 'one'", optOut="Forbidden")
     assert workload(pod(f"{LARGE}: 1"), on=on, rules=rules, code=1)["verdict"] == "Denied"

@@ -24,6 +24,7 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
+from tests.support.api import by_kind
 from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
@@ -36,18 +37,15 @@ NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
 """The moment of the recorded clusters: the newest of their timestamps."""
 
 
-def cluster(test: Any) -> ClusterObjects:
-    kinds: dict[str, list[Any]] = {}
-    for found in test["spec"]["cluster"]["objects"]:
-        kinds.setdefault(found["kind"], []).append(found)
-    return ClusterObjects(kinds, now=NOW)
+def recorded_cluster(test: Any) -> ClusterObjects:
+    return ClusterObjects(by_kind(*test["spec"]["cluster"]["objects"]), now=NOW)
 
 
 def recorded(one: CompiledDiagnostic) -> Iterator[ClusterObjects]:
     """Yield the recorded clusters of the tests of a Diagnostic."""
     for test in TESTS:
         if any(one.diagnostic.reason in diagnosis["reasons"] for diagnosis in test["spec"]["diagnoses"]):
-            yield cluster(test)
+            yield recorded_cluster(test)
 
 
 def findings(one: CompiledDiagnostic, objects: ClusterObjects) -> tuple[Finding, ...]:
@@ -180,7 +178,7 @@ def test_the_plugin_of_the_devices_is_restarted_and_no_other(resource: str, plug
 def test_labels_and_tolerations_that_keep_a_device_plugin_off_a_node_are_evidence() -> None:
     [test] = [test for test in TESTS if test["metadata"]["name"] == "excluded-device-plugins"]
     [one] = [one for one in COMPILED if one.diagnostic.reason == "NoDevicePlugin"]
-    [finding] = findings(one, cluster(test))
+    [finding] = findings(one, recorded_cluster(test))
 
     taints = "it lacks a toleration for nvidia.com/gpu=present:NoSchedule, it lacks a toleration for team:NoExecute"
     affinity = "zone In (a, b), or pool NotIn (batch), or pool DoesNotExist"
@@ -190,13 +188,13 @@ def test_labels_and_tolerations_that_keep_a_device_plugin_off_a_node_are_evidenc
         "DaemonSet gpu/c-device-plugin: it matches the node, but has no pod there",
     ]
     test["spec"]["cluster"]["objects"] = test["spec"]["cluster"]["objects"][:2]
-    [finding] = findings(one, cluster(test))
+    [finding] = findings(one, recorded_cluster(test))
     assert finding.remedies[1].command == "kubectl label --overwrite node excluding gpu=on"
 
 
 def test_messages_of_programs_are_not_quoted() -> None:
     [test] = [test for test in TESTS if test["metadata"]["name"] == "driver"]
-    objects = cluster(test)
+    objects = recorded_cluster(test)
 
     assert "token=12345" in str(test)
     assert "token" not in str([findings(one, objects) for one in COMPILED])
@@ -216,7 +214,7 @@ def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: Compile
 @pytest.mark.parametrize("test", ["devices", "mig"])
 def test_nodes_are_diagnosed_without_their_pods(test: str) -> None:
     [recorded] = [document for document in TESTS if document["metadata"]["name"] == test]
-    whole = cluster(recorded)
+    whole = recorded_cluster(recorded)
     nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(API_RESOURCES) - {"Node"}, now=NOW)
     reasons = recorded["spec"]["diagnoses"][0]["reasons"]
     found = [

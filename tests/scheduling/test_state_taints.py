@@ -17,7 +17,7 @@ OTHERS = (
 )
 
 
-def node(taints: tuple[str, ...], *, ready: bool = True, cordoned: bool = False) -> Node:
+def tainted_node(taints: tuple[str, ...], *, ready: bool = True, cordoned: bool = False) -> Node:
     pairs = [text.split(":") for text in taints]
     node_taints = tuple(Taint(key=key, effect=effect) for key, effect in pairs)
     return Node(name="a", taints=node_taints, ready=ready, unschedulable=cordoned)
@@ -38,12 +38,12 @@ def node(taints: tuple[str, ...], *, ready: bool = True, cordoned: bool = False)
     ],
 )
 def test_taints_follow_the_state(before: tuple[str, ...], state: dict[str, bool], after: tuple[str, ...]) -> None:
-    assert with_state_taints(node(before, **state)).taints == node(after).taints
+    assert with_state_taints(tainted_node(before, **state)).taints == tainted_node(after).taints
 
 
 @given(
     st.lists(st.sampled_from([CORDON, *NOT_READY, *UNREACHABLE, *OTHERS]), unique=True), st.booleans(), st.booleans()
 )
 def test_a_node_with_the_taints_of_its_state_is_left_as_it_is(taints: list[str], ready: bool, cordoned: bool) -> None:
-    once = with_state_taints(node(tuple(taints), ready=ready, cordoned=cordoned))
+    once = with_state_taints(tainted_node(tuple(taints), ready=ready, cordoned=cordoned))
     assert with_state_taints(once) is once

@@ -38,7 +38,7 @@ FALL = ladder("fall", MIG, "{resource: nvidia.com/gpu, assume: true}")
 INVENTORY = rule("ClusterInventory", "{nodes: [{name: one, allocatable: {%s: 8}}]}", "i")
 
 
-def pod(name: str = "ada", resource: str = MIG, namespace: str = "") -> str:
+def pod_text(name: str = "ada", resource: str = MIG, namespace: str = "") -> str:
     metadata = f"{{name: {name}{f', namespace: {namespace}' if namespace else ''}}}"
     limits = f"{{limits: {{{resource}: 1}}}}"
     return f"kind: Pod\nmetadata: {metadata}\nspec: {{containers: [{{name: main, resources: {limits}}}]}}\n"
@@ -52,8 +52,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "deny.yaml": DENY,
         "warn.yaml": WARN,
         "fall.yaml": FALL,
-        "ada.yaml": pod(),
-        "bob.yaml": pod("bob"),
+        "ada.yaml": pod_text(),
+        "bob.yaml": pod_text("bob"),
     }
     monkeypatch.chdir(write(tmp_path, files))
     return tmp_path
@@ -216,13 +216,13 @@ def test_both_sides_are_needed(folder: Path) -> None:
 
 
 def test_a_namespace_for_manifests_that_name_none(folder: Path) -> None:
-    write(folder, {"cy.yaml": pod("ada", namespace="web")})
+    write(folder, {"cy.yaml": pod_text("ada", namespace="web")})
     report = document("ada.yaml", "cy.yaml", "-n", "ml", new="deny.yaml")
     assert report["clusters"][0]["namespaces"] == {"ml": 1, "web": 1}
 
 
 def test_standard_input(folder: Path) -> None:
-    result = diff("-", new="deny.yaml", stdin=pod())
+    result = diff("-", new="deny.yaml", stdin=pod_text())
     assert (result.exit_code, result.stderr) == (1, "")
 
 
@@ -270,7 +270,7 @@ def test_each_format_goes_to_its_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "html"])
 def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
-    write(folder, {"many.yaml": "---\n".join(pod(f"ada-{number}") for number in range(500))})
+    write(folder, {"many.yaml": "---\n".join(pod_text(f"ada-{number}") for number in range(500))})
     arguments = ["--old", "keep.yaml", "--new", "fall.yaml", "many.yaml", "--output", f"{form}=out"]
     with file_size_limit(4096):
         result = CliRunner().invoke(main, ["diff", *arguments], catch_exceptions=False)
@@ -280,7 +280,7 @@ def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_little_memory_is_an_error(folder: Path, count: int) -> None:
-    write(folder, {"many.yaml": "---\n".join(pod(f"ada-{number}") for number in range(20_000))})
+    write(folder, {"many.yaml": "---\n".join(pod_text(f"ada-{number}") for number in range(20_000))})
     assert diff("ada.yaml", new="deny.yaml").exit_code == 1  # imports all modules
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1, limits[1]))

@@ -32,7 +32,7 @@ def document(folder: Path, *arguments: str) -> Any:
         return json.loads(CliRunner().invoke(main, [*arguments, "--output", "json"]).stdout)
 
 
-def pod(name: str = "p", amount: int = 1, resource: str = MIG) -> str:
+def pod_text(name: str = "p", amount: int = 1, resource: str = MIG) -> str:
     limits = f"{{{resource}: {amount}}}"
     return (
         f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: ml-x}}\n"
@@ -100,7 +100,7 @@ def test_a_step_of_the_trace_has_the_place_of_its_rule(tmp_path: Path) -> None:
 
 
 def test_each_node_has_the_reason_why_it_cannot_run_a_pod(tmp_path: Path) -> None:
-    given = answer(tmp_path, {POD_FILE: pod(amount=9, resource="nvidia.com/gpu")})
+    given = answer(tmp_path, {POD_FILE: pod_text(amount=9, resource="nvidia.com/gpu")})
 
     [item] = given["report"][0]["items"]
     reasons = {row[0]: row[1] for row in item["table"]["rows"]}
@@ -116,7 +116,7 @@ def test_pods_of_the_same_name_have_different_cases(tmp_path: Path) -> None:
         "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: v}\n"
         "spec: {validations: [{expression: \"object.metadata.name != 'p'\", message: not p}]}\n"
     )
-    given = answer(tmp_path, {RULES_FILE: denying, POD_FILE: f"{pod()}---\n{pod()}---\n{pod('q')}"})
+    given = answer(tmp_path, {RULES_FILE: denying, POD_FILE: f"{pod_text()}---\n{pod_text()}---\n{pod_text('q')}"})
 
     (tmp_path / TEST_FILE).write_text(given["test"], encoding="utf-8")
     run = document(tmp_path, "test", ".")
@@ -130,7 +130,7 @@ def test_a_case_expects_the_warnings_of_its_pod(tmp_path: Path) -> None:
         "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: v}\n"
         'spec: {validationActions: [Warn], validations: [{expression: "false", message: careful}]}\n'
     )
-    given = answer(tmp_path, {RULES_FILE: warning, POD_FILE: pod()})
+    given = answer(tmp_path, {RULES_FILE: warning, POD_FILE: pod_text()})
 
     assert "careful" in given["test"]
     (tmp_path / TEST_FILE).write_text(given["test"], encoding="utf-8")
@@ -157,7 +157,7 @@ def test_control_characters_of_names_are_escaped_and_long_texts_cut(tmp_path: Pa
     )
     label = '"\\u202e' + "x" * 2_000 + '"'
     given = answer(
-        tmp_path, {RULES_FILE: rules, POD_FILE: pod().replace("name: p,", f"name: p, labels: {{l: {label}}},")}
+        tmp_path, {RULES_FILE: rules, POD_FILE: pod_text().replace("name: p,", f"name: p, labels: {{l: {label}}},")}
     )
 
     shown = texts_in(given["decisions"])

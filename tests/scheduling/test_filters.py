@@ -14,7 +14,6 @@ from tests.support.scheduling import REQUIRED, scheduled, scheduler
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 HOSTNAME = "kubernetes.io/hostname"
 SPREAD = "node(s) didn't match pod topology spread constraints"
-TOLERATES_ALL = {"tolerations": [{"operator": "Exists"}]}
 
 
 def affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:

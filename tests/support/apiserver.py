@@ -2,7 +2,8 @@
 
 As in the real one, all objects share one resourceVersion; the pages of a list are of one version, and continue tokens
 expire; watches begin at a version, arrive in chunks, have bookmarks and time out; expired versions get 410; an object
-that leaves a field selector is deleted from its watches; there are bearer tokens, permissions and Status bodies.
+that leaves a field selector is deleted from its watches; there are bearer tokens, permissions and Status bodies. Each
+object has its apiVersion and kind, except in lists of kinds that are not custom resources.
 """
 
 import json
@@ -27,7 +28,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
+from rules_engine.model.kubernetes.native_objects import GROUP, NATIVE_RESOURCES
 
 Object = dict[str, Any]
 DEVICES = {"deviceclasses": "DeviceClass", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
@@ -157,7 +158,7 @@ class ApiServer:
         """Create or change an object, which gets a new version; with `announce` False, watches get no event."""
         with self.changed:
             self.version += 1
-            stored = deepcopy(object)
+            stored = {"apiVersion": _version_of(collection), "kind": KINDS[collection], **deepcopy(object)}
             metadata = stored.setdefault("metadata", {})
             metadata["resourceVersion"] = str(self.version)
             old = self.objects[collection].get(_key(stored))
@@ -361,8 +362,10 @@ class ApiServer:
                 metadata["continue"] = b64encode(f"{version}/{_key(rest[0])}".encode()).decode()
                 metadata["remainingItemCount"] = len(rest)
                 self._pages[metadata["continue"]] = (version, rest)
-        kind = KINDS[collection]
-        handler.json(200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": metadata, "items": page or None})
+        typed = ("apiVersion", "kind") if GROUPED.get(collection) != GROUP else ()
+        listed = [{name: member for name, member in item.items() if name not in typed} for item in page]
+        head = {"kind": f"{KINDS[collection]}List", "apiVersion": _version_of(collection), "metadata": metadata}
+        handler.json(200, {**head, "items": listed or None})
 
     def _watch(self, handler: "_Handler", collection: str, query: dict[str, str]) -> None:
         seconds = float(query.get("timeoutSeconds", "300"))
@@ -530,6 +533,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
+
+
+def _version_of(collection: str) -> str:
+    return f"{GROUPED[collection]}/v1" if collection in GROUPED else "v1"
 
 
 def _key(object: Object) -> str:

@@ -196,7 +196,8 @@ def test_a_release_is_upgraded_rolled_back_and_leaves_nothing(release: Release, 
         changed = {**values, "replicas": 3, "rules": {"sets": [OTHER]}}
         release.helm("upgrade", release.chart, *set_options(json.dumps(changed)))
         assert release.read("deployment")["spec"]["replicas"] == 3
-        assert [*release.read("configmap", "-rules")["data"]] == [f"{OTHER}-ladder.yaml"]
+        files = {f"{OTHER}-{path.name}" for path in (render.CHART / "files" / "sets" / OTHER).iterdir()}
+        assert release.read("configmap", "-rules")["data"].keys() == files
         assert release.read(WEBHOOKS[0])["webhooks"][0]["matchConditions"] != condition
 
         release.helm("rollback", "1")

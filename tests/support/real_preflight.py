@@ -326,7 +326,7 @@ class RealPreflight:
         spec = {
             key: value
             for key, value in pod["spec"].items()
-            if key in ("containers", "nodeName", "nodeSelector", "priorityClassName", "schedulingGates")
+            if key in ("containers", "nodeName", "nodeSelector", "priorityClassName", "schedulingGates", "volumes")
         }
         tolerations = [each for each in pod["spec"]["tolerations"] if "tolerationSeconds" not in each]
         return {**pod, "spec": {**spec, "terminationGracePeriodSeconds": 0, "tolerations": tolerations}}

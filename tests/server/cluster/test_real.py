@@ -177,7 +177,7 @@ def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> No
     eventually(lambda: GPU in requested(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
     pods = [kube.pod(f"p{number}", MIG, nodeSelector={"gpu-rules-test": kube.name}) for number in range(5)]
     assert [requested(pod) for pod in pods] == [{MIG: "1"}] * 2 + [{GPU: "1"}] * 3
-    notes = [(pod.metadata.annotations or {}).get("gpu-webhook.k8s.io/fallback") for pod in pods]
+    notes = [(pod.metadata.annotations or {}).get("gpurules.io/fallback") for pod in pods]
     assert notes == [None, None, *["2g.20gb->gpu"] * 3]
 
     def places() -> list[str]:

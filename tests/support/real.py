@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -26,6 +25,7 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Settings
+from tests.support.helm import LATER_PACKAGE, unpacked_helm
 from tests.support.server import Running, started
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"
@@ -43,12 +43,12 @@ REAL = [
 ]
 """Marks of tests that need an API server."""
 
-NEEDS_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
-
 
 def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[str]:
+    """Run the kubectl of Kubernetes 1.36."""
     text = None if stdin is None else json.dumps(stdin, separators=(",", ":"))
-    return subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, check=False)
+    line = [unpacked_helm(LATER_PACKAGE, "kubectl"), *arguments]
+    return subprocess.run(line, input=text, capture_output=True, text=True, check=False)
 
 
 def together(objects: Iterable[Json]) -> Json:

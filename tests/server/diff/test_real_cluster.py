@@ -25,11 +25,11 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.problem import Problems
 from rules_engine.sources.rule_files import read_rules
-from tests.support.real import GPU, MIG, NEEDS_KUBECTL, REAL, kubernetes, together
+from tests.support.real import GPU, MIG, REAL, kubernetes, together
 from tests.support.real_workloads import LONG, MIG3, ZONE, Group, Object, RealWorkloads
 from tests.support.server import command, environment
 
-pytestmark = [*REAL, NEEDS_KUBECTL]
+pytestmark = REAL
 
 OLD = f"""\
 apiVersion: gpurules.io/v1

@@ -10,7 +10,7 @@ SEED ?=
 # Where it is set, as in some images, each process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
+.PHONY: demo test test-all test-cluster lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -50,6 +50,11 @@ pytest-all: $(STAMP)
 	$(PYTEST) --ignore tests/slow --hypothesis-profile full --cov --cov-report=
 	$(PYTEST) tests/slow --hypothesis-profile full
 	$(BIN)/python tests/coverage_floor.py
+
+# All tests on a control plane, which KUBECONFIG names (docs/contributing/internals.md).
+test-cluster: $(STAMP)
+	@test -n "$(KUBECONFIG)" || { echo "KUBECONFIG is not set"; exit 2; }
+	$(PYTEST) -m cluster
 
 # Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.
 fuzz: $(STAMP)

@@ -13,7 +13,6 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -481,7 +480,7 @@ def test_switching_from_webhooks_to_policies_and_back_loses_no_pod(release: Rele
             former.stop(signal.SIGTERM)
             active(2)
             assert upgrade("--native") == NARROWED
-            time.sleep(5)  # nothing tells when the API server has the webhooks
+            exported.wait_for(100)  # nothing tells when the API server has the webhooks
 
             written(tmp_path, 3, STAYING)
             assert upgrade("--native") == ALL
@@ -496,7 +495,7 @@ def test_switching_from_webhooks_to_policies_and_back_loses_no_pod(release: Rele
             former, server = server, serve()
             former.stop(signal.SIGTERM)
             eventually(lambda: not pod()[0])
-            time.sleep(5)
+            exported.wait_for(100)
     assert {key[1:] for key in exported.results} == {(GPU, "2"), (GPU, "3")}, exported.results
     (denied,) = staying.results
     assert "too few are free" in denied[0]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kubernetes import client
 
 from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
-from tests.support.real import GPU, MIG, Kube
+from tests.support.real import GPU, MIG, PATIENCE_SECONDS, Kube
 
 RULES = """\
 apiVersion: gpurules.io/v1
@@ -105,7 +105,7 @@ class Load:
         self._kube = kube
         self._rate = rate
         self._end = threading.Event()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._numbers = count()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
 
@@ -122,9 +122,16 @@ class Load:
         total, seconds = self.results.total(), time.monotonic() - self._begin
         print(f"{total} pods in {seconds:.0f} s, {total / seconds:.0f} a second:", dict(self.results))
 
+    def wait_for(self, pods: int) -> None:
+        """Wait until so many more pods were decided."""
+        with self._changed:
+            total = self.results.total() + pods
+            assert self._changed.wait_for(lambda: self.results.total() >= total, PATIENCE_SECONDS)
+
     def _run(self) -> None:
         with closing(Pods(self._kube, self._namespace)) as pods:
             while not self._end.wait(max(0.0, self._begin + next(self._numbers) / self._rate - time.monotonic())):
                 result = pods.decided(self._made)
-                with self._lock:
+                with self._changed:
                     self.results[result] += 1
+                    self._changed.notify_all()

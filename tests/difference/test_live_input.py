@@ -26,6 +26,7 @@ from rules_engine.evaluation.nodes.query import Offered
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
 from tests.support.api import (
@@ -117,6 +118,16 @@ def test_a_pod_is_turned_back_from_its_own_replica_set(tmp_path: Path) -> None:
     assert given_amounts(submitted)["limits"] == {MIG3: "1"}
     assert not submitted.as_it_is
     assert name(submitted) == "Deployment/train"
+
+
+def test_a_sidecar_counts_in_the_default_requests_of_the_whole_pod(tmp_path: Path) -> None:
+    side = {**container("side", requests={"cpu": 1}), "restartPolicy": "Always"}
+    made: Any = pod(container("main", limits={GPU: 1, "cpu": 2}), init=[side], resources={"limits": {"cpu": "9"}})
+    dump = [live(with_default_requests(made), REPLICA_SET), controller(*REPLICA_SET, made)]
+    (submitted,) = read(tmp_path, dump, compiled(DOWN))
+    found: Any = submitted.request.object
+    assert found["spec"]["resources"]["requests"] == {"cpu": "3"}
+    assert not submitted.as_it_is
 
 
 def test_a_pod_that_the_old_rules_do_not_make_is_decided_as_it_is(tmp_path: Path) -> None:

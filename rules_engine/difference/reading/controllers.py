@@ -101,7 +101,7 @@ def _restored_members(template: Object) -> dict[str, Json]:
     kept: dict[str, Json] = {name: spec[name] for name in ("nodeName", "resources") if name in spec}
     for member in CONTAINER_LISTS:
         kept[member] = [
-            {name: each[name] for name in ("name", "resources") if name in each}
+            {name: each[name] for name in ("name", "resources", "restartPolicy") if name in each}
             for each in object_items(spec.get(member))
         ]
     return {

@@ -4,9 +4,8 @@ Tests create objects with unique names, with webhooks for a unique namespace onl
 """
 
 import json
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, 
 from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
-from tests.support.real import REAL, kubectl, together
+from tests.support.real import REAL, Kube, eventually, kubectl, kubernetes, together
 
 pytestmark = REAL
 
@@ -35,20 +34,17 @@ NOBODY = "https://127.0.0.1:1"
 
 FAIL = dict.fromkeys(Endpoint, "Fail")
 
-ATTEMPTS = 100
-"""Maximum number of checks for a new webhook configuration to be in force; it takes about a second."""
+
+@pytest.fixture
+def kube() -> Iterator[Kube]:
+    with kubernetes() as made:
+        yield made
 
 
 @pytest.fixture
-def name() -> str:
-    return f"gpu-rules-test-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def namespace(name: str) -> Iterator[str]:
-    assert kubectl("create", "namespace", name).returncode == 0
-    yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+def name(kube: Kube) -> str:
+    """Return the name of the namespace and of the configurations."""
+    return kube.name
 
 
 OPTIONS: Mapping[str, Any] = {
@@ -98,64 +94,53 @@ def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
         assert ended.returncode == 0, ended.stderr
 
 
-@contextmanager
-def called(name: str, namespace: str, *rules: Rule, failure_policies: Mapping[Endpoint, str] = FAIL) -> Iterator[None]:
-    """Install both configurations of these rules for pods of one namespace; calls for pods that match fail."""
-    settings = Settings(name=name, server=NOBODY, failure_policies=failure_policies)
-    made: list[Any] = list(build_configurations(compiled(*rules), settings))
-    for configuration in made:
-        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
-        configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
-    try:
-        ended = kubectl("create", "-f", "-", stdin=together(made))
-        assert ended.returncode == 0, ended.stderr
-        yield
-    finally:
-        kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-        kubectl("delete", kinds, name, "--ignore-not-found")
+def called(kube: Kube, *rules: Rule, failure_policies: Mapping[Endpoint, str] = FAIL) -> AbstractContextManager[None]:
+    """Install both configurations of these rules for pods of the namespace; calls for pods that match fail."""
+    settings = Settings(name=kube.name, server=NOBODY, failure_policies=failure_policies)
+    return kube.webhooks(build_configurations(compiled(*rules), settings))
 
 
-def refusal_in(namespace: str, pod: Json) -> str:
+def refusal_in(name: str, pod: Json) -> str:
     """Return the error for a pod at dry run, "" if it is admitted."""
-    return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=pod).stderr
+    return kubectl("create", "-n", name, "--dry-run=server", "-f", "-", stdin=pod).stderr
 
 
-def test_only_pods_that_a_rule_may_apply_to_are_sent(name: str, namespace: str) -> None:
+def test_only_pods_that_a_rule_may_apply_to_are_sent(kube: Kube, name: str) -> None:
     rules = (ladder(GPU), validation("true", match=Match(resources=("rdma/*",), operations=tuple(Operation))))
     plain, gpu = pod(container("c", {"cpu": 1})), pod(container("c", {GPU: 1}))
     init, rdma = pod(container("c"), init=[container("i", limits={GPU: 1})]), pod(container("c", {"rdma/hca": 1}))
-    refusal = partial(refusal_in, namespace)
-    with called(name, namespace, *rules):
-        in_force(lambda: "mutate.gpurules.io" in refusal(gpu) and "validate.gpurules.io" in refusal(rdma))
+    refusal = partial(refusal_in, name)
+    with called(kube, *rules):
+        eventually(lambda: "mutate.gpurules.io" in refusal(gpu) and "validate.gpurules.io" in refusal(rdma))
         assert "mutate.gpurules.io" in refusal(init)
         assert refusal(plain) == ""
         assert "spec.containers: Required value" in refusal({**pod(), "spec": {"containers": []}})
 
 
-def test_pods_of_break_glass_namespaces_are_not_sent(name: str, namespace: str) -> None:
+def test_pods_of_break_glass_namespaces_are_not_sent(kube: Kube, name: str) -> None:
     gpu = pod(container("c", {GPU: 1}), labels={BREAK_GLASS_LABEL: BREAK_GLASS_VALUE})
     sent = "mutate.gpurules.io"
-    with called(name, namespace, ladder(GPU), validation("true")):
-        in_force(lambda: sent in refusal_in(namespace, gpu))
-        kubectl("label", "namespace", namespace, f"{BREAK_GLASS_LABEL}={BREAK_GLASS_VALUE}")
-        in_force(lambda: refusal_in(namespace, gpu) == "")
-        kubectl("label", "namespace", namespace, f"{BREAK_GLASS_LABEL}-")
-        in_force(lambda: sent in refusal_in(namespace, gpu))
+    with called(kube, ladder(GPU), validation("true")):
+        eventually(lambda: sent in refusal_in(name, gpu))
+        kubectl("label", "namespace", name, f"{BREAK_GLASS_LABEL}={BREAK_GLASS_VALUE}")
+        eventually(lambda: refusal_in(name, gpu) == "")
+        kubectl("label", "namespace", name, f"{BREAK_GLASS_LABEL}-")
+        eventually(lambda: sent in refusal_in(name, gpu))
 
 
 @pytest.mark.parametrize("failing", Endpoint)
-def test_each_endpoint_has_its_own_failure_policy(name: str, namespace: str, failing: Endpoint) -> None:
+def test_each_endpoint_has_its_own_failure_policy(kube: Kube, name: str, failing: Endpoint) -> None:
     """Pods of the endpoint with Fail are refused; pods of the other one are admitted without an answer."""
     rules = (ladder(GPU), validation("true", match=Match(resources=("rdma/hca",))))
     pods = {Endpoint.MUTATE: pod(container("c", {GPU: 1})), Endpoint.VALIDATE: pod(container("c", {"rdma/hca": 1}))}
     (admitted,) = (each for endpoint, each in pods.items() if endpoint is not failing)
     policies = {endpoint: "Fail" if endpoint is failing else "Ignore" for endpoint in Endpoint}
-    with called(name, namespace, *rules, failure_policies=policies):
-        in_force(lambda: failing.webhook in refusal_in(namespace, pods[failing]))
-        assert refusal_in(namespace, admitted) == ""
+    with called(kube, *rules, failure_policies=policies):
+        eventually(lambda: failing.webhook in refusal_in(name, pods[failing]))
+        assert refusal_in(name, admitted) == ""
 
 
-def test_only_updates_of_pods_not_being_deleted_are_sent(name: str, namespace: str) -> None:
+def test_only_updates_of_pods_not_being_deleted_are_sent(kube: Kube, name: str) -> None:
     """Deletion of pods with finalizers, and updates of the status, always succeed."""
     finalized: Any = pod(container("c", {"cpu": 1}), name="c")
     finalized["metadata"]["finalizers"] = ["gpurules.io/test"]
@@ -164,19 +149,19 @@ def test_only_updates_of_pods_not_being_deleted_are_sent(name: str, namespace: s
     }
 
     def patched(change: Json, *arguments: str) -> str:
-        line = ("patch", "pod", "c", "-n", namespace, "-p", json.dumps(change), *arguments)
+        line = ("patch", "pod", "c", "-n", name, "-p", json.dumps(change), *arguments)
         return kubectl(*line).stderr
 
-    in_force(lambda: kubectl("create", "-n", namespace, "-f", "-", stdin=finalized).returncode == 0)
+    assert kubectl("create", "-n", name, "-f", "-", stdin=finalized).returncode == 0
     try:
-        with called(name, namespace, ladder(GPU), validation("true", match=Match(operations=(Operation.UPDATE,)))):
-            in_force(lambda: "validate.gpurules.io" in patched({"metadata": {"labels": {"a": "b"}}}))
+        with called(kube, ladder(GPU), validation("true", match=Match(operations=(Operation.UPDATE,)))):
+            eventually(lambda: "validate.gpurules.io" in patched({"metadata": {"labels": {"a": "b"}}}))
             assert "validate.gpurules.io" in patched(resize, "--subresource=resize")
             assert patched({"status": {"message": "m"}}, "--subresource=status") == ""
-            assert kubectl("delete", "pod", "c", "-n", namespace, "--wait=false").stderr == ""
+            assert kubectl("delete", "pod", "c", "-n", name, "--wait=false").stderr == ""
             assert patched({"metadata": {"labels": {"a": "b"}}}) == ""
             assert patched({"metadata": {"finalizers": None}}) == ""
-            assert kubectl("get", "pods", "-n", namespace, "-o", "name").stdout == ""
+            assert kubectl("get", "pods", "-n", name, "-o", "name").stdout == ""
     finally:
         patched({"metadata": {"finalizers": None}})
 
@@ -184,7 +169,7 @@ def test_only_updates_of_pods_not_being_deleted_are_sent(name: str, namespace: s
 LEAST: Mapping[str, Any] = {"name": "c", "image": "a", "imagePullPolicy": "Never", "terminationMessagePath": "/"}
 
 
-def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) -> None:
+def test_the_costliest_pod_takes_half_of_the_limit(name: str) -> None:
     """Each condition has its own webhook, which is never called: only a failed evaluation refuses a pod.
 
     Each is evaluated twice for the costliest pod, which no rule matches: both together are within the limit. A label of
@@ -194,7 +179,7 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
         compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policies=FAIL, namespace="default")
     )[0]
     (webhook,) = made["webhooks"]
-    webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": name}}
     default = read_rules([DEFAULT_RULES]).rule_set
     derived = [(calls.expression, COSTLIEST_WITHOUT_DEVICES) for calls in derive_calls(default)]
     derived += [(derive_calls(compiled(*rules))[1].expression, COSTLIEST) for rules in WIDEST.values()]
@@ -204,7 +189,7 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
         made["webhooks"].append(
             {**webhook, "name": f"c{number}.gpurules.io", "matchConditions": [condition], "objectSelector": only}
         )
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    path = f"/api/v1/namespaces/{name}/pods?dryRun=All"
 
     def refusal(pod: Json) -> str:
         return kubectl("create", "--raw", path, "-f", "-", stdin=pod).stderr
@@ -212,7 +197,7 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
     try:
         ended = kubectl("create", "-f", "-", stdin=made)
         assert ended.returncode == 0, ended.stderr
-        in_force(lambda: "mutate.gpurules.io" in refusal(pod(container("c", {GPU: 1}))))
+        eventually(lambda: "mutate.gpurules.io" in refusal(pod(container("c", {GPU: 1}))))
         for number, (_, costly) in enumerate(derived):
             labelled = {**costly, "metadata": {"name": "costly", "labels": {"condition": str(number)}}}
             message = refusal(labelled)
@@ -220,11 +205,6 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
             assert "match condition" not in message.lower(), (number, message)
     finally:
         kubectl("delete", "mutatingwebhookconfigurations", name, "--ignore-not-found")
-
-
-def in_force(holds: Callable[[], bool]) -> None:
-    """Check a condition until it holds, since no event tells when a configuration is in force."""
-    assert any(holds() for _ in range(ATTEMPTS))
 
 
 def test_only_a_changed_configuration_has_drifted(name: str) -> None:

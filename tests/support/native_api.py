@@ -43,6 +43,8 @@ class NativeApi:
         assert selected is not None
         names = selected[1].split(",")
         items = [each for each in collection if each["metadata"].get("labels", {}).get(SLOT_LABEL) in names]
+        if path != OFFERS:  # only items that are custom resources have a type
+            items = [{name: each[name] for name in each.keys() - {"apiVersion", "kind"}} for each in items]
         return orjson.dumps({"items": items})
 
     def send(

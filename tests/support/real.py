@@ -47,7 +47,7 @@ REAL = [
 def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[str]:
     """Run the kubectl of Kubernetes 1.36."""
     text = None if stdin is None else json.dumps(stdin, separators=(",", ":"))
-    line = [unpacked_helm(LATER_PACKAGE, "kubectl"), *arguments]
+    line = [str(unpacked_helm(LATER_PACKAGE, "kubectl")), *arguments]
     return subprocess.run(line, input=text, capture_output=True, text=True, check=False)
 
 

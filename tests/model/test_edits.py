@@ -176,6 +176,12 @@ def test_patch_bytes_is_an_upper_bound(data: st.DataObject, made: Any) -> None:
     assert len(encoded.encode()) <= patch_bytes(changes) + len("[]")
 
 
+def test_objects_that_are_created_count_their_bytes() -> None:
+    edits: Edits = {("a",) * 9: {"b": ""}}
+    (operation,) = patch_operations({}, edits)
+    assert len(json.dumps(operation.to_json())) <= patch_bytes(edits)
+
+
 @pytest.mark.parametrize("text", ["€" * 1000, "x" * 1000 + "é", "\ud800" * 1000, ""])
 def test_characters_count_their_bytes_of_utf_8(text: str) -> None:
     edits: Edits = {("a",): {"b": text, "c": "x" * 1000, "d": None, "é": "€"}}

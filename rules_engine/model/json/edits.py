@@ -76,6 +76,8 @@ def _apply_tree(node: Json, edits: _Tree) -> Json:
 
 OPERATION_BYTES = 48
 """Bytes of an operation without names and value: punctuation, the longest op, and an index in its path."""
+OBJECT_BYTES = len('"": {}')
+"""Bytes of an object that an operation creates, without its name; one that exists takes a slash of the path."""
 
 
 def patch_bytes(edits: Edits) -> int:
@@ -91,7 +93,7 @@ def patch_bytes(edits: Edits) -> int:
 
 @lru_cache(maxsize=4096)  # as for `_cached_pointer`
 def _path_bytes(path: Path) -> int:
-    return sum([_utf8_bytes(key) + 1 for key in path if type(key) is str])
+    return sum([_utf8_bytes(key) + OBJECT_BYTES for key in path if type(key) is str])
 
 
 def _utf8_bytes(text: str) -> int:

@@ -417,10 +417,10 @@ def expected_reason(by_node: dict[str, list[Object]], type: str, count: int) -> 
         [each for each in devices if each in of_class and each["whole"] and not each["taints"]]
         for devices in by_node.values()
     ]
-    free = [sum(not each["taken"] for each in devices) for devices in usable]
-    if max(free) >= count:
+    free = [sum(not each["taken"] for each in devices) for devices in usable if len(devices) >= count]
+    if max(free, default=0) >= count:
         return PendingReason.NO_SCHEDULER_MESSAGE
-    if max(map(len, usable)) >= count:
+    if free:
         return PendingReason.DEVICES_ALLOCATED if sum(free) < count else PendingReason.ON_NO_SINGLE_NODE
     if any(usable):
         return PendingReason.ON_NO_SINGLE_NODE

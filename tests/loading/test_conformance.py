@@ -87,7 +87,7 @@ def test_a_document_that_conforms_is_valid(data: st.DataObject) -> None:
             owner = owner[step]
         match data.draw(st.sampled_from(["replace", "remove", "add"])):
             case "replace":
-                owner[last] = data.draw(st.sampled_from(ODD))
+                owner[last] = copy.copy(data.draw(st.sampled_from(ODD)))
             case "remove":
                 del owner[last]
             case _ if isinstance(owner, list):

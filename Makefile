@@ -39,16 +39,18 @@ rules: $(STAMP)
 	$(BIN)/gpu-rules test rules --quiet
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.
-# tests/conftest.py orders the files and has the number of processes. ORDER is a seed that shuffles the files.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -p tests.support.cpu_report
+# tests/conftest.py orders the files and has the number of processes. ORDER is a seed that shuffles the files. SEED repeats the
+# examples of laws.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -p tests.support.cpu_report \
+	$(if $(SEED),--hypothesis-seed $(SEED))
 
 pytest: $(STAMP)
 	$(PYTEST) --ignore tests/slow
 
 # Coverage doubles the time of a test; those of tests/slow are slow enough, and the others cover the code.
 pytest-all: $(STAMP)
-	$(PYTEST) --ignore tests/slow --hypothesis-profile full --cov --cov-report=
-	$(PYTEST) tests/slow --hypothesis-profile full
+	$(PYTEST) --ignore tests/slow --cov --cov-report=
+	$(PYTEST) tests/slow
 	$(BIN)/python tests/coverage_floor.py
 
 # All tests on a control plane, which KUBECONFIG names (docs/contributing/internals.md).

@@ -2,25 +2,37 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Generator
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, seed, settings
 
-# `make test` checks few examples of a law, `make test-all` all of them (tests.support.laws.examples, which must not be
-# imported here: the command line's profile is loaded later). None has a deadline: its time depends on the load of the
-# machine, not on the product. None is random, or else it would fail changes that
-# have nothing to do with it; `make fuzz` has random ones.
-settings.register_profile("full", deadline=None, derandomize=True, max_examples=40)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
-settings.load_profile("quick")
+from tests.support.cpu_report import cpu_seconds
 
-SEED = os.environ.get("ORDER", "")
+# A law has no deadline and no health check: they depend on the load of the machine and on the seed, not on the product.
+settings.register_profile(
+    "laws",
+    max_examples=20,
+    deadline=None,
+    database=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("laws")
+
+LAW_SECONDS = 0.5
+"""CPU time in which a law is checked with 20 examples of one seed after the other."""
+
+ORDER = os.environ.get("ORDER", "")
 """Seed that shuffles the files; "" runs those first that take longest."""
 
 # Background jobs of a shell, such as CI, ignore SIGINT, and child processes inherit that.
@@ -80,8 +92,8 @@ MEASURED_PROCESSES = (
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order files: first those of `LONGEST`, then by their number of tests; with a seed at random."""
-    if SEED:
-        items.sort(key=lambda item: Random(f"{SEED} {item.path}").random())
+    if ORDER:
+        items.sort(key=lambda item: Random(f"{ORDER} {item.path}").random())
         return
     folder = Path(__file__).parent
     ranks = {folder / name: rank for rank, name in enumerate(LONGEST)}
@@ -92,8 +104,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -counts[item.path]))
 
 
-def pytest_report_header() -> str:
-    return f"files shuffled by ORDER={SEED}" if SEED else "files in order: longest first"
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the first seed of laws from the date and the commit; processes of pytest-xdist get it as an option."""
+    if config.option.hypothesis_seed is None:
+        commit = subprocess.getoutput("git rev-parse HEAD")
+        config.option.hypothesis_seed = crc32(f"{datetime.now(UTC):%F} {commit}".encode())
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    order = f"files shuffled by ORDER={ORDER}" if ORDER else "files in order: longest first"
+    return [order, f"laws: SEED={config.option.hypothesis_seed}"]
+
+
+@pytest.fixture(scope="session")
+def run_seed(pytestconfig: pytest.Config) -> int:
+    """Return the seed of a law that is no Hypothesis test."""
+    return int(pytestconfig.option.hypothesis_seed)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object]:
+    """Check a law with the examples of further seeds until it used its CPU time."""
+    number, end = int(item.config.option.hypothesis_seed), cpu_seconds() + LAW_SECONDS
+    law = getattr(item.cls, "machine", item.function) if item.get_closest_marker("hypothesis") else None
+    try:
+        if law:
+            seed(number)(law)
+        result = yield
+        while law and cpu_seconds() < end:
+            number += 1
+            seed(number)(law)
+            item.runtest()
+    except Exception as error:
+        if law or "run_seed" in item.fixturenames:
+            error.add_note(
+                f"Seed {number} is new: the change may not be to blame. `make test SEED={number}`, or pytest's option "
+                f"--hypothesis-seed={number}, repeats its examples. Commit this one as a test (@example)."
+            )
+        raise
+    return result
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from threading import active_count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.loading.files import find_files, read_file
@@ -16,7 +16,6 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.sources import git_files
 from rules_engine.sources.git_files import LEAVES, SUBMODULE, revision_files
 from tests.support.git import commit, git, repository
-from tests.support.laws import examples
 
 
 @pytest.fixture
@@ -60,7 +59,6 @@ PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 INSIDE = st.lists(st.sampled_from(["a", "b", "c.yaml", "."]), min_size=1, max_size=3).map("/".join)
 
 
-@settings(max_examples=examples(25))
 @given(files=st.sets(PATHS, min_size=1, max_size=8), links=st.dictionaries(PATHS, INSIDE, max_size=6), data=st.data())
 def test_any_tree_has_the_same_files_as_its_checkout(
     files: set[str], links: dict[str, str], data: st.DataObject

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, Environment, EvaluationError, types
 from tests.cel.conformance import program
 from tests.cel.expressions import Expressions
-from tests.support.laws import examples
 
 VARIABLES: dict[str, Any] = {"object": {"a": "x", "n": 3, "items": [1, 2, 3], "names": ["a", "bb"], "flag": True}}
 
@@ -80,7 +79,6 @@ def plain(draw: st.DrawFn) -> str:
     return writer.write(draw(st.sampled_from(("bool", "int", "string", "list"))), 3)
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(expression=plain())
 def test_cel_python_agrees(oracle: Callable[[str], tuple[bool, Any]], expression: str) -> None:
     compiled = program(expression, Environment({"object": types.DYN}))

@@ -8,7 +8,7 @@ import tokenize
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
@@ -19,9 +19,6 @@ from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure
 from tests.cel.expressions import ENVIRONMENT, activations, expressions
-from tests.support.laws import examples
-
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
@@ -33,7 +30,6 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
         return False, None
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), st.lists(activations(), min_size=1, max_size=3), st.booleans())
 def test_generated_code_and_the_interpreter_agree(expression: str, values: list[Any], checked: bool) -> None:
     try:
@@ -48,7 +44,6 @@ def test_generated_code_and_the_interpreter_agree(expression: str, values: list[
             assert same(value, compiled.interpret(activation, Budget())), expression
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(expressions(depth=3), activations())
 def test_evaluation_is_the_same_twice(expression: str, activation: Any) -> None:
     compiled = program(expression, ENVIRONMENT, checked=False)
@@ -76,7 +71,6 @@ def test_generated_code_agrees_on_the_specification() -> None:
                 assert same(value, compiled.interpret(bindings, Budget())), case["expr"]
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
 def test_the_value_has_the_checked_type(expression: str, activation: Any) -> None:
     try:
@@ -153,7 +147,6 @@ def test_generated_source_has_no_macro_variable() -> None:
     assert compiled.evaluate({}, Budget()) is True
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(expressions())
 def test_any_expression_generates_only_allowed_tokens(expression: str) -> None:
     try:

@@ -24,7 +24,6 @@ from rules_engine.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceKey
 from tests.support.api import DRIVER
 from tests.support.devices import Consumption, counters, device, has_kind, kind_class, kind_of
-from tests.support.laws import law
 from tests.support.naive_allocation import Outcome, available, naive_search
 
 CARD, SLICE = kind_class("card"), kind_class("slice")
@@ -324,7 +323,6 @@ def choices(pools: Sequence[Pool], request: Request) -> list[tuple[DeviceKey, ..
     return [*combinations(fitting, request.count)]
 
 
-@law
 @given(st.data())
 def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
     pools = data.draw(generated_pools(tainted=True, bad=True))
@@ -335,7 +333,6 @@ def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
         assert acceptable(pools, requests, allocated, outcome)
 
 
-@law
 @given(st.data())
 def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObject) -> None:
     pools = data.draw(generated_pools(tainted=False, bad=False))
@@ -346,7 +343,6 @@ def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObjec
     assert (found(pools, requests, allocated) is not None) == fits
 
 
-@law
 @given(st.data(), st.sampled_from([CARD, SLICE]))
 def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, device_class: Any) -> None:
     pools = data.draw(generated_pools(tainted=data.draw(st.booleans()), bad=True))

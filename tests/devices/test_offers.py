@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
 from tests.support.devices import BAD, device, devices_of, kind_class, on, part
 from tests.support.evaluation import Amounts, node
-from tests.support.laws import clusters, law
+from tests.support.laws import clusters
 from tests.support.naive_allocation import naive_search
 
 CARDS, SLICES = "example.com/card", "example.com/slice"
@@ -112,7 +112,6 @@ class TestAmounts:
         assert amounts(found, CARDS) == (1, 1)
         assert amounts(found, SLICES) == (2, 2)
 
-    @law
     @given(clusters())
     def test_without_classes_a_cluster_is_unchanged(self, cluster: Cluster) -> None:
         cluster = replace(cluster, devices=devices_of((), plain(device("a", "card"))))
@@ -335,7 +334,6 @@ class TestSeveralNodes:
         assert replace(with_device_offers(cluster), nodes=cluster.nodes) == cluster
 
 
-@law
 @given(st.lists(st.sampled_from(["card", "slice", "other"]), max_size=8), st.integers(0, 3), st.integers(0, 3))
 def test_devices_without_counters_are_served_up_to_their_number(kinds: list[str], cards: int, slices: int) -> None:
     found = offered(plain(*[device(f"d{number}", kind) for number, kind in enumerate(kinds)]))
@@ -356,7 +354,6 @@ def slices_of_cards(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
     return part("s0", counts=counts, slice_count=2), part("s1", *devices, slice_count=2)
 
 
-@law
 @given(slices_of_cards(), slices_of_cards(), st.sets(st.integers(0, 7), max_size=3))
 def test_devices_of_cards_are_counted_as_all_together(
     one: tuple[ResourceSlice, ...], two: tuple[ResourceSlice, ...], used: set[int]
@@ -370,7 +367,6 @@ def test_devices_of_cards_are_counted_as_all_together(
         assert amounts(found, name) == (most, free)
 
 
-@law
 @given(slices_of_cards(), st.sets(st.integers(0, 7), max_size=3), st.integers(0, 3), st.integers(0, 3), st.booleans())
 def test_drivers_serve_what_the_scheduler_finds(
     slices: tuple[ResourceSlice, ...], used: set[int], cards: int, parts: int, free: bool

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hypothesis import event as noted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.diagnosis.pending import pending_pods
@@ -12,7 +12,6 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.api import GPU, MIG1, MIG3, Object, cluster, node, pod, volume_claim
-from tests.support.laws import examples
 
 LIFECYCLE = "node.kubernetes.io/"
 STRATEGY = "nvidia.com/mig.strategy"
@@ -231,7 +230,6 @@ def ports(of: Object) -> set[int]:
     return {port["hostPort"] for port in of["spec"]["containers"][0].get("ports", [])}
 
 
-@settings(max_examples=examples(200))
 @given(clusters())
 def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Object], list[Object]]) -> None:
     offering, bound, waiting = made

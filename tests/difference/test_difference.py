@@ -41,7 +41,7 @@ from tests.support.evaluation import (
     validation,
 )
 from tests.support.evaluation import pod as made_pod
-from tests.support.laws import clusters, injections, ladder_sets, law, levelled_pods, pods
+from tests.support.laws import clusters, injections, ladder_sets, levelled_pods, pods
 from tests.support.naive_difference import counted, look
 
 FALLBACK = "gpurules.io/fallback"
@@ -194,7 +194,6 @@ def test_an_outcome_is_known_if_no_user_can_change_it(rule: Rule) -> None:
     assert outcome(asks({MIG2: 1}), rule).unknown == ""
 
 
-@law
 @given(st.data())
 def test_another_user_does_not_change_a_known_outcome(data: st.DataObject) -> None:
     rule_set, made, view = data.draw(rule_sets(user=True)), data.draw(pods()), data.draw(clusters())
@@ -361,7 +360,6 @@ def test_a_user_decides_alike_under_equal_rules_on_equal_pods(old: list[Rule], n
     assert (compare_outcomes(before, after) is None) is kept
 
 
-@law
 @given(st.data())
 def test_no_change_for_an_unknown_user_is_none_for_any_user(data: st.DataObject) -> None:
     pool, made, view = data.draw(some_rules(user=True)), data.draw(pods()), data.draw(clusters())
@@ -520,7 +518,6 @@ def test_long_names_are_cut() -> None:
     assert groups.totals[""].gpus == {cut: (0, NANOS)}
 
 
-@law
 @given(st.data())
 def test_parts_counted_by_several_processes_are_merged(data: st.DataObject) -> None:
     outcomes = (Outcome(gpus=((GPU, NANOS),)), Outcome(warnings=("w",)), DENIED, Outcome(unknown="not known"))
@@ -617,7 +614,6 @@ def rule_sets(*, user: bool = False) -> st.SearchStrategy[RuleSet]:
     return some_rules(user=user).map(lambda made: compiled(*made))
 
 
-@law
 @given(st.data())
 def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject) -> None:
     old, new, view = data.draw(rule_sets()), data.draw(rule_sets()), data.draw(clusters())
@@ -646,7 +642,6 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
     assert totals.pods == sum(one.submitted.count for one in seen)
 
 
-@law
 @given(st.data())
 def test_equal_rules_change_nothing(data: st.DataObject) -> None:
     rule_set, made, view = data.draw(rule_sets(user=data.draw(st.booleans()))), data.draw(pods()), data.draw(clusters())

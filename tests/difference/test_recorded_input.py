@@ -42,7 +42,6 @@ from rules_engine.recording.fields import MAX_LINE_BYTES
 from server.state import State
 from tests.support.devices import device, devices_of, kind_class, part
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, cluster, compiled, ladder, node, rung, validation
-from tests.support.laws import law
 from tests.support.recorded import DIGEST, Call, recorded_log, recording
 
 FALLS = ladder(MIG3, rung(GPU, assume=True))
@@ -455,7 +454,6 @@ def whole_logs(tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
     return [lines(log(folder / name, served(FALLS, NO_ROOT, on=on), *calls)) for name in "ab"]
 
 
-@law
 @given(data=st.data())
 def test_any_bytes_are_read_or_counted(
     data: st.DataObject, whole_logs: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory

@@ -14,7 +14,6 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from tests.support.differences import submitted
-from tests.support.laws import law
 
 RULES = tuple(RuleId(f"Validation/{name}") for name in "abc")
 TEXTS = st.sampled_from(("", "x", "removed"))
@@ -70,7 +69,6 @@ def outcomes(draw: st.DrawFn) -> Outcome:
     )
 
 
-@law
 @given(outcomes(), outcomes())
 def test_each_kind_and_rule_has_a_difference(before: Outcome, after: Outcome) -> None:
     grouping = Grouping()
@@ -96,7 +94,6 @@ def kept_place(difference: Difference) -> bool:
     return difference.title.startswith("Validation/") and difference.before.startswith("rules.yaml:")
 
 
-@law
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), outcomes(), outcomes()), max_size=8))
 def test_no_pod_is_lost(pods: list[tuple[str, int, Outcome, Outcome]]) -> None:
     grouping = Grouping()

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
@@ -56,7 +56,6 @@ def malformed_documents(draw: st.DrawFn) -> Any:
 
 
 @given(document=malformed_documents())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
 def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
     path = tmp_path / "document.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.documents.registry import DOCUMENTS, load_documents
@@ -633,7 +633,6 @@ def test_pods_with_other_names_arrive_beside_each_other(first: str, second: str,
 
 
 @given(arrivals=st.lists(st.tuples(st.sampled_from(["a", "a-1", "a-2", "a-10", "b"]), st.integers(1, 3)), max_size=5))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
 def test_names_are_reported_if_and_only_if_two_pods_have_one(arrivals: list[tuple[str, int]], tmp_path: Path) -> None:
     lines = [f"{{name: {name}, count: {count}, pod: {POD}}}" for name, count in arrivals]
     _, problems = read(tmp_path, scenario(f"[{', '.join(lines)}]"))

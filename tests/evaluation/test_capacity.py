@@ -31,7 +31,6 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, ladder, node
-from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes
 
 RESOURCES = (MIG2, MIG1, GPU)
@@ -126,7 +125,6 @@ def one_by_one(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[s
 demands = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5).map(lambda n: n * NANOS), min_size=1)
 
 
-@law
 @given(clusters(), ladders(), pods(), demands)
 def test_node_classes_offer_the_amounts_of_their_nodes(
     on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]
@@ -136,7 +134,6 @@ def test_node_classes_offer_the_amounts_of_their_nodes(
     assert cover(on, rule, wanted, demand) is expected  # from the cache, too
 
 
-@law
 @given(st.data(), clusters(), ladders(), pods(), demands)
 def test_an_updated_capacity_equals_a_new_one(
     data: st.DataObject, on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]

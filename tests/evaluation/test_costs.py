@@ -18,7 +18,6 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
 from tests.support.budgets import units_spent
 from tests.support.evaluation import GPU, asks, check, cluster, compiled, request, validation
-from tests.support.laws import law
 
 LOOP = "lists.range({}).all(x, x >= 0)"
 FAILS = "dyn(object).missing == 1"
@@ -177,7 +176,6 @@ def validations(draw: st.DrawFn) -> RuleSet:
     return compiled(*rules)
 
 
-@law
 @given(validations())
 def test_generated_code_that_stops_makes_no_request_cheaper(rules: RuleSet) -> None:
     """The interpreter starts again, but for the variables that are already known."""
@@ -187,7 +185,6 @@ def test_generated_code_that_stops_makes_no_request_cheaper(rules: RuleSet) -> N
     assert units_spent(quick) >= units_spent(precise)
 
 
-@law
 @given(validations(), st.integers(10, 5_000), st.sampled_from([interpreted, given_up, lambda program: program]))
 def test_a_request_does_no_more_work_than_for_twice_its_limit(
     rules: RuleSet, limit: int, change: Callable[[Program], Program]

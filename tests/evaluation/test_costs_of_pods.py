@@ -39,7 +39,6 @@ from tests.support.evaluation import (
     validation,
 )
 from tests.support.expensive import TYPED, expensive_pods
-from tests.support.laws import law
 from tests.support.placing import expression, lookups, requiring
 
 MATCHES_POD = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
@@ -93,7 +92,6 @@ def terms(spec: Any) -> int:
 SMALL, LARGE = stocked(20), stocked(400)
 
 
-@law
 @given(expensive_pods())
 def test_the_cost_of_a_pod_is_bounded_by_its_size_not_the_nodes(made: dict[str, Json]) -> None:
     rules = (falls(failure_policy=FailurePolicy.IGNORE), injection({"cpu": 1}, failure_policy=FailurePolicy.IGNORE))
@@ -126,7 +124,6 @@ def test_each_part_of_a_placement_has_a_cost(spec: dict[str, Any], least: int) -
     assert least <= units_spent(budget) <= 2 * least + 100
 
 
-@law
 @given(expensive_pods())
 def test_a_pod_is_too_large_for_a_rule_exactly_beyond_a_bound(made: dict[str, Any]) -> None:
     spec = made["spec"]
@@ -139,7 +136,6 @@ def test_a_pod_is_too_large_for_a_rule_exactly_beyond_a_bound(made: dict[str, An
     assert (step.reason == "evaluation-error") == (asks and (crowded or large)), step.message
 
 
-@law
 @given(expensive_pods())
 def test_a_pod_that_no_rule_matches_is_never_denied_for_its_size(made: dict[str, Json]) -> None:
     other = "example.com/other"

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
@@ -34,7 +34,7 @@ from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
 from tests.support.conditions import SELECTORS, SOUND_CONDITIONS
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
-from tests.support.laws import GPUS, clusters, examples, injections, ladders, law, pods
+from tests.support.laws import GPUS, clusters, injections, ladders, pods
 from tests.support.patching import apply_strictly, same
 
 MIG, GPU = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu"
@@ -197,7 +197,6 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
     return decision.trace, decision.patch, decision.refusal, decision.warnings, decision.audit_annotations
 
 
-@settings(law, max_examples=examples(150))
 @given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshal_value, orjson.dumps]))
 def test_every_decision_equals_one_without_the_cache(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
@@ -328,7 +327,6 @@ def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression:
             assert outcome(given) == outcome(fresh)
 
 
-@settings(law, max_examples=examples(100))
 @given(rule_sets(), requests(), clusters())
 def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict[str, Any], on: Cluster) -> None:
     """Otherwise the law above would also hold for a cache without entries."""

@@ -21,7 +21,7 @@ from rules_engine.model.rules.decision import Decision
 from rules_engine.recording.fields import RecordedFields, Unrecorded
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation
-from tests.support.laws import clusters, law
+from tests.support.laws import clusters
 
 READS: dict[str, list[str]] = {
     "object.spec.priority == 1": ["spec.priority"],
@@ -138,7 +138,6 @@ def facts(decision: Decision) -> Any:
     return decision.refusal, [(step.rule, step.action, step.reason, step.fields) for step in decision.trace]
 
 
-@law
 @given(st.data(), made_pods(), made_pods())
 def test_fields_that_are_not_recorded_change_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
     expression = data.draw(st.sampled_from([*READS]))
@@ -166,7 +165,6 @@ def unlisted(value: Any, kept: Kept) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("evaluate", [Program.evaluate, Program.interpret])
-@law
 @given(st.data(), rule_sets(), requests(), clusters())
 def test_a_member_that_is_not_listed_changes_nothing(
     evaluate: Any, data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster

@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes.groups import SMALL_GROUP, Groups, node_set, numbers_of
-from tests.support.laws import law
 
 KEYS = "abc"
 MOST = 40
@@ -19,7 +18,6 @@ def grouped(by_number: dict[int, str]) -> dict[str, list[int]]:
     return found
 
 
-@law
 @given(members, st.lists(st.tuples(st.integers(0, MOST), st.none() | st.sampled_from(KEYS)), max_size=60))
 def test_updated_groups_equal_new_ones(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
     now = dict(start)
@@ -48,7 +46,6 @@ def test_small_groups_are_lists_and_large_ones_are_sets() -> None:
     assert groups.after([(9, (), ("a",)), (0, ("a",), ())])["a"] == 0b1111111110
 
 
-@law
 @given(st.sets(st.integers(0, 200)))
 def test_a_set_has_the_numbers_it_was_made_of(numbers: set[int]) -> None:
     assert numbers_of(node_set(sorted(numbers))) == tuple(sorted(numbers))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet, mutate, validate
@@ -39,7 +39,7 @@ from tests.support.evaluation import (
     rung,
     validation,
 )
-from tests.support.laws import clusters, examples, injections, ladders, law, pods
+from tests.support.laws import clusters, injections, ladders, pods
 
 TYPES = ("V100", "T4")
 GPU_TYPE = "gpu-type"
@@ -170,7 +170,6 @@ def evaluated_steps(decision: Decision) -> list[Step]:
     return [step for step in decision.trace if step.action is not Action.SKIP]
 
 
-@settings(law, max_examples=examples(150))
 @given(rule_sets(), requests(), clusters(), st.booleans())
 def test_the_index_removes_only_steps_of_skipped_rules(
     rule_set: RuleSet, admission: AdmissionRequest, around: Cluster, complete: bool

@@ -28,7 +28,6 @@ from tests.support.laws import (
     jsons,
     ladder_sets,
     ladders,
-    law,
     levelled_pods,
     pods,
 )
@@ -134,13 +133,11 @@ def assert_settled(first: Decision, rules: Sequence[Rule], on: Cluster) -> None:
         assert (again.patch, again.allowed) == ((), True)
 
 
-@law
 @given(pods(), ladder_sets(), clusters())
 def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     assert_settled(mutated(made, *rules, on=on), rules, on)
 
 
-@law
 @given(pods(), ladder_sets(), driver_clusters())
 def test_ladders_change_nothing_on_their_own_result_where_drivers_offer_devices(
     made: Json, rules: list[FallbackLadder], on: Cluster
@@ -148,7 +145,6 @@ def test_ladders_change_nothing_on_their_own_result_where_drivers_offer_devices(
     assert_settled(mutated(made, *rules, on=on), rules, on)
 
 
-@law
 @given(pods(), ladders(), driver_clusters())
 def test_devices_of_drivers_that_stay_fit_together(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     (step,) = mutated(made, rule, on=on).trace
@@ -166,7 +162,6 @@ def serves(node: Node, demand: Mapping[str, int], *, free: bool) -> bool:
     return node.service is None or not counts or node.service.serve(counts, free=free) is Served.YES
 
 
-@law
 @given(pods(shared=True), st.lists(injections(), max_size=2), clusters(), ladder_sets())
 def test_injections_change_nothing_on_their_own_result(
     made: Json, rules: list[ResourceInjection], on: Cluster, several: list[FallbackLadder]
@@ -176,14 +171,12 @@ def test_injections_change_nothing_on_their_own_result(
         assert_settled(mutated(made, *rule_set, on=on), rule_set, on)
 
 
-@law
 @given(pods(shared=True) | levelled_pods(), st.lists(injections(init_containers=InitContainers.INJECT), max_size=2))
 def test_injections_into_init_containers_are_idempotent(made: Json, rules: list[ResourceInjection]) -> None:
     named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     assert_settled(mutated(made, *named), named, Cluster())
 
 
-@law
 @given(pods(shared=True) | levelled_pods(), injections(init_containers=InitContainers.IGNORE))
 def test_gpus_of_ignored_init_containers_only_add_warnings(made: Json, rule: ResourceInjection) -> None:
     without = copy.deepcopy(made)
@@ -207,7 +200,6 @@ def take_away(resource: str, made: Any) -> list[str]:
     return names
 
 
-@law
 @given(levelled_pods(), injections(on_conflict=OnConflict.OVERWRITE) | injections(on_conflict=OnConflict.RAISE))
 def test_an_injection_keeps_a_valid_pod_level_valid(made: Json, rule: ResourceInjection) -> None:
     stored: Any = as_stored(made)
@@ -252,7 +244,6 @@ def aggregate(made: Any, name: str) -> Quantity:
     return max(running + started, peak)
 
 
-@law
 @given(pods(shared=True), ladder_sets(), injections(), clusters())
 def test_defaults_of_the_api_server_make_no_difference(
     made: Json, several: list[FallbackLadder], rule: ResourceInjection, on: Cluster
@@ -262,7 +253,6 @@ def test_defaults_of_the_api_server_make_no_difference(
     assert same(as_stored(bare.result), as_stored(stored.result))
 
 
-@law
 @given(pods(), ladder_sets(), clusters())
 def test_all_containers_of_a_resource_move_alike(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     decision = mutated(made, *rules, on=on)
@@ -273,14 +263,12 @@ def test_all_containers_of_a_resource_move_alike(made: Json, rules: list[Fallbac
     assert [set(each.counts) for each in counts_of(decision.result)] == names
 
 
-@law
 @given(pods(), ladders(counts=Counts.KEEP), clusters())
 def test_keep_loses_no_device_and_makes_none(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     after = counts_of(mutated(made, rule, on=on).result)
     assert [sum(old.counts.values()) for old in counts_of(made)] == [sum(new.counts.values()) for new in after]
 
 
-@law
 @given(pods(), ladders(counts=Counts.SCALE), clusters())
 def test_scale_rounds_the_weight_up_by_less_than_a_device(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     weights = {rung.resource: rung.weight or 0 for rung in rule.rungs}
@@ -295,7 +283,6 @@ def test_scale_rounds_the_weight_up_by_less_than_a_device(made: Json, rule: Fall
         assert weight(old.counts) <= weight(new.counts) <= weight(old.counts) + room
 
 
-@law
 @given(pods(), ladders(), clusters())
 def test_a_ladder_moves_only_to_offered_or_assumed_resources(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     decision = mutated(made, rule, on=on)
@@ -306,7 +293,6 @@ def test_a_ladder_moves_only_to_offered_or_assumed_resources(made: Json, rule: F
             assert one_node_covers(on, rule, {found.to: need})
 
 
-@law
 @given(pods(), ladder_sets(), clusters())
 def test_a_resource_that_is_offered_to_every_ladder_stays(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     plenty = Cluster(
@@ -319,7 +305,6 @@ def test_a_resource_that_is_offered_to_every_ladder_stays(made: Json, rules: lis
     assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
 
 
-@law
 @given(pods(shared=True), ladder_sets(), st.lists(injections(), max_size=2), clusters())
 def test_audit_mode_changes_nothing_warns_nobody_and_denies_nothing(
     made: Json, several: list[FallbackLadder], rules: list[ResourceInjection], on: Cluster
@@ -329,7 +314,6 @@ def test_audit_mode_changes_nothing_warns_nobody_and_denies_nothing(
     assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
 
 
-@law
 @given(pods(shared=True), ladder_sets(), injections(), clusters())
 def test_rules_in_audit_mode_make_no_difference_to_the_others(
     made: Json, several: list[FallbackLadder], rule: ResourceInjection, on: Cluster
@@ -341,7 +325,6 @@ def test_rules_in_audit_mode_make_no_difference_to_the_others(
     assert (watched.patch, watched.allowed) == (alone.patch, alone.allowed)
 
 
-@law
 @given(pods(), ladders(), clusters())
 def test_audit_mode_makes_the_same_decision_as_enforcing(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     enforced, audited = (mutated(made, replace(rule, mode=mode), on=on) for mode in (Mode.ENFORCE, Mode.AUDIT))
@@ -350,7 +333,6 @@ def test_audit_mode_makes_the_same_decision_as_enforcing(made: Json, rule: Fallb
         assert len(audited.audit_annotations) == 1
 
 
-@law
 @given(ladder_sets(), clusters(), st.dictionaries(st.sampled_from(["cpu", "memory", "amd.com/other"]), st.just("1")))
 def test_a_pod_without_gpus_is_never_changed(
     rules: list[FallbackLadder], on: Cluster, amounts: Mapping[str, str]
@@ -360,7 +342,6 @@ def test_a_pod_without_gpus_is_never_changed(
     assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
 
 
-@law
 @given(pods(shared=True), injections(), clusters())
 def test_an_injection_changes_gpu_containers_only(made: Json, rule: ResourceInjection, on: Cluster) -> None:
     rule = replace(rule, init_containers=InitContainers.IGNORE)
@@ -443,14 +424,12 @@ def assert_decided_or_refused(decision: Decision) -> None:
         assert decision.refusal.message.startswith(("the pod is malformed: /", "the pod must be an object"))
 
 
-@law
 @given(jsons())
 def test_any_json_as_a_pod_is_decided_or_denied_with_its_path(made: Json) -> None:
     for endpoint in (mutate, validate):
         assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), Cluster())))  # noqa: B023
 
 
-@law
 @given(st.sampled_from(places(FULL)), jsons(leaves=3) | st.sampled_from(HOSTILE), clusters())
 def test_any_json_in_a_pod_is_decided_or_denied_with_its_path(
     place: tuple[str | int, ...], new: Json, on: Cluster

@@ -13,7 +13,6 @@ from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent
-from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes
 
 
@@ -205,7 +204,6 @@ def placements(draw: st.DrawFn) -> Placement:
     return Placement.parse(spec)
 
 
-@law
 @given(clusters(), st.lists(placements(), min_size=1, max_size=8))
 def test_an_index_finds_the_nodes_that_a_search_of_all_finds(on: list[Node], wanted: list[Placement]) -> None:
     index = NodeIndex.of(on).with_places()
@@ -213,7 +211,6 @@ def test_an_index_finds_the_nodes_that_a_search_of_all_finds(on: list[Node], wan
         assert reachable_nodes(index, placement) == sorted(one.name for one in on if takes(one, placement))
 
 
-@law
 @given(st.data(), clusters(), st.lists(placements(), min_size=1, max_size=4))
 def test_an_updated_index_finds_the_nodes_that_exist(
     data: st.DataObject, on: list[Node], wanted: list[Placement]
@@ -238,7 +235,6 @@ def test_an_updated_index_finds_the_nodes_that_exist(
     assert index.places.labels.keys() == {key for one in there for key in one.labels}
 
 
-@law
 @given(st.lists(st.integers(-50, 400), max_size=400), st.integers(-60, 410), st.sampled_from(["Gt", "Lt"]))
 def test_a_comparison_does_not_read_every_value_of_a_label(numbers: list[int], bound: int, operator: str) -> None:
     on = [node(f"n{index:03}", number=str(number)) for index, number in enumerate(numbers)]

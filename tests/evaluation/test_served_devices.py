@@ -18,7 +18,6 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from tests.support.api import DRIVER
 from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import container, ladder, mutated, node, pod
-from tests.support.laws import law
 
 CARDS, SLICES, PLUGIN = "example.com/card", "example.com/slice", "example.com/plugin"
 CLASSES = (kind_class("card", CARDS), kind_class("slice", SLICES))
@@ -219,7 +218,6 @@ def test_an_updated_index_answers_as_a_new_one() -> None:
     assert node_index_of(last.changed((old,), [(failing, old)], {})).simple
 
 
-@law
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=3),
     st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.model.json.edits import Edits, JsonText, apply_edits, merge_edits, patch_bytes, patch_operations
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.json.strict import Path
-from tests.support.laws import jsons, law, pods
+from tests.support.laws import jsons, pods
 from tests.support.patching import apply_as_api_server, apply_strictly, diff, same
 
 NAMES = st.sampled_from(["a", "b", "a/b"])
@@ -71,7 +71,6 @@ def _goes_on(value: Json) -> bool:
     return value is None or isinstance(value, dict)
 
 
-@law
 @given(st.data(), objects)
 def test_the_patch_makes_the_edits_wherever_it_is_applied(data: st.DataObject, value: Json) -> None:
     edits = data.draw(edits_of(value))
@@ -83,7 +82,6 @@ def test_the_patch_makes_the_edits_wherever_it_is_applied(data: st.DataObject, v
         assert same(apply_as_api_server(value, patch_operations(value, edits)), after)
 
 
-@law
 @given(st.data(), objects)
 def test_the_patch_is_minimal(data: st.DataObject, value: Json) -> None:
     edits = data.draw(edits_of(value))
@@ -91,7 +89,6 @@ def test_the_patch_is_minimal(data: st.DataObject, value: Json) -> None:
     assert sorted(ours, key=lambda operation: operation.path) == sorted(smallest, key=lambda operation: operation.path)
 
 
-@law
 @given(st.data(), objects)
 def test_merged_edits_equal_successive_edits(data: st.DataObject, value: Json) -> None:
     first = data.draw(edits_of(value))
@@ -108,7 +105,6 @@ def _without_empty(value: Json) -> Json:
     return {name: member for name, member in members.items() if member != {}}
 
 
-@law
 @given(jsons())
 def test_edits_without_effect_return_the_same_object(value: Json) -> None:
     assert apply_edits(value, {}) is value
@@ -158,7 +154,6 @@ def test_operations_are_in_order_of_path(value: Json, edits: Edits, operations: 
     assert list(patch_operations(value, edits)) == operations
 
 
-@law
 @given(pods(), st.sampled_from(["limits", "requests"]), st.sampled_from(["1", None]))
 def test_unedited_parts_are_shared(made: Any, section: str, text: str | None) -> None:
     edited: Any = apply_edits(made, {("spec", "containers", 0, "resources", section): {"new": text}})
@@ -168,7 +163,6 @@ def test_unedited_parts_are_shared(made: Any, section: str, text: str | None) ->
     )
 
 
-@law
 @given(st.data(), pods())
 def test_patch_bytes_is_an_upper_bound(data: st.DataObject, made: Any) -> None:
     changes = data.draw(edits_of(made))

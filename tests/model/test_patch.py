@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.json.patch import Json, Operation, json_pointer
-from tests.support.laws import jsons, law
+from tests.support.laws import jsons
 from tests.support.patching import (
     PatchRefusedError,
     apply_as_api_server,
@@ -22,19 +22,16 @@ from tests.support.patching import (
 objects = st.dictionaries(st.text(max_size=3) | st.sampled_from(["~", "/", "a"]), jsons(), max_size=4)
 
 
-@law
 @given(jsons(), jsons())
 def test_a_patch_turns_one_value_into_the_other_under_rfc_6902(before: Json, after: Json) -> None:
     assert same(apply_strictly(before, diff(before, after)), after)
 
 
-@law
 @given(objects, objects)
 def test_a_patch_makes_the_object_in_the_api_servers_library(before: Json, after: Json) -> None:
     assert same(apply_as_api_server(before, diff(before, after)), after)
 
 
-@law
 @given(jsons())
 def test_equal_values_need_no_patch(value: Json) -> None:
     assert diff(value, value) == ()
@@ -42,7 +39,6 @@ def test_equal_values_need_no_patch(value: Json) -> None:
     assert diff({"a": [value, 1.5]}, json.loads(json.dumps({"a": [value, 1.5]}))) == ()
 
 
-@law
 @given(objects, objects)
 def test_every_operation_is_necessary_and_independent(before: Json, after: Json) -> None:
     patch = diff(before, after)
@@ -53,7 +49,6 @@ def test_every_operation_is_necessary_and_independent(before: Json, after: Json)
         assert not same(apply_strictly(before, patch[:index] + patch[index + 1 :]), after)
 
 
-@law
 @given(st.lists(st.text() | st.integers(0, 10**6), max_size=4))
 def test_pointers_round_trip(keys: list[str | int]) -> None:
     text = json_pointer(*keys)

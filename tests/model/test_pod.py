@@ -12,7 +12,7 @@ from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Pod, Role
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.evaluation import container, pod
-from tests.support.laws import law, pods
+from tests.support.laws import pods
 
 
 def test_regular_containers_come_before_init_containers() -> None:
@@ -228,7 +228,6 @@ class TestEdits:
         assert read.edited({}) is read
         assert read.raw is read.original
 
-    @law
     @given(st.data(), pods())
     def test_an_edited_pod_equals_the_pod_parsed_from_its_json(self, data: st.DataObject, made: Any) -> None:
         read = Pod.parse(made)

@@ -16,7 +16,6 @@ from rules_engine.model.kubernetes.quantity import (
     Quantity,
     QuantityError,
 )
-from tests.support.laws import law
 
 SUFFIXES = {
     "": Fraction(1),
@@ -145,7 +144,6 @@ def test_a_long_text_is_refused_without_being_quoted() -> None:
         Quantity.parse("1" * 10**7)
 
 
-@law
 @given(st.text() | st.text(alphabet="0123456789+-.eEinumkKMGTP \n"))
 def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     try:
@@ -155,7 +153,6 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     assert Quantity.parse(str(quantity)) == quantity
 
 
-@law
 @given(texts)
 def test_the_value_of_a_text_is_rounded_up_to_nanos(text: str) -> None:
     scaled = exact(text) * NANOS
@@ -163,21 +160,18 @@ def test_the_value_of_a_text_is_rounded_up_to_nanos(text: str) -> None:
     assert Quantity.parse(text).nanos == (rounded if scaled >= 0 else -rounded)
 
 
-@law
 @given(quantities)
 def test_parse_is_the_inverse_of_text(quantity: Quantity) -> None:
     if quantity.format is not Format.BINARY_SI or quantity.is_whole:
         assert Quantity.parse(str(quantity)) == quantity
 
 
-@law
 @given(texts)
 def test_the_canonical_text_is_a_fixed_point(text: str) -> None:
     canonical = str(Quantity.parse(text))
     assert str(Quantity.parse(canonical)) == canonical
 
 
-@law
 @given(texts)
 def test_a_text_keeps_its_family_of_suffixes(text: str) -> None:
     quantity = Quantity.parse(text)
@@ -192,20 +186,17 @@ def test_a_text_keeps_its_family_of_suffixes(text: str) -> None:
     )
 
 
-@law
 @given(quantities, quantities)
 def test_add_and_subtract_agree_with_fractions(left: Quantity, right: Quantity) -> None:
     assert value(left + right) == value(left) + value(right)
     assert value(left - right) == value(left) - value(right)
 
 
-@law
 @given(quantities, st.integers(-(10**20), 10**20))
 def test_multiplying_by_a_count_agrees_with_fractions(quantity: Quantity, count: int) -> None:
     assert value(quantity * count) == value(quantity) * count
 
 
-@law
 @given(quantities, quantities)
 def test_products_and_quotients_agree_with_rounded_fractions(left: Quantity, right: Quantity) -> None:
     def towards_zero(exactly: Fraction) -> int:
@@ -219,7 +210,6 @@ def test_products_and_quotients_agree_with_rounded_fractions(left: Quantity, rig
             left.divided_by(right)
 
 
-@law
 @given(quantities, quantities)
 def test_order_and_equality_compare_values_and_ignore_formats(left: Quantity, right: Quantity) -> None:
     assert (left < right) == (value(left) < value(right))
@@ -236,7 +226,6 @@ def test_a_quantity_has_no_order_with_other_types(compare: Callable[[object, obj
             compare(left, right)
 
 
-@law
 @given(quantities, st.integers(1, 99), st.sampled_from(["1", "1m", "1n", "5"]))
 def test_shares_are_the_largest_multiples_of_the_unit(quantity: Quantity, parts: int, unit_text: str) -> None:
     unit = Quantity.parse(unit_text)
@@ -246,7 +235,6 @@ def test_shares_are_the_largest_multiples_of_the_unit(quantity: Quantity, parts:
     assert quantity.floor_to(unit) == quantity.share(1, unit)
 
 
-@law
 @given(quantities)
 def test_whole_is_the_value_rounded_up(quantity: Quantity) -> None:
     assert quantity.whole - 1 < value(quantity) <= quantity.whole

@@ -20,7 +20,6 @@ from rules_engine.model.problems.problem import (
     sort_problems,
 )
 from rules_engine.model.problems.source import Location, SourceText
-from tests.support.laws import law
 
 SHOWN = MAX_COLUMNS - len("    1 | ")
 """Columns of a source line that are shown in a file."""
@@ -50,7 +49,6 @@ class TestSourceText:
         text = SourceText("ab\ncd", "f", ((0, 7, 5), (3, 8, 5), (4, 8, 7)))
         assert [str(text.at(offset)) for offset in range(6)] == ["f:7:5", "f:7:6", "f:7:7", "f:8:5", "f:8:7", "f:8:8"]
 
-    @law
     @given(st.text(alphabet="ab\n"))
     def test_an_inline_text_counts_its_own_lines(self, text: str) -> None:
         source = SourceText.inline(text)
@@ -150,7 +148,6 @@ class TestProblem:
         assert marks == f"      | {' ' * 31}^"
         assert shown.encode(encoding)
 
-    @law
     @given(st.data())
     def test_a_frame_fits_the_page_and_the_caret_is_below_its_character(self, data: st.DataObject) -> None:
         around = st.text(st.sampled_from("ab é中\u0301\U0001f600-\x1b"), max_size=300)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import mutate, validate
@@ -39,7 +39,6 @@ from tests.support.evaluation import (
     rung,
     validation,
 )
-from tests.support.laws import examples, law
 from tests.support.native import admitted, comparable, defaulted
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
 
@@ -127,14 +126,12 @@ def test_a_match_condition_that_fails_is_an_error_of_the_rule(condition: str, co
         check([rule], cluster(), made)
 
 
-@settings(law, max_examples=examples(400))
 @given(ladders.cases() | ladders.shared_cases())
 def test_ladders_agree(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(ladders.node_of, case["nodes"])))
     check([*map(ladders.rule_of, case["rules"])], on, case["pod"])
 
 
-@settings(law, max_examples=examples(200))
 @given(injections.cases())
 def test_injections_agree(case: Any) -> None:
     check([*map(injections.rule_of, case["rules"])], Cluster(), rounded_up(case["pod"]), case["namespace"])
@@ -180,7 +177,6 @@ def failing_cases(draw: st.DrawFn) -> Any:
     return rules, moved["nodes"], made, injected["namespace"]
 
 
-@settings(law, max_examples=examples(400))
 @given(failing_cases(), st.sampled_from(["", "a"]))
 def test_rules_whose_conditions_fail_agree(case: Any, slot: str) -> None:
     rules, nodes, made, namespace = case

@@ -12,7 +12,6 @@ from rules_engine.preflight.state import ClusterState, PodsByWorkload
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import State
 from tests.support.generated_simulations import SimulationGenerator
-from tests.support.laws import law
 
 SEEDS = st.integers(0, 2**32)
 
@@ -42,7 +41,6 @@ def whole_state(state: ClusterState) -> tuple[Any, ...]:
     return free, victims, sorted(cycle.devices.held.items()), available, state.play.node_of_pod
 
 
-@law
 @given(SEEDS, st.booleans())
 def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
     random = Random(seed)
@@ -57,7 +55,6 @@ def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
         assert outcome(plays) == first
 
 
-@law
 @given(SEEDS)
 def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
     random = Random(seed)

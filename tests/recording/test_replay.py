@@ -27,7 +27,7 @@ from tests.evaluation.test_decision_cache import changed, requests, rule_sets
 from tests.support.api import DRIVER
 from tests.support.devices import device, devices_of, kind_class, part
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
-from tests.support.laws import clusters, driver_clusters, ladder_sets, law, pods
+from tests.support.laws import clusters, driver_clusters, ladder_sets, pods
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 PART_BYTES = 20 * 1024
@@ -53,7 +53,6 @@ def facts(decision: Decision) -> Any:
     return decision.allowed, decision.patch, [(step.rule, step.action) for step in decision.trace]
 
 
-@law
 @given(st.data(), rule_sets(), requests(), clusters())
 def test_a_recorded_request_is_decided_alike(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
@@ -74,7 +73,6 @@ def test_a_recorded_request_is_decided_alike(
         raw = data.draw(changed(raw))
 
 
-@law
 @given(pods(), ladder_sets(), driver_clusters())
 def test_a_decision_on_devices_of_drivers_is_repeated_or_known_to_be_unknown(
     made: dict[str, Any], rules: list[FallbackLadder], on: Cluster

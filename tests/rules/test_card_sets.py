@@ -16,7 +16,6 @@ from rules_engine.model.gpu.placements import PLACEMENTS, PUBLISHED
 from rules_engine.sources.card_sets import CARD_SETS
 from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
 from tests.support.evaluation import GPU, asks, cluster, request, resources
-from tests.support.laws import law
 
 RULES = DEFAULT_RULES.parent
 LEAST = "gpurules.io/least-gpu-memory-gb"
@@ -88,7 +87,6 @@ def test_each_rung_that_gives_less_memory_says_so(name: str) -> None:
         assert (memory < size(name, above)[0]) is (relation == "less"), profile
 
 
-@law
 @given(st.data())
 def test_a_pod_never_gets_less_memory_than_it_requests_or_says_it_needs(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([*DEVICES]))

@@ -29,7 +29,6 @@ from tests.support.api import (
     resource_slice,
 )
 from tests.support.cycles import cycle
-from tests.support.laws import law
 from tests.support.naive_devices import consumption, first_that_fit, requests_of
 from tests.support.scheduling import REQUIRED, usable_devices
 
@@ -410,7 +409,6 @@ def _random_pod(random: Random) -> Object:
     return pod(containers=[container(number) for number in range(random.randrange(1, 3))], initContainers=initial)
 
 
-@law
 @given(st.randoms(use_true_random=True))
 def test_allocations_agree_with_a_second_implementation(random: Random) -> None:
     names = ["a", "b", "c"]

@@ -254,12 +254,11 @@ def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
         (allocation, "MAX_CACHED_SCORES"),
     ],
 )
-def test_caches_that_are_full_change_no_score(holder: object, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(8):
-        random = Random(seed)
-        monkeypatch.undo()
-        expected = scores_of_a_day(random)
-        monkeypatch.setattr(holder, bound, 1)
+@given(seed=st.integers(0, 2**64))
+def test_caches_that_are_full_change_no_score(seed: int, holder: object, bound: str) -> None:
+    expected = scores_of_a_day(Random(seed))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(holder, bound, 1)
         assert scores_of_a_day(Random(seed)) == expected
 
 

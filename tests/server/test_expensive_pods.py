@@ -28,7 +28,6 @@ from tests.support.evaluation import (
     validation,
 )
 from tests.support.expensive import TYPED, expensive_pods
-from tests.support.laws import law
 from tests.support.states import state_of
 from tests.support.telemetry import admission_record
 
@@ -53,7 +52,6 @@ def sizes(record: AdmissionRecord) -> tuple[int, int]:
     return len(respond_decision("1", record.decision)), encoded.size
 
 
-@law
 @given(expensive_pods(), st.sampled_from([0, 6, 10]), st.sampled_from(FailurePolicy))
 def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
     made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)

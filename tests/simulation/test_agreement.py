@@ -12,7 +12,6 @@ from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import PodRecord, Record
 from tests.support.api import GPU, node
 from tests.support.generated_simulations import SimulationGenerator
-from tests.support.laws import law
 from tests.support.naive_simulation import NaiveSimulation
 from tests.support.simulation import NO_RULES, load, played, simulation, template
 
@@ -37,7 +36,6 @@ def key(found: PodRecord) -> tuple[object, ...]:
     )
 
 
-@law
 @given(SEEDS)
 def test_records_agree_with_a_second_implementation(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
@@ -49,7 +47,6 @@ def test_records_agree_with_a_second_implementation(seed: int) -> None:
     assert record.ended == (naive.now if drawn.until is None else drawn.until)
 
 
-@law
 @given(SEEDS)
 def test_no_node_is_overcommitted(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
@@ -65,7 +62,6 @@ def test_no_node_is_overcommitted(seed: int) -> None:
             assert nanos == 0 or nanos <= allocatable[name][resource].nanos
 
 
-@law
 @given(SEEDS)
 def test_the_order_of_nodes_does_not_matter(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
@@ -79,7 +75,6 @@ def test_the_order_of_nodes_does_not_matter(seed: int) -> None:
     assert play_simulation(other, rule_set, "rules").pods == play_simulation(drawn, rule_set, "rules").pods
 
 
-@law
 @given(SEEDS)
 def test_the_same_seed_gives_the_same_record(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
@@ -87,7 +82,6 @@ def test_the_same_seed_gives_the_same_record(seed: int) -> None:
     assert play_simulation(drawn, rule_set, "rules").pods == play_simulation(drawn, rule_set, "rules").pods
 
 
-@law
 @given(SEEDS)
 def test_a_pod_has_the_same_run_time_under_other_rules(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
@@ -104,7 +98,6 @@ def run_times(record: Record) -> dict[str, int]:
     }
 
 
-@law
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 20), st.integers(1, 3))
 def test_with_one_node_more_no_fewer_pods_run(nodes: int, gpus: int, count: int, needed: int) -> None:
     def run(nodes: int) -> int:
@@ -115,7 +108,6 @@ def test_with_one_node_more_no_fewer_pods_run(nodes: int, gpus: int, count: int,
     assert run(nodes) <= run(nodes + 1)
 
 
-@law
 @given(SEEDS)
 def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
@@ -13,7 +13,6 @@ from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.simulation.figures import By, best, compute_figures
 from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.usage import run_time
-from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
     HOUR,
@@ -165,7 +164,6 @@ def records(draw: st.DrawFn) -> Record:
     return record(nodes, pods, end)
 
 
-@settings(max_examples=examples(200))
 @given(found=records())
 def test_stranded_capacity_equals_a_count_in_each_millisecond(found: Record) -> None:
     total = sum((stranded_at(found, at) for at in range(max(found.ended, 1))), Fraction())

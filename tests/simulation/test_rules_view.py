@@ -19,13 +19,11 @@ from server.cluster.reading import HeldPod
 from server.cluster.store import Store
 from tests.support.api import pod
 from tests.support.evaluation import GPU, cluster, node
-from tests.support.laws import law
 
 QUERY = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
 NODES = cluster(node("a", {GPU: 8}, {GPU: 1}), node("b", {GPU: 4}))
 
 
-@law
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 10**9)), max_size=8))
 def test_held_amounts_are_returned_exactly(held: list[tuple[str, int]]) -> None:
     view = RulesView(NODES, reads_pods=True)
@@ -106,7 +104,6 @@ SPECS: tuple[dict[str, Any], ...] = (
 )
 
 
-@law
 @given(st.randoms(use_true_random=True))
 def test_devices_are_reserved_as_on_the_server(random: Random) -> None:
     nodes = [

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.documents.simulations import load_simulation
@@ -133,7 +133,6 @@ def shown(record: Record) -> Any:
 
 @given(scenario=scenarios())
 @example(scenario=SCENARIO)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
 def test_a_scenario_has_errors_or_is_played_to_its_end(scenario: Any, rule_set: RuleSet, tmp_path: Path) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(scenario), encoding="utf-8")

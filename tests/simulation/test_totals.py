@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
@@ -14,7 +14,6 @@ from rules_engine.simulation.figures import GpuHours
 from rules_engine.simulation.record import Record, State
 from rules_engine.simulation.totals import WaitingTimes, compute_totals
 from rules_engine.simulation.usage import PARTS, mean_curve, run_time, waiting_time
-from tests.support.laws import examples
 from tests.support.simulation_records import (
     GPU,
     HOUR,
@@ -232,7 +231,6 @@ def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
         assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
 
 
-@settings(max_examples=examples(25))
 @given(found=records())
 def test_gpu_hours_equal_the_sums_over_milliseconds(found: Record) -> None:
     measured = compute_totals(found)

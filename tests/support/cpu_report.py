@@ -16,7 +16,8 @@ _used: Counter[str] = Counter()
 """CPU seconds by file, in the process that reports."""
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -28,7 +29,7 @@ _begin = 0.0
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     global _begin
-    _begin = _cpu_seconds()
+    _begin = cpu_seconds()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,7 +38,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, An
     global _begin
     report = yield
     if call.when == "teardown":
-        end = _cpu_seconds()
+        end = cpu_seconds()
         report.cpu_seconds, _begin = end - _begin, end
     return report
 

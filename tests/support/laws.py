@@ -1,9 +1,8 @@
-"""Settings and Hypothesis strategies of the laws. All runs check the same few examples."""
+"""Hypothesis strategies of the laws."""
 
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rules_engine.devices.offers import with_device_offers
@@ -18,20 +17,6 @@ from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
 from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import HERE, container, injection, ladder, pod
-
-
-def examples(count: int) -> int:
-    """Return how many examples of a law are checked: `count` in `make test-all`, a tenth of them in `make test`."""
-    return count if settings.get_current_profile_name() == "full" else count // 10
-
-
-law = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=examples(60),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
 
 RESOURCES = ("nvidia.com/mig-4g", "nvidia.com/mig-3g", "amd.com/x~y", "nvidia.com/mig-1g", "nvidia.com/gpu")
 GPUS = RESOURCES[-1]

@@ -39,7 +39,6 @@ from server.cluster.reading import (
 from server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
 from tests.support.evaluation import node as model_node
-from tests.support.laws import law
 from tests.support.placing import expression, lookups, requiring
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -101,7 +100,6 @@ def plain(cluster: Cluster) -> tuple[Any, Any]:
     return nodes, dict(cluster.namespaces)
 
 
-@law
 @given(st.lists(st.tuples(objects, st.booleans(), st.booleans()), max_size=12), st.lists(objects, max_size=6))
 def test_events_lead_to_the_cluster_of_an_equal_file(
     events: list[tuple[dict[str, Any], bool, bool]], start: list[dict[str, Any]]

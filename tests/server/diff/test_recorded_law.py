@@ -133,9 +133,9 @@ class Pods:
         return found
 
 
-def admissions(server: Running, count: int) -> Iterator[str]:
+def admissions(server: Running, count: int, seed: int) -> Iterator[str]:
     """Admit so many pods as the API server does; yield the path of each call."""
-    connection, pods = server.connect(), Pods(21)
+    connection, pods = server.connect(), Pods(seed)
 
     def call(path: str, made: Any, **members: Any) -> dict[str, Any]:
         body = encoded(review(made, uid=str(random.random()), namespace="ml", **members))
@@ -186,13 +186,13 @@ def decided_alike(path: Path, rule_set: RuleSet) -> int:
     return count
 
 
-def test_the_log_of_a_server_is_decided_alike(tmp_path: Path) -> None:
+def test_the_log_of_a_server_is_decided_alike(tmp_path: Path, run_seed: int) -> None:
     rules, inventory, log = tmp_path / "rules.yaml", tmp_path / "cluster.yaml", tmp_path / "decisions"
     rules.write_text(RULES)
     inventory.write_text(INVENTORY)
     options = ("--rules", rules, "--cluster", inventory, "--decision-log", log, "--decision-log-requests")
     with started(tmp_path, *options) as server:
-        calls = [*admissions(server, ADMISSIONS)]
+        calls = [*admissions(server, ADMISSIONS, run_seed)]
         assert server.stop(signal.SIGTERM) == 0
     assert decided_alike(log, read_rules([rules]).rule_set) == len(calls)
     line = command("diff", "--old", rules, "--new", rules, log, "--output", "json")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import flask
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.documents.registry import load_documents
@@ -24,7 +24,6 @@ from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness_page
 from server.state import ServedRules, State
 from tests.support.evaluation import limited
-from tests.support.laws import examples
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
 from tests.support.states import state_of
 
@@ -527,7 +526,6 @@ def test_a_value_of_any_wrong_type_is_never_a_server_error(app: Any, path: tuple
             check_answer(call(app, endpoint, encoded(document)), document)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(PATHS), value=JSON)
 def test_any_json_anywhere_is_never_a_server_error(app: Any, path: tuple[str | int, ...], value: Any) -> None:
     document = with_value(TEMPLATE, path, value)
@@ -535,7 +533,6 @@ def test_any_json_anywhere_is_never_a_server_error(app: Any, path: tuple[str | i
         check_answer(call(app, endpoint, encoded(document)), document)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=200) | JSON.map(encoded))
 def test_a_body_that_is_no_review_is_never_allowed(app: Any, body: bytes) -> None:
     answer = call(app, "/mutate", body)
@@ -543,7 +540,6 @@ def test_a_body_that_is_no_review_is_never_allowed(app: Any, body: bytes) -> Non
     refusal(answer, 400, "BadRequest", uid=None)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 900), at=st.integers(0, 900), byte=st.integers(0, 255))
 def test_a_review_with_a_byte_changed_or_cut_short_is_answered(app: Any, cut: int, at: int, byte: int) -> None:
     body = bytearray(encoded(TEMPLATE))

@@ -13,7 +13,6 @@ from socket import socket, socketpair
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -34,7 +33,6 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Request, Response
 from server.http.protocol import HttpProtocol
-from tests.support.laws import examples
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
 
@@ -475,7 +473,7 @@ class Accounts(RuleBasedStateMachine):
 
 
 TestAccounts = Accounts.TestCase
-TestAccounts.settings = settings(max_examples=examples(60), stateful_step_count=40)
+TestAccounts.machine = Accounts  # type: ignore[attr-defined]
 
 
 # Real connections: without sockets first.
@@ -623,7 +621,7 @@ class Events(RuleBasedStateMachine):
 
 
 TestEvents = Events.TestCase
-TestEvents.settings = settings(max_examples=examples(80), stateful_step_count=30)
+TestEvents.machine = Events  # type: ignore[attr-defined]
 
 
 # Real connections, on loopback.

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server.http import limits
@@ -32,7 +32,6 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Request, Response
 from server.http.protocol import HttpProtocol
-from tests.support.laws import examples
 from tests.support.listener import Reachable, Recorder, Reply, pages, reachable
 from tests.support.operating import until
 
@@ -1151,9 +1150,6 @@ def seen(recorder: Recorder) -> list[tuple[Any, ...]]:
 
 
 CUTS = st.lists(st.integers(0, 4000), max_size=12)
-OFTEN = settings(
-    max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 
 
 def test_a_connection_is_not_idle_before_its_turn(recorder: Recorder) -> None:
@@ -1181,7 +1177,6 @@ def test_a_request_that_makes_room_releases_its_bytes_at_once(recorder: Recorder
 
 
 @given(sent=st.lists(valid_requests(), min_size=1, max_size=6), cuts=CUTS)
-@OFTEN
 def test_pipelined_requests_are_the_same_in_any_pieces(sent: list[bytes], cuts: list[int]) -> None:
     alone, together = Recorder(), Recorder()
     answers = []
@@ -1198,7 +1193,6 @@ def test_pipelined_requests_are_the_same_in_any_pieces(sent: list[bytes], cuts: 
 
 
 @given(sent=st.lists(valid_requests(), min_size=1, max_size=6), cuts=CUTS, delays=st.lists(st.booleans(), max_size=6))
-@OFTEN
 def test_answers_in_time_or_later_are_the_same(sent: list[bytes], cuts: list[int], delays: list[bool]) -> None:
     pending: list[tuple[Future[Response], Response]] = []
     waits = iter(delays)
@@ -1276,7 +1270,6 @@ def outcome(sent: bytes, cuts: Iterable[int]) -> tuple[list[tuple[Any, ...]], li
 
 
 @given(sent=mutated(), cuts=CUTS)
-@settings(OFTEN, max_examples=examples(300))
 def test_any_bytes_are_answered_once_and_alike_in_any_pieces(
     sent: bytes, cuts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1288,16 +1281,12 @@ def test_any_bytes_are_answered_once_and_alike_in_any_pieces(
     assert "unexpected error" not in caplog.text
 
 
-def test_a_listener_survives_whatever_is_sent(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
-    @given(sent=mutated())
-    @settings(OFTEN, max_examples=examples(40))
-    def survives(sent: bytes) -> None:
-        with client(server, sent) as one, suppress(ConnectionResetError):
-            one.connection.shutdown(socket.SHUT_WR)
-            while select.select([one.connection], [], [])[0] and one.connection.recv(65536):
-                pass
-
-    survives()
+@given(sent=mutated())
+def test_a_listener_survives_whatever_is_sent(sent: bytes, server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
+    with client(server, sent) as one, suppress(ConnectionResetError):
+        one.connection.shutdown(socket.SHUT_WR)
+        while select.select([one.connection], [], [])[0] and one.connection.recv(65536):
+            pass
     with client(server, request()) as one:
         assert one.reply().status == 200
     assert exceeded_by(server.listener.connections.exceeded).keys() <= {Limit.BODY_BYTES}

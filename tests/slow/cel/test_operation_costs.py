@@ -13,8 +13,8 @@ STEPS_PER_UNIT = 10
 SIZES = (60, 250)
 
 
-def test_the_charge_covers_the_steps_of_every_operation() -> None:
-    source = random.Random(14)
+def test_the_charge_covers_the_steps_of_every_operation(run_seed: int) -> None:
+    source = random.Random(run_seed)
     every = list(cel_costs.operations())
     assert len(every) > 300
     undercharged = [

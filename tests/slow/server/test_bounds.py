@@ -15,12 +15,11 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS, RESERVED_FILES
 from tests.support.expensive import SLOW_RULE
-from tests.support.laws import examples
 from tests.support.listener import reply
 from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, rules_report, saying, until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
@@ -402,10 +401,9 @@ def test_10000_malformed_bodies_cause_no_error_and_no_leak(running: Running, mem
     good = encoded(review(MIG_POD))
     before = memory_kib(running)
 
-    @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(seed=st.integers(0, 2**64))
-    def send(seed: int) -> None:
-        chance = random.Random(seed)
+    @settings(max_examples=100)
+    @given(st.randoms(use_true_random=True))
+    def send(chance: random.Random) -> None:
         for _ in range(100):
             connection.request("POST", "/mutate", corrupt(good, chance), {"Content-Type": "application/json"})
             response = connection.getresponse()

@@ -92,7 +92,7 @@ def make_plan(
 
     def play(candidate: Candidate) -> Key:
         record = play_simulation(
-            cluster.simulation_on(candidate), rule_set, rules, progress=lambda *_: progress(len(figures), len(space))
+            cluster.simulation_on(candidate), rule_set, rules, progress=lambda *_: progress(len(figures), space.size)
         )
         if record.interrupted:
             raise KeyboardInterrupt
@@ -118,7 +118,7 @@ def make_plan(
         by=by,
         choices=[Choice(candidate=each, figures=figures[each]) for each in ranked[:SHOWN]],
         simulated=len(ranked),
-        candidates=len(space),
+        candidates=space.size,
         bound=limit,
         interrupted=search.interrupted,
         notices=notices,

@@ -12,6 +12,9 @@ from rules_engine.report.values import Field, Item, Items, Report, Section, Tone
 from rules_engine.simulation.figures import By, best
 from rules_engine.simulation.report import figures_table, format_hours
 
+SHOWN_DIGITS = 12
+"""Digits of a number of candidates; of a longer one, the order of magnitude says more."""
+
 
 def plan_report(plan: Plan) -> Report:
     """Return the report of a plan."""
@@ -27,7 +30,9 @@ def plan_report(plan: Plan) -> Report:
         )
         for node, cards in zip(plan.cluster.nodes, plan.choices[0].candidate, strict=True)
     ]
-    simulated = f"simulated {plan.simulated:,} of {format_count(plan.candidates, 'candidate')}"
+    digits = len(str(plan.candidates))
+    candidates = f"10^{digits - 1} candidates" if digits > SHOWN_DIGITS else format_count(plan.candidates, "candidate")
+    simulated = f"simulated {plan.simulated:,} of {candidates}"
     return Report(
         title=f"Plan for {plan.cluster.base.name}: {plan.cards} × {plan.card}",
         about=[

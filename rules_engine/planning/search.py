@@ -93,7 +93,7 @@ class Search:
     def _walk(self, least: Key) -> None:
         """Walk to better neighbours, first from the best candidate, then from near it."""
         current = self.ranked[0]
-        while self._best > least and len(self.simulated) < len(self.space):
+        while self._best > least and len(self.simulated) < self.space.size:
             self._check()
             near = self._promising(self.space.neighbours(current))
             better = next((each for _, each in near if self._attempt(each) < self.simulated[current]), None)

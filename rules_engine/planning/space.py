@@ -42,7 +42,9 @@ class Space:
         self._plans = sorted(self._plans)
         self.listed = len(self._plans) <= MAX_LISTED and self._count(len(self._plans)) <= MAX_LISTED
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of candidates: len() has no numbers of more than 63 bits."""
         return self._count(len(self._plans) if self.listed else comb(len(self._layouts) + self._cards - 1, self._cards))
 
     def _count(self, plans: int) -> int:

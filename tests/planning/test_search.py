@@ -252,7 +252,7 @@ def test_nodes_that_differ_are_not_interchangeable() -> None:
     equal = plan_cluster(simulation([]), (), 2, {}).nodes
     other = [equal[0], replace(equal[1], labels={"pool": "b"})]
 
-    assert [len(Space(nodes, 1, layouts)) for nodes in (equal, other)] == [6, 9]
+    assert [Space(nodes, 1, layouts).size for nodes in (equal, other)] == [6, 9]
     assert len({*Space(other, 1, layouts)}) == 9
 
 

@@ -107,13 +107,12 @@ class Listing:
 
         def append(kind: str, collection: str) -> None:
             start, count = file.tell(), 0
-            group = API_GROUPS[kind]
-            head = f'{{"apiVersion": "{f"{group}/v1" if group else "v1"}", "kind": "{kind}", '.encode()
+            version = f"{API_GROUPS[kind]}/v1".removeprefix("/")
             try:
-                for page in self._pages(kind, collection, whole_objects):
+                for page in self._pages(kind, collection, lambda body: whole_objects(body, version, kind)):
                     for item in page:
                         file.write(b"\n" if file.tell() == begin else b",\n")
-                        file.write(head + item[1:])
+                        file.write(item)
                     count += len(page)
                     self._progress(collection, count)
             except ApiError:

@@ -161,6 +161,21 @@ def test_bindings_of_a_live_cluster_are_read_if_they_may_be(folder: Path, tmp_pa
     assert "cannot list" not in result.stderr
 
 
+def test_a_large_list_with_custom_resources_is_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only their items have a type in lists. A large list is read strictly: no member may be set twice.
+    monkeypatch.setattr(large_clusters, "MAX_FILE_BYTES", 1)
+    with api_server() as api:
+        api.put("nodes", {name: value for name, value in node("n").items() if name not in ("apiVersion", "kind")})
+        for each in objects(read_rules([folder / "rules.yaml"])):
+            api.put(NATIVE_RESOURCES[each["kind"]], each)
+        access = ("--kubeconfig", api.kubeconfig(tmp_path))
+        results = [run(command, *options, *access) for command, options in commands(folder, "kubeconfig")]
+
+    assert [result.exit_code for result in results] == [0, 0, 0], results[0].output
+
+
 @pytest.mark.parametrize(
     ("native", "known"),
     [

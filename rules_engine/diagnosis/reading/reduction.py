@@ -58,7 +58,12 @@ class _List(Struct):
     metadata: _ListMeta = field(default_factory=_ListMeta)
 
 
+class _TypeMeta(Struct, rename="camel"):
+    api_version: str = ""
+
+
 _list_decoder = Decoder(_List)
+_type_decoder = Decoder(_TypeMeta)
 
 
 class Reducer:
@@ -126,16 +131,18 @@ class Reducer:
         return value
 
 
-def whole_objects(body: bytes) -> Page[bytes]:
-    """Read a page of the live API whose objects stay text. Raises NotAnObjectError."""
-    return _page(body, _text_of_object)
+def whole_objects(body: bytes, api_version: str, kind: str) -> Page[bytes]:
+    """Read a page of the live API whose objects stay text, with their type. Raises NotAnObjectError."""
+    head = f'{{"apiVersion": "{api_version}", "kind": "{kind}", '.encode()
 
+    def complete(item: Raw) -> bytes:
+        written = bytes(item)
+        if not written.startswith(b'{"'):  # as the API server writes it: other members can be put before its own
+            raise NotAnObjectError("not an object")
+        # Only the items of custom resources have their type.
+        return written if _type_decoder.decode(item).api_version else head + written[1:]
 
-def _text_of_object(item: Raw) -> bytes:
-    written = bytes(item)
-    if not written.startswith(b'{"'):  # as the API server writes it: other members can be put before its own
-        raise NotAnObjectError("not an object")
-    return written
+    return _page(body, complete)
 
 
 def _page(body: bytes, decode: Callable[[Raw], T]) -> Page[T]:

@@ -235,6 +235,8 @@ class WorkloadReader:
             place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
             message = "the pod has no containers: Kubernetes rejects it"
             self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
+        if own.failed:
+            return
         try:
             Requirements.of(manifest.pod)
         except (PodError, TooLargeError) as error:

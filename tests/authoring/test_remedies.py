@@ -863,7 +863,7 @@ ADVICE: Sequence[Row] = (
     (
         "list for a boolean of a pod",
         rule_test("{spec: {hostIPC: [no], containers: [{name: main}]}}"),
-        '8:30: no is a boolean in YAML 1.1 and text in YAML 1.2: write false, or "no" for the text',
+        "8:29: must be a boolean, not a list",
     ),
     (
         "running pod's name that is a boolean",

@@ -499,7 +499,7 @@ ARRIVAL_PROBLEMS = [
     ("{pod: {spec: {containers: [{name: 3}]}}}", "/spec/containers/0/name: must be a string, not a number [bad-pod]"),
     (
         "{pod: {spec: {tolerations: 3, containers: [{name: c}]}}}",
-        "/spec/tolerations: must be a list, not a number [bad-pod]",
+        "must be a list, not a number [bad-pod]",
     ),
     (
         "{pod: {spec: {containers: [{name: c, resources: {limits: {cpu: -1}}}]}}}",

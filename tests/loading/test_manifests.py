@@ -245,12 +245,32 @@ def test_a_mistyped_kind_of_an_object_without_pods_has_a_suggestion(kind: str, m
     assert problem.message == f"{kind} is not a pod and has no pod template (did you mean '{meant}'?)"
 
 
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ("image: y", '3:12: must be a string, not a boolean: write "y"'),
+        ("image: 08", '3:12: must be a string, not a number: write "08"'),
+        ("env: [{name: A, value: true}]", '3:28: must be a string, not a boolean: write "true"'),
+        ("command: python x", "3:14: must be a list, not a string"),
+        ("ports: {containerPort: 80}", "3:12: must be a list, not an object"),
+        ("ports: [{containerPort: '80'}]", "3:30: must be a number, not a string"),
+        ("tty: 'yes'", "3:11: must be a boolean, not a string"),
+        ("securityContext: 1", "3:22: must be an object, not a number"),
+        ("tty: yes, image: '1', env: , command: [a], ports: [{containerPort: 80}]", None),
+    ],
+)
+def test_a_value_that_kubectl_sends_with_a_wrong_type_is_an_error(members: str, message: str | None) -> None:
+    found, problems, _ = read_pods(f"kind: Pod\nspec: {{containers: [{{name: c,\n    {members}}}]}}\n")
+    places = [f"{problem.location.line}:{problem.location.column}: {problem.message}" for problem in problems]
+    assert (len(found), places) == ((1, []) if message is None else (0, [message]))
+
+
 def test_fields_are_checked_in_lists_and_objects_not_in_open_maps() -> None:
     text = (
         "kind: Pod\nmetadata: {labels: {anything: x}, lables: {}}\nspec:\n  containers:\n"
-        "  - {name: c, resources: {limits: {a.b/c: 1}}, env: [{name: x, valeu: y}, 3], ports: {}}\n  - 3\n"
+        "  - {name: c, resources: {limits: {a.b/c: 1}}, env: [{name: x, valeu: z}]}\n"
     )
-    assert [warning.split(":")[0] for warning in warned(text.replace("  - 3\n", ""))] == ["2", "5"]
+    assert [warning.split(":")[0] for warning in warned(text)] == ["2", "5"]
 
 
 @pytest.mark.parametrize(

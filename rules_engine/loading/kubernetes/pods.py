@@ -11,7 +11,7 @@ from rules_engine.loading.remedies import as_written, remedy_clause, yaml_flow
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find_node, first_key
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError
+from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.codes import Code
@@ -24,6 +24,9 @@ SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CO
 
 _SCALARS: Mapping[str, type] = {"string": str, "bool": bool, "int": int}
 """Types of scalars in shapes.json."""
+
+_JSON_TYPES = {"string": "a string", "bool": "a boolean", "int": "a number", "[": "a list", "{": "an object"}
+"""Types in shapes.json, as json_type names them."""
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
@@ -124,9 +127,9 @@ def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
 
 
 def warn_of_values(node: Node | None, shape: str, problems: Problems) -> None:
-    """Warn of unknown fields in a value; `shape` is its type in the notation of shapes.json."""
-    if shape.startswith("["):
-        for item in node.items if isinstance(node, ListNode) else ():
+    """Warn of unknown fields in a value, report wrong types; `shape`: its type in the notation of shapes.json."""
+    if shape.startswith("[") and isinstance(node, ListNode):
+        for item in node.items:
             warn_of_values(item, shape[1:-1], problems)
     elif shape.startswith("{") and isinstance(node, MapNode):
         for _, value in node:
@@ -136,8 +139,18 @@ def warn_of_values(node: Node | None, shape: str, problems: Problems) -> None:
     elif isinstance(node, ScalarNode) and shape == "quantity":
         if node.value is not None:
             warn_of_quantity(node, problems)
-    elif isinstance(node, ScalarNode):
+    elif isinstance(node, ScalarNode) and node.surprise is not None:
         _report_ambiguous(node, shape, problems)
+    elif node is not None:
+        _report_wrong_type(node, shape, problems)
+
+
+def _report_wrong_type(node: Node, shape: str, problems: Problems) -> None:
+    expected = "an object" if shape[0].isupper() else _JSON_TYPES.get(shape) or _JSON_TYPES.get(shape[0])
+    actual = json_type(as_written(node))
+    if expected is not None and actual not in (expected, "null"):
+        remedy = remedy_clause(f'"{node.source.text}"') if isinstance(node, ScalarNode) and shape == "string" else ""
+        problems.error(Code.BAD_POD, f"must be {expected}, not {actual}{remedy}", node.location, node.length)
 
 
 def _report_ambiguous(node: Node, shape: str, problems: Problems) -> bool:

@@ -230,11 +230,14 @@ def _node_state(node: GpuNode) -> str:
 
 
 def _sum_amounts(amounts: Sequence[Amounts]) -> Amounts:
-    allocated = [each.allocated for each in amounts if each.allocated is not None]
+    def total(numbers: Sequence[int | None]) -> int | None:
+        known = [number for number in numbers if number is not None]
+        return sum(known) if len(known) == len(numbers) else None
+
     return Amounts(
-        capacity=sum(each.capacity for each in amounts),
+        capacity=total([each.capacity for each in amounts]),
         allocatable=sum(each.allocatable for each in amounts),
-        allocated=sum(allocated) if len(allocated) == len(amounts) else None,
+        allocated=total([each.allocated for each in amounts]),
     )
 
 

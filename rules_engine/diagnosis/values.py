@@ -12,9 +12,12 @@ from rules_engine.model.rules.finding import Finding, FindingSeverity, NotEvalua
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """The amounts of one resource on one node, in whole units; `allocated` is None if pods were not read."""
+    """The amounts of one resource on one node, in whole units.
 
-    capacity: int
+    `capacity` is None if the input has none, and `allocated` if pods were not read.
+    """
+
+    capacity: int | None
     allocatable: int
     allocated: int | None
 

@@ -108,6 +108,15 @@ def test_what_is_allocated_is_not_known_without_pods() -> None:
     assert node.resources["nvidia.com/gpu"].free is None
 
 
+def test_what_the_input_leaves_out_is_not_known() -> None:
+    node = gpu_node("a")
+    del node["status"]["capacity"]
+
+    (found,) = nodes(cluster_of(nodes=[node], pods=[]))
+
+    assert found.resources["nvidia.com/gpu"] == Amounts(capacity=None, allocatable=8, allocated=0)
+
+
 def test_a_device_that_pods_hold_and_the_node_lost_is_shown() -> None:
     cluster = api.cluster(api.node("a", {GPU: 8}), api.pod("p", {"nvidia.com/mig-1g.5gb": 2}, on="a"))
 

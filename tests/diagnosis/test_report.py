@@ -5,7 +5,7 @@ from io import StringIO
 
 from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Diagnosis, UnreadKind
+from rules_engine.diagnosis.values import Amounts, Diagnosis, UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Remedy
 from rules_engine.report.html import render_html
@@ -150,18 +150,21 @@ def test_many_nodes_are_grouped() -> None:
     overview = empty_report().overview
     nodes = [reported_node(f"node-{n:04}", n % 9) for n in range(2000)]
     nodes += [reported_node(f"zone-{n:04}", None, ready=False) for n in range(3)]
+    unknown = {"nvidia.com/gpu": Amounts(capacity=None, allocatable=8, allocated=0)}
+    nodes += [replace(reported_node(f"zzz-{n}", 0), resources=unknown) for n in range(2)]
 
     lines = text(empty_report(overview=replace(overview, nodes=tuple(nodes)))).splitlines()
 
-    start = lines.index("GPU nodes  2,003 nodes")
+    start = lines.index("GPU nodes  2,005 nodes")
     assert [
-        line.partition("  USE")[0].partition("  █")[0].partition("  ░")[0] for line in lines[start : start + 5]
+        line.partition("  USE")[0].partition("  █")[0].partition("  ░")[0] for line in lines[start : start + 6]
     ] == [
-        "GPU nodes  2,003 nodes",
+        "GPU nodes  2,005 nodes",
         "  nodes that are alike are one line, with their sums (--node NAME shows one)",
         "  NODES  FIRST      CARD                   STATE     RESOURCE        CAPACITY  ALLOCATABLE  ALLOCATED   FREE",
         "  2,000  node-0000  NVIDIA-H100-80GB-HBM3            nvidia.com/gpu    16,000       16,000      7,993  8,007",
         "      3  zone-0000  NVIDIA-H100-80GB-HBM3  NotReady  nvidia.com/gpu        24           24          ?      ?",
+        "      2  zzz-0      NVIDIA-H100-80GB-HBM3            nvidia.com/gpu         ?           16          0     16",
     ]
 
 

@@ -73,7 +73,7 @@ def _gpu_node(
         cordoned=view.unschedulable,
         resources={
             resource: Amounts(
-                capacity=capacity.get(resource, 0),
+                capacity=capacity.get(resource, 0 if "capacity" in node.status else None),
                 allocatable=allocatable.get(resource, 0),
                 allocated=None if allocated is None else allocated.get(resource, 0),
             )

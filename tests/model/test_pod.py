@@ -146,8 +146,8 @@ def test_a_quantity_may_be_a_number_null_or_padded_as_in_the_api(amount_json: An
     made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": amount_json}}}]}}))
     parsed = Pod.parse(made)
     assert parsed.containers[0].limits["a"] == Quantity.parse(read)
-    # Numbers are written as the API server would, and the request stays as it is.
-    texts = {"a": read if isinstance(amount_json, int | float) else amount_json}
+    # Numbers and null are written as the API server would, and the request stays as it is.
+    texts = {"a": amount_json if isinstance(amount_json, str) else read}
     assert parsed.raw == {"spec": {"containers": [{"resources": {"limits": texts}}]}}
     assert made == {"spec": {"containers": [{"resources": {"limits": {"a": amount_json}}}]}}
 

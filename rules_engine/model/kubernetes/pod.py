@@ -136,7 +136,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     def parse(cls, raw: Json) -> "Pod":
         """Read a Pod. Null counts as absent, as in the API. Raises PodError with the path of a malformed value.
 
-        Amounts in `original` are strings, as the API server writes them. Other callers may write a number, with which
+        Amounts in `original` are strings, as the API server writes them. Others may write a number or null, with which
         expressions would fail or compare unequal.
         """
         pod = read_mapping(raw, ())
@@ -352,7 +352,7 @@ def _read_quantities(raw: Json, path: Path, texts: _AmountTexts) -> Mapping[str,
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
         quantities = {name: _read_quantity(value, (*path, name)) for name, value in members.items()}
-        texts[path] = {name: str(quantities[name]) for name, value in members.items() if isinstance(value, int | float)}
+        texts[path] = {name: str(quantities[name]) for name, value in members.items() if not isinstance(value, str)}
         return quantities
 
 

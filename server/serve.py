@@ -29,7 +29,7 @@ from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
 from server.http.listener import Listener, bind_socket, share_of_connections
 from server.option_types import Address
-from server.rules.folder_watch import Watcher, files_signature
+from server.rules.folder_watch import Signature, Watcher, files_signature
 from server.rules.reload import Reloader
 from server.rules.sources import Prepared, UnusableError, prepare_sources
 from server.settings import Settings
@@ -336,7 +336,12 @@ def _serve_certificate(
     try:
         if settings.tls_bootstrap is not None:
             return _serve_bootstrapped(settings, settings.tls_bootstrap, state, install, stack)
-        files = _tls_files(settings, stack)
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            files = tls.check_files(settings.tls_cert, settings.tls_key, now=datetime.now(UTC))
+        elif settings.tls_dir is not None:
+            files = tls.localhost_files(settings.tls_dir, now=datetime.now(UTC))
+        else:
+            return _serve_localhost(settings, state, install, stack)
         renewal = Renewal(install, state, files.certificate, files.key, settings.client_ca)
         before = files_signature(renewal.paths)
         renewal.serve_first()
@@ -347,6 +352,24 @@ def _serve_certificate(
         f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {rfc3339(files.not_after)}"
     )
     return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
+
+
+def _serve_localhost(
+    settings: Settings, state: State, install: Install, stack: ExitStack
+) -> tuple[str, list[Watcher]]:
+    """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
+    before = files_signature([settings.client_ca] if settings.client_ca else [])
+    clients = ClientCaRenewal(install, state, settings.client_ca)
+    issued = tls.issue_certificate("localhost", tls.LOCAL_NAMES, now=datetime.now(UTC), days=tls.VALID_DAYS)
+    clients.serve(tls.Identity(certificate=issued.certificate, key=issued.key, not_after=issued.not_after))
+    ca = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-"))) / tls.CA_FILE
+    ca.write_bytes(issued.ca)
+    state.certificate_from = "the certificate for localhost"
+    return f"CA: {ca}", _client_watchers(clients, before)
+
+
+def _client_watchers(clients: ClientCaRenewal, before: Signature) -> list[Watcher]:
+    return [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
 
 
 def _serve_bootstrapped(
@@ -366,19 +389,7 @@ def _serve_bootstrapped(
     bootstrap.start()
     stack.callback(bootstrap.stop)
     until = "" if state.certificate_not_after is None else rfc3339(state.certificate_not_after)
-    description = f"certificate: {state.certificate_from}, valid until {until}"
-    return description, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
-
-
-def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
-    """Return the configured files, or files made for localhost. Raises TlsError."""
-    now = datetime.now(UTC)
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        return tls.check_files(settings.tls_cert, settings.tls_key, now=now)
-    folder = settings.tls_dir
-    if folder is None:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
-    return tls.localhost_files(folder, now=now)
+    return f"certificate: {state.certificate_from}, valid until {until}", _client_watchers(clients, before)
 
 
 @contextmanager

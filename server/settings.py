@@ -190,7 +190,7 @@ class Settings:
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
         help="Folder for a generated certificate for localhost and its CA (ca.crt), if no certificate is given. "
-        "Default: a temporary folder.",
+        "Default: the CA is in a temporary folder, and the key in no file.",
     )
     client_ca: Path | None = _setting(
         "--client-ca",

@@ -179,6 +179,7 @@ def test_defaults_are_the_packaged_rules_and_a_logged_ca(tmp_path: Path) -> None
         running = Running(process, found[1], Path(found[3]), tmp_path / "none")  # type: ignore[arg-type]
         assert re.sub("[0-9 ]", "", found[2]) == "FallbackLadder,ResourceInjection,Validation"
         assert running.ca.is_relative_to(tmp_path)
+        assert [*running.ca.parent.iterdir()] == [running.ca]  # a killed process leaves no key
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).patch
         assert running.stop(signal.SIGINT) == 0
         assert not running.ca.parent.exists()

@@ -32,7 +32,7 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
-    version, kind = api_version(root), _member_text(root, "kind")
+    version, kind = api_version(root), member_text(root, "kind")
     if version is None:
         return kind is not None and not spelling_hint(kind, kinds)
     if _GROUP in version.casefold().replace("-", "").replace(".", ""):
@@ -46,10 +46,11 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
 
 def api_version(root: Node) -> str | None:
     """Return the apiVersion of a document; None if it has none."""
-    return _member_text(root, "apiVersion") if isinstance(root, MapNode) else None
+    return member_text(root, "apiVersion") if isinstance(root, MapNode) else None
 
 
-def _member_text(root: MapNode, name: str) -> str | None:
+def member_text(root: MapNode, name: str) -> str | None:
+    """Return a member as text; None if it is absent, a list or a map."""
     member = root.get(name)
     return member.source.text if isinstance(member, ScalarNode) else None
 

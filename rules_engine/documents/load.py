@@ -5,6 +5,7 @@ Each file passes these stages: text → YAML documents → header → schema →
 
 import json
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,14 @@ from typing import TypeVar
 
 from rules_engine.documents.digest import digest_documents
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.headers import DOCUMENT_KINDS, api_version, is_foreign, pair_with_kinds, read_kind
+from rules_engine.documents.headers import (
+    DOCUMENT_KINDS,
+    api_version,
+    is_foreign,
+    member_text,
+    pair_with_kinds,
+    read_kind,
+)
 from rules_engine.documents.large_clusters import read_large_cluster
 from rules_engine.documents.references import (
     Inventory,
@@ -25,7 +33,7 @@ from rules_engine.documents.references import (
     kubectl_inventory,
 )
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading.fields import map_field
+from rules_engine.loading.fields import list_items, map_field
 from rules_engine.loading.files import (
     MAX_FILE_BYTES,
     OTHER_TOOLS,
@@ -257,7 +265,7 @@ class _Loader:
             return
         self.sources[source.name] = source.lines
         problems = Problems()
-        documents = read_documents(source, problems)
+        documents = [item for document in read_documents(source, problems) for item in self._split_list(document)]
         if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(
             api_version(document.root) == API_VERSION for document in documents
         ):
@@ -289,6 +297,19 @@ class _Loader:
         mistake = f"{truncate(kind.source.text)} is not {title}: " if kind else ""
         place, length = (kind.location, kind.length) if kind else (Location(str(file), 1, 1), 1)
         problems.error(code, f"{mistake}expected {expected}", place, length)
+
+    def _split_list(self, document: Document) -> Sequence[Document]:
+        """Return the items of a List that kubectl printed, if one belongs to gpu-rules; else the document."""
+        root = document.root
+        items = list_items(root, "items") if isinstance(root, MapNode) and member_text(root, "kind") == "List" else ()
+        ours = (api_version(item) is not None and not is_foreign(item, self._known_kinds) for item in items)
+        if not any(ours) or is_cluster(manifest_json(root)):
+            return (document,)
+        split = [Document(root=item, problems=Problems()) for item in items]
+        starts = [item.location for item in items]
+        for problem in document.problems.items:
+            split[max(0, bisect_right(starts, problem.location) - 1)].problems.items.append(problem)
+        return split
 
     def _take_kubectl(self, value: Json, file: str) -> bool:
         """Read kubectl's output; return False for any other document."""

@@ -191,6 +191,23 @@ def test_a_rule_among_documents_of_other_tools_is_read(tmp_path: Path) -> None:
     assert names(path) == ["a"]
 
 
+def test_rules_in_a_list_of_kubectl_are_read_at_their_places(tmp_path: Path) -> None:
+    documents = [rule("FallbackLadder", LADDER, "a"), "kind: ConfigMap\nmetadata: {name: on}\napiVersion: v1\n"]
+    documents.append(rule("FallbackLadder", LADDER, "b"))
+    (tmp_path / "stream.yaml").write_text("---\n".join(documents))
+    items = "".join(f"- {document}".replace("\n", "\n  ").rstrip(" ") for document in documents)
+    (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nitems:\n{items}kind: List\n")
+    stream, listed = (load_documents([tmp_path / name]) for name in ("stream.yaml", "list.yaml"))
+    assert [item.name for item in listed.rules] == ["a", "b"]
+    assert listed.digest == stream.digest
+
+    (tmp_path / "list.yaml").write_text(f"items:\n{items.replace('name: b', 'name: no')}kind: List\n")
+    broken = load_documents([tmp_path / "list.yaml"])
+    assert codes(broken.problems) == ["yaml-boolean"]
+    assert [item.name for item in broken.rules] == ["a"]
+    assert (tmp_path / "list.yaml").read_text().splitlines()[broken.problems[0].location.line - 1].endswith("name: no}")
+
+
 def test_a_file_with_a_syntax_error_is_not_ignored(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n---\n{{ .Values }}\n[")
     loaded = load_documents([tmp_path])

@@ -354,9 +354,7 @@ def _serve_certificate(
     return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
-def _serve_localhost(
-    settings: Settings, state: State, install: Install, stack: ExitStack
-) -> tuple[str, list[Watcher]]:
+def _serve_localhost(settings: Settings, state: State, install: Install, stack: ExitStack) -> tuple[str, list[Watcher]]:
     """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)

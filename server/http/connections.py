@@ -65,6 +65,12 @@ class Connection(Protocol):
 
 K = TypeVar("K", bound=Enum)
 
+_HINTS = dict.fromkeys(
+    (Limit.HANDSHAKE_TIME.value, "client-gave-up"),
+    ": the callers' time was over, and the failurePolicy of the webhook decided; in a burst, add CPU or replicas",
+)
+"""The meaning of occurrences, for their log line."""
+
 
 class Occurrences(Generic[K]):
     """Counters by kind, each logged at most once a minute.
@@ -91,8 +97,8 @@ class Occurrences(Generic[K]):
             at, before = self._logged.get(kind, (-inf, 0))
             if count > before and now - at >= limits.LOG_SECONDS:
                 self._logged[kind] = now, count
-                peer = self._peers[kind]
-                _log.warning(self._text, kind.value, count, f", last by {peer}" if peer else "")
+                peer, text = self._peers[kind], self._text + _HINTS.get(kind.value, "")
+                _log.warning(text, kind.value, count, f", last by {peer}" if peer else "")
 
 
 class Connections:
@@ -146,12 +152,14 @@ class Connections:
         self._all[connection] = None
         self.freed_bytes += limits.CONNECTION_BYTES  # of its handshake
 
-    def remove(self, connection: Connection) -> None:
-        """Remove a connection; no effect if it was removed before."""
-        if self._all.pop(connection, ...) is None:
+    def remove(self, connection: Connection) -> bool:
+        """Remove a connection. Return False if it was removed before."""
+        known = self._all.pop(connection, ...) is None
+        if known:
             self.freed_bytes += limits.CONNECTION_BYTES
         self._holding.pop(connection, None)
         self._paused.pop(connection, None)
+        return known
 
     def hold(self, connection: Connection, size: int) -> None:
         """Count `size` more bytes that a connection holds. Over the limit, connections are paused."""

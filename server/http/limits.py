@@ -42,8 +42,13 @@ SEND_BUFFER_BYTES = 64 * 1024
 READ_BYTES = 16 * 1024
 """Bytes of one read: a TLS record."""
 
-HANDSHAKE_SECONDS = 10.0
-"""Time for a TLS handshake; an API server gives up after 10 s too (client-go, transport)."""
+HANDSHAKE_SECONDS = 30.0
+"""Time for a TLS handshake: the largest timeoutSeconds of a webhook, so that no caller still waits. After 10 s an API
+server ends its own half (client-go, transport), but the server's half ends later, if many are under way."""
+
+GIVEN_UP_SECONDS = 1.0
+"""Least time after which a client that disconnects in its handshake counts as one that has given up: the smallest
+timeoutSeconds. Probes and scans of ports disconnect at once."""
 
 SHUTDOWN_SECONDS = 2.0
 """Timeout of the TLS shutdown."""

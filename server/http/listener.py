@@ -239,13 +239,15 @@ class Listener:
         try:
             await self.loop.connect_accepted_socket(lambda: protocol, accepted, **tls)
         except Exception as error:
-            self.connections.remove(protocol)
+            known = self.connections.remove(protocol)
             if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
                 self.connections.exceeded.count(Limit.HANDSHAKE_TIME, protocol.peer)
             elif isinstance(error, ssl.SSLError):
                 self.failed_handshakes.count(_handshake_failure(error), protocol.peer)
-            elif not isinstance(error, OSError):  # a client that disconnects
+            elif not isinstance(error, OSError):
                 raise
+            elif known and self.now() - protocol.since >= limits.GIVEN_UP_SECONDS:  # the client disconnects
+                self.failed_handshakes.count(HandshakeFailure.GIVEN_UP, protocol.peer)
 
     async def _stop(self, grace_seconds: float, settle_seconds: float) -> bool:
         end = self.loop.time() + grace_seconds
@@ -278,6 +280,7 @@ class HandshakeFailure(Enum):
     NO_CLIENT_CERTIFICATE = "no-client-certificate"
     CLIENT_CERTIFICATE = "client-certificate-refused"
     NOT_TLS = "not-tls"
+    GIVEN_UP = "client-gave-up"
     OTHER = "other"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from server.http import listener
+from server.http import limits, listener
 from server.http.limits import (
     CONNECTIONS,
     LEAST_CONNECTIONS,
@@ -353,7 +353,28 @@ def test_a_client_that_leaves_in_its_handshake_is_no_error(
     until(lambda: not server.listener.connections, "its removal")
     until(lambda: not server.listener._opening, "the end of its handshake")
     assert not count(server, Limit.HANDSHAKE_TIME)
+    assert not any(server.listener.handshakes_failed.values())
     assert not unexpected(caplog)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_client_that_gives_up_its_handshake_is_counted_and_logged(
+    server: Reachable, reset: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.http.limits.GIVEN_UP_SECONDS", 0.0)
+    leaving = connect(server)
+    leaving.sendall(b"\x16")
+    until(lambda: server.listener.connections, "the connection")
+    if reset:
+        leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    leaving.close()
+    until(lambda: server.listener.handshakes_failed["client-gave-up"] == 1, "the count")
+    hint = "the callers' time was over, and the failurePolicy of the webhook decided; in a burst, add CPU or replicas"
+    until(lambda: f"client-gave-up (1 in all, last by 127.0.0.1): {hint}" in caplog.text, "the log line")
+
+
+def test_no_handshake_is_cut_while_an_api_server_may_wait() -> None:
+    assert limits.HANDSHAKE_SECONDS >= 30  # the largest timeoutSeconds (admissionregistration, validation.go)
 
 
 def test_a_client_that_trusts_another_ca_causes_no_error(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
@@ -363,7 +384,10 @@ def test_a_client_that_trusts_another_ca_causes_no_error(server: Reachable, capl
     assert not unexpected(caplog)
 
 
-def test_a_connection_in_its_handshake_makes_room_for_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_in_its_handshake_makes_room_for_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.http.limits.GIVEN_UP_SECONDS", 0.0)
     with (
         reachable(tmp_path, Recorder(), connections=1) as server,
         closing(connect(server)) as first,
@@ -374,6 +398,7 @@ def test_a_connection_in_its_handshake_makes_room_for_another(tmp_path: Path, ca
         assert count(server, Limit.CONNECTIONS) == 1
         assert not count(server, Limit.HANDSHAKE_TIME)
         until(lambda: not server.listener._opening, "the end of its handshake")
+        assert not server.listener.handshakes_failed["client-gave-up"]
     assert not unexpected(caplog)
 
 

@@ -8,6 +8,7 @@ from rules_engine.cel.library.network import parse_ip
 from tests.cel.evaluating import evaluate, failure, unchecked
 
 TRUE = Path(__file__).with_name("true_expressions.txt")
+INTEGERS = Path(__file__).with_name("quantity_integers.txt")
 
 FAILURES = [
     ("int(dyn('1_0'))", "the string is not an int"),
@@ -119,7 +120,7 @@ FAILURES = [
     ("cidr(dyn('10.0.0.0/99'))", "the string is not a CIDR: the prefix is too long"),
     ("semver('18446744073709551615.9223372036854775808.0').major()", "integer out of range"),
     ("semver(dyn('1-a'), true)", "a short version cannot have a pre-release or build"),
-    ("quantity('1.5').asInteger()", "the quantity is not an integer of 64 bits"),
+    ("quantity('1.5').asInteger()", "the quantity is not stored as an integer of 64 bits"),
     ("quantity('1').div(0)", "division by zero"),
     ("quantity('1').div(0, 2)", "division by zero"),
     ("quantity('1').divInt(0)", "division by zero"),
@@ -150,6 +151,15 @@ FAILURES = [
 )
 def test_expression_is_true(expression: str) -> None:
     assert evaluate(expression) is True
+
+
+@pytest.mark.parametrize("line", INTEGERS.read_text(encoding="utf-8").splitlines())
+def test_quantities_are_integers_as_in_kubernetes(line: str) -> None:
+    """The file has the results of k8s.io/apiserver/pkg/cel/library 1.36.2; "none" is not an integer."""
+    expression, _, integer = map(str.strip, line.partition("//"))
+    assert evaluate(f"{expression}.isInteger()") is (integer != "none")
+    if integer != "none":
+        assert evaluate(f"{expression}.asInteger()") == int(integer)
 
 
 @pytest.mark.parametrize(("expression", "message"), FAILURES)

@@ -35,6 +35,22 @@ def read(text: str) -> Amount | None:
     return Amount(-rounded if sign == "-" else rounded, scale.family)
 
 
+def is_integer(text: str) -> bool:
+    """Return whether Kubernetes stores a quantity as an integer of 64 bits (docs/reference/cel.md)."""
+    found, number = read(text), text.lstrip("+-")
+    suffix = number.lstrip(".0123456789")
+    whole, _, fraction = number.removesuffix(suffix).partition(".")
+    digits = len(whole.lstrip("0") or "0") + len(fraction)
+    if suffix in BINARY:
+        return not fraction and digits <= {"Ki": 11, "Mi": 8, "Gi": 5, "Ti": 2}.get(suffix, 0)
+    exponent = DECIMAL[suffix] if suffix in DECIMAL else int(suffix[1:])
+    return found is not None and digits <= 18 and len(fraction) <= exponent and in_64_bits(found.value)
+
+
+def in_64_bits(value: Fraction) -> bool:
+    return -(2**63) <= value < 2**63
+
+
 def scaling(suffix: str) -> Amount | None:
     """Return the factor and the family of a suffix; "E" is exa, "E3" an exponent."""
     if suffix in DECIMAL:

@@ -27,14 +27,15 @@ LIBRARY.function("isQuantity", STRING, gives=BOOL)(parse_test(parse_quantity))
 
 @LIBRARY.method("isInteger", QUANTITY, gives=BOOL, constant=True)
 def is_integer(value: Quantity) -> bool:
-    return value.is_whole and INT_MIN <= value.whole <= INT_MAX
+    """Return True for an amount that Kubernetes stores as an integer (amount.go, AsInt64): not 1.0, nor 1000m."""
+    return value.scale is not None and value.scale >= 0 and INT_MIN <= value.whole <= INT_MAX
 
 
 @LIBRARY.method("asInteger", QUANTITY, gives=INT, constant=True)
 def as_integer(value: Quantity) -> int:
     if is_integer(value):
         return value.whole
-    raise EvaluationError("the quantity is not an integer of 64 bits")
+    raise EvaluationError("the quantity is not stored as an integer of 64 bits")
 
 
 @LIBRARY.method("asApproximateFloat", QUANTITY, gives=DOUBLE, constant=True)
@@ -57,39 +58,58 @@ LIBRARY.method("isGreaterThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)(o
 
 
 def _as_quantity(value: Quantity | int) -> Quantity:
-    return value if isinstance(value, Quantity) else Quantity.of(value)
+    return value if isinstance(value, Quantity) else Quantity(value * NANOS, scale=0)
 
 
-def _check_range(value: Quantity) -> Quantity:
+def _result(value: Quantity, scale: int | None) -> Quantity:
     """Return a result within the range of parsed quantities, so that repeated multiplication stays cheap."""
     if abs(value.nanos) > MAX_NANOS:
         raise EvaluationError("quantity out of range")
-    return value
+    return Quantity(value.nanos, value.format, scale)
+
+
+def _sum(left: Quantity, right: Quantity, total: Quantity) -> Quantity:
+    """Return a sum or difference with the scale at which Kubernetes stores it (quantity.go, amount.go: Add)."""
+    if left.scale is None or right.scale is None:
+        return _result(total, None)
+    scale = min(left.scale, right.scale)
+    if not left.nanos or not right.nanos:
+        scale = right.scale if right.nanos else left.scale
+    unit = 10 ** (9 + scale)
+    is_int64 = all(INT_MIN <= each.nanos // unit <= INT_MAX for each in (left, right, total))
+    return _result(total, scale if is_int64 else None)
+
+
+def _product(value: Quantity) -> Quantity:
+    """Return a product or quotient, which is an integer if it is whole."""
+    return _result(value, 0 if value.is_whole else None)
 
 
 @LIBRARY.method("add", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
 @LIBRARY.method("add", QUANTITY, INT, gives=QUANTITY, constant=True)
 def add(left: Quantity, right: Quantity | int) -> Quantity:
-    return _check_range(left + _as_quantity(right))
+    right = _as_quantity(right)
+    return _sum(left, right, left + right)
 
 
 @LIBRARY.method("sub", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
 @LIBRARY.method("sub", QUANTITY, INT, gives=QUANTITY, constant=True)
 def sub(left: Quantity, right: Quantity | int) -> Quantity:
-    return _check_range(left - _as_quantity(right))
+    right = _as_quantity(right)
+    return _sum(left, right, left - right)
 
 
 @LIBRARY.method("mul", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
 @LIBRARY.method("mul", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def mul(left: Quantity, right: Quantity | int) -> Quantity:
-    return _check_range(left.times(_as_quantity(right)))
+    return _product(left.times(_as_quantity(right)))
 
 
 @LIBRARY.method("div", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
 @LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def div(left: Quantity, right: Quantity | int) -> Quantity:
     try:
-        return _check_range(left.divided_by(_as_quantity(right)))
+        return _product(left.divided_by(_as_quantity(right)))
     except QuantityError:
         raise EvaluationError("division by zero") from None
 
@@ -108,7 +128,7 @@ def div_rounded(left: Quantity, right: int, digits: int) -> Quantity:
     unit = 10 ** max(0, 9 - digits)
     divisor = abs(right) * unit
     nanos = (2 * abs(left.nanos) + divisor) // (2 * divisor) * unit
-    return Quantity(nanos if (left.nanos < 0) == (right < 0) else -nanos, left.format)
+    return _product(Quantity(nanos if (left.nanos < 0) == (right < 0) else -nanos, left.format))
 
 
 @LIBRARY.method("divInt", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
@@ -117,4 +137,4 @@ def div_int(left: Quantity, right: int) -> Quantity:
     if right == 0:
         raise EvaluationError("division by zero")
     whole = abs(left.nanos) // (abs(right) * NANOS)
-    return Quantity.of(whole if (left.nanos < 0) == (right < 0) else -whole, left.format)
+    return _product(Quantity.of(whole if (left.nanos < 0) == (right < 0) else -whole, left.format))

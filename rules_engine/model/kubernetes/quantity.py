@@ -44,10 +44,15 @@ class Format(Enum):
 
 
 class Quantity(Struct, frozen=True):
-    """An exact amount. Equality compares values and ignores formats."""
+    """An exact amount. Equality compares values and ignores formats and scales.
+
+    `scale`: the power of ten of the int64 in which Kubernetes stores the amount (amount.go, int64Amount), or None if it
+    stores a decimal of any length. Parsed amounts have one; only CEL reads it, and the arithmetic here drops it.
+    """
 
     nanos: int
     format: Format = Format.DECIMAL_SI
+    scale: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
@@ -144,6 +149,8 @@ def parse_quantity(text: str) -> Quantity:
     whole, _, fraction = digits.partition(".")
     mantissa = int(whole + fraction)
     form = Format.DECIMAL_SI
+    # Kubernetes stores few digits as an int64 (quantity.go, ParseQuantity).
+    most_digits, least_scale = 18, -9
     if exponent_text is not None:
         exponent = int(exponent_text)
         form = Format.DECIMAL_EXPONENT
@@ -151,6 +158,7 @@ def parse_quantity(text: str) -> Quantity:
         mantissa *= 1024 ** _BINARY[suffix]
         exponent = 0
         form = Format.BINARY_SI
+        most_digits, least_scale = 14 - 3 * _BINARY[suffix], 0
     else:
         exponent = _DECIMAL[suffix]
     if exponent > MAX_EXPONENT:
@@ -158,7 +166,9 @@ def parse_quantity(text: str) -> Quantity:
     nanos = _scale_up(mantissa, exponent - len(fraction) + 9)
     if nanos > MAX_NANOS:
         raise QuantityError(f"{text!r} is too large: an amount is at most 1e51")
-    return Quantity(-nanos if sign == "-" else nanos, form)
+    digits_stored, scale = len(whole.lstrip("0") or "0") + len(fraction), exponent - len(fraction)
+    is_int64 = digits_stored <= most_digits and scale >= least_scale
+    return Quantity(-nanos if sign == "-" else nanos, form, scale if is_int64 else None)
 
 
 def _scale_up(mantissa: int, power: int) -> int:

@@ -10,7 +10,7 @@ from rules_engine.cel import Program
 from rules_engine.model.kubernetes.quantity import Format, Quantity, QuantityError
 from tests.cel.conformance import program
 from tests.cel.evaluating import both, environment
-from tests.models.quantities import BINARY, DECIMAL, Amount, read, total, towards_zero, write
+from tests.models.quantities import BINARY, DECIMAL, Amount, in_64_bits, is_integer, read, total, towards_zero, write
 
 FAMILIES = {Format.DECIMAL_SI: "decimal", Format.BINARY_SI: "binary", Format.DECIMAL_EXPONENT: "exponent"}
 
@@ -48,13 +48,18 @@ def check(case: tuple[str, str, int]) -> None:
         assert FAMILIES[found.format] == expected.family or not expected.value
     assert (first < second, first == second) == (a.value < b.value, a.value == b.value)
     assert (first.is_whole, bool(first)) == (a.value.denominator == 1, a.value != 0)
+    integers = is_integer(left), is_integer(right)
+    assert _cel("quantity(a).isInteger()", left, right, count) == integers[0]
+    assert _cel("quantity(a).asInteger()", left, right, count) == (int(a.value) if integers[0] else None)
+    if all(integers):
+        both_fit = in_64_bits(a.value + b.value)
+        assert _cel("quantity(a).add(quantity(b)).isInteger()", left, right, count) == both_fit
     for expression, value in _expressions(a, b, count).items():
         assert _cel(expression, left, right, count) == value, expression
 
 
 def _expressions(a: Amount, b: Amount, count: int) -> dict[str, Any]:
     """Return expressions and the model's value of each; None is an error."""
-    whole = a.value.denominator == 1 and -(2**63) <= a.value < 2**63
     order = (a.value > b.value) - (a.value < b.value)
     return {
         "quantity(a).compareTo(quantity(b))": order,
@@ -62,8 +67,6 @@ def _expressions(a: Amount, b: Amount, count: int) -> dict[str, Any]:
         "quantity(a).isGreaterThan(quantity(b))": order > 0,
         "quantity(a) == quantity(b)": order == 0,
         "sign(quantity(a))": (a.value > 0) - (a.value < 0),
-        "quantity(a).isInteger()": whole,
-        "quantity(a).asInteger()": int(a.value) if whole else None,
         "quantity(a).asApproximateFloat()": float(a.value),
         "quantity(a).add(quantity(b))": a.value + b.value,
         "quantity(a).sub(quantity(b))": a.value - b.value,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -24,10 +24,12 @@ from tests.support.laws import (
     RESOURCES,
     clusters,
     driver_clusters,
+    examples,
     injections,
     jsons,
     ladder_sets,
     ladders,
+    levelled_gpu_pods,
     levelled_pods,
     pods,
 )
@@ -175,6 +177,19 @@ def test_injections_change_nothing_on_their_own_result(
 def test_injections_into_init_containers_are_idempotent(made: Json, rules: list[ResourceInjection]) -> None:
     named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     assert_settled(mutated(made, *named), named, Cluster())
+
+
+@given(
+    levelled_gpu_pods(),
+    st.fixed_dictionaries({"cpu": st.integers(1, 4)}, optional={"memory": st.integers(1, 9)}),
+    st.sampled_from([*OnConflict, OnConflict.OVERWRITE]),
+    st.sampled_from(InitContainers),
+)
+def test_injections_are_idempotent_on_the_pods_own_level(
+    made: Any, coefficients: Any, how: OnConflict, init: InitContainers
+) -> None:
+    rule = injection(coefficients, on_conflict=how, init_containers=init, gpu_type=None)
+    assert_settled(mutated(as_stored(made), rule), [rule], Cluster())
 
 
 @given(pods(shared=True) | levelled_pods(), injections(init_containers=InitContainers.IGNORE))

@@ -371,7 +371,31 @@ class TestPodLevel:
         assert self.lifted(decision) == {"limits": {"cpu": "4"}}
         beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {"cpu": 9})]
         made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 10}, {"cpu": 1}))
-        assert self.lifted(mutated(made, injection({"cpu": 4}))) == {"limits": {"cpu": "12"}, "requests": {"cpu": "12"}}
+        raised = injection({"cpu": 4}, on_conflict=OnConflict.RAISE)
+        assert self.lifted(mutated(made, raised)) == {"limits": {"cpu": "12"}, "requests": {"cpu": "12"}}
+
+    def test_an_init_container_that_needs_more_than_the_gpus_give_is_too_large(self) -> None:
+        beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {"cpu": 6})]
+        for level in ({"cpu": 4}, {"cpu": 9}):
+            made = typed(self.MAIN, init=beside, resources=levelled(level, level))
+            assert message(mutated(made, injection({"cpu": 4}))).endswith(
+                "too large: containers that spec.resources must cover request 9 of 8 cpu for 2 GPUs"
+            )
+        assert mutated(typed(self.MAIN, init=beside), injection({"cpu": 4})).allowed
+
+    def test_an_init_container_with_gpus_raises_it_to_what_it_is_given(self) -> None:
+        beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {GPU: 3})]
+        made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 4}, {"cpu": 4}))
+        rule = injection({"cpu": 4}, init_containers=INJECT)
+        decision = mutated(made, rule)
+        assert self.lifted(decision) == levelled({"cpu": 15}, {"cpu": 15})
+        assert mutated(decision.result, rule).patch == ()
+        made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 16}, {"cpu": 16}))
+        assert message(mutated(made, rule)).endswith("spec.resources requests 16 of 15 cpu for 2 GPUs")
+
+    def test_a_request_of_zero_counts_and_not_the_limit(self) -> None:
+        level = levelled({"cpu": 99}, {"cpu": 0})
+        assert mutated(typed(self.MAIN, resources=level), injection({"cpu": 8})).allowed
 
     def test_it_is_never_lowered_and_overhead_is_no_part_of_it(self) -> None:
         level = levelled({"cpu": 16}, {"cpu": 16})

@@ -87,8 +87,7 @@ def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str,
         each = amount(text)
         unit = UNITS.get(name)
         rest = each * devices - sum(request(container, name) for container in others)
-        own = level[name].get("requests", level[name].get("limits", Fraction(0)))
-        if unit and devices and (rest < 0 or (rule["onConflict"] == "Overwrite" and own > each * devices)):
+        if unit and devices and rest < 0:
             short.append(name)
         for container in receiving:
             n = count(container, gpu)
@@ -99,11 +98,18 @@ def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str,
             else:
                 share = floor(each / unit) * unit * n
             written.append((container, name, share))
+    for container, name, share in written:
+        put(rule, container, name, share, coefficients[name])
+    ending = [container for container in init_containers(pod) if is_init(container, pod) and container not in receiving]
+    for name, sections in level.items():
+        if rule["onConflict"] == "Overwrite" and sections and name in UNITS and devices:
+            own = sections.get("requests", sections.get("limits", Fraction(0)))
+            given = max(amount(coefficients[name]) * devices, pod_request(pod, name, without=ending))
+            if max(own, pod_request(pod, name)) > given:
+                short.append(name)
     if short:
         outcome.allowed, outcome.words = False, short
         return
-    for container, name, share in written:
-        put(rule, container, name, share, coefficients[name])
     for name, sections in level.items():
         if rule["onConflict"] != "Keep" and sections:
             raise_level(pod, name, sections, receiving)
@@ -142,10 +148,12 @@ def raise_level(pod: Any, name: str, sections: Mapping[str, Fraction], receiving
             pod["spec"]["resources"][section][name] = write(wanted, "decimal")
 
 
-def pod_request(pod: Any, name: str) -> Fraction:
+def pod_request(pod: Any, name: str, without: Sequence[Any] = ()) -> Fraction:
     """Return the pod's request: of the running containers, or the most that an init container needs before."""
     peak = started = Fraction(0)
     for container in init_containers(pod):
+        if container in without:
+            continue
         if container.get("restartPolicy") == "Always":
             started += request(container, name)
         else:

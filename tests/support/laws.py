@@ -74,6 +74,21 @@ def levelled_pods(draw: st.DrawFn) -> dict[str, Json]:
 
 
 @st.composite
+def levelled_gpu_pods(draw: st.DrawFn) -> dict[str, Json]:
+    """Generate a pod with GPUs, a sidecar and an init container; their few cpus may exceed those of its own level."""
+
+    def few(gpus: int, most: int) -> dict[str, int]:
+        return ({GPUS: gpus} if gpus else {}) | draw(st.sampled_from([{}, {"cpu": draw(st.integers(0, most))}]))
+
+    sidecar = container("s", few(draw(st.integers(0, 1)), 2), sidecar=True)
+    init = draw(st.permutations([sidecar, container("i", few(draw(st.integers(0, 2)), 9))]))
+    level = st.dictionaries(st.sampled_from(["cpu", "cpu", "memory"]), st.integers(0, 4).map(str), min_size=1)
+    resources = {name: draw(level) for name in ("limits", "requests")}
+    main = container("c", few(draw(st.integers(1, 2)), 9))
+    return pod(main, container("d", few(0, 2)), init=init, resources=resources)
+
+
+@st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
     """Generate a node with some of the resources, some of them in use."""
 

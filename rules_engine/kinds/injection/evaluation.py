@@ -196,31 +196,31 @@ class _Calculation:
         self._notes: tuple[str, ...] = ()
         self._served = triggered.served
         self._requests = triggered.requests
-        served = {container.path for container in triggered.served}
+        self._served_paths = {container.path for container in triggered.served}
         self._others = [
             container
             for container in context.pod.containers
-            if container.role is not Role.INIT and container.path not in served
+            if container.role is not Role.INIT and container.path not in self._served_paths
         ]
         """Regular containers and sidecars without GPUs."""
         self._kept: frozenset[str] = frozenset()
         self._coefficients = self._applicable_coefficients()
+        self._total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
+        # GPU containers that keep running share the total amount, less the requests of the other containers.
+        self._left = {
+            name: coefficient * self._total - self._other_requests(name)
+            for name, coefficient in self._coefficients.items()
+            if name in SHARED_UNITS and self._total
+        }
 
     def outcome(self) -> tuple[Step, Edits]:
-        rule, coefficients = self._rule, self._coefficients
+        rule, total = self._rule, self._total
         common: Details = {"warnings": self._warnings, "requests": self._requests, "fields": self._entry.fields}
-        total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
-        # GPU containers that keep running share the total amount, less the requests of the other containers.
-        left = {
-            name: coefficient * total - self._other_requests(name)
-            for name, coefficient in coefficients.items()
-            if name in SHARED_UNITS and total
-        }
         short = {
-            name: f"{owner} {amount} of {coefficients[name] * total} {name} for {total} GPUs"
-            for name in sorted(left)
-            for owner, amount in self._owners(name)
-            if amount > coefficients[name] * total
+            name: f"{owner} {amount} of {most} {name} for {total} GPUs"
+            for name in sorted(self._left)
+            for owner, amount, most in self._demands(name)
+            if amount > most
         }
         if short:
             reason = "; ".join(short.values())
@@ -228,16 +228,9 @@ class _Calculation:
             return rule_step(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
-        for name, coefficient in coefficients.items():
-            unit = SHARED_UNITS.get(name, _ONE)
+        for name in self._coefficients:
             for container in self._served:
-                count = self._count(container)
-                if name in left and container.role is not Role.INIT:
-                    injected = left[name].share(total, unit) * count
-                else:
-                    injected = (coefficient * count).floor_to(unit)
-                # In the coefficient's format, even if it is 0 and the others request a negative amount.
-                self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
+                self._write(container, name, amounts, edits)
         self._lift_pod_level(amounts, edits)
         annotations = self._annotations()
         if annotations:
@@ -258,12 +251,45 @@ class _Calculation:
         )
         return step, edits
 
-    def _owners(self, name: str) -> Iterator[tuple[str, Quantity]]:
-        """Yield, each with its owner, the requests that may not exceed the amount of the GPU containers."""
-        pod = self._context.pod
-        if self._rule.on_conflict is OnConflict.OVERWRITE:
-            yield "spec.resources requests", pod.requests.get(name) or pod.limits.get(name) or _ZERO
-        yield "other containers request", self._other_requests(name)
+    def _demands(self, name: str) -> Iterator[tuple[str, Quantity, Quantity]]:
+        """Yield, each with its owner, the requests that may not exceed an amount, and this amount."""
+        pod, most = self._context.pod, self._coefficients[name] * self._total
+        level = pod.requests.get(name, pod.limits.get(name))
+        if level is not None and self._rule.on_conflict is OnConflict.OVERWRITE:
+            # Init containers with GPUs may need more than the total: the rule denies nothing that it gives itself.
+            given = max(most, self._aggregate(name, [*self._served, *self._others]))
+            yield "spec.resources requests", level, given
+            yield "containers that spec.resources must cover request", self._aggregate(name, pod.containers), given
+        yield "other containers request", self._other_requests(name), most
+
+    def _aggregate(self, name: str, counted: Sequence[Container]) -> Quantity:
+        """Return what the API server requires the pod level to request for some containers, after the injection.
+
+        Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
+        least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
+        Injected amounts are both request and limit of their container, so that the aggregate is enough for both.
+        """
+        paths = {container.path for container in counted}
+        containers = self._context.pod.containers
+        requested = [self._after(item, name).nanos if item.path in paths else 0 for item in containers]
+        return Quantity(self._context.pod.aggregate(requested), self._coefficients[name].format)
+
+    def _after(self, container: Container, name: str) -> Quantity:
+        """Return the request of a container after the injection, unless onConflict is Keep."""
+        if container.path not in self._served_paths:
+            return container.requested(name) or _ZERO
+        own = [container.limits, container.requests] if self._rule.on_conflict is OnConflict.RAISE else []
+        return max([self._injected(container, name), *(amounts[name] for amounts in own if name in amounts)])
+
+    def _injected(self, container: Container, name: str) -> Quantity:
+        coefficient, count = self._coefficients[name], self._count(container)
+        unit = SHARED_UNITS.get(name, _ONE)
+        if name in self._left and container.role is not Role.INIT:
+            injected = self._left[name].share(self._total, unit) * count
+        else:
+            injected = (coefficient * count).floor_to(unit)
+        # In the coefficient's format, even if it is 0 and the others request a negative amount.
+        return Quantity(injected.nanos, coefficient.format)
 
     def _applicable_coefficients(self) -> Mapping[str, Quantity]:
         """Return the coefficients; with onConflict Keep, without the resources in the pod's spec.resources."""
@@ -289,7 +315,6 @@ class _Calculation:
         self,
         container: Container,
         name: str,
-        injected: Quantity,
         amounts: list[Amount],
         edits: dict[Path, dict[str, str | None]],
     ) -> None:
@@ -299,17 +324,16 @@ class _Calculation:
             if not present & _BESIDE_HUGE_PAGES:
                 self._notes += (f"the container {container.name} gets no {name}: it has neither cpu nor memory",)
                 return
-        if self._rule.on_conflict is not OnConflict.OVERWRITE:
-            own = [amount for amount in (limit, request) if amount is not None]
-            if own and self._rule.on_conflict is OnConflict.KEEP:
-                self._notes += (f"the container {container.name} keeps its own {name}: onConflict Keep",)
-                return
-            if own and injected < max(own):
-                self._notes += (f"the container {container.name} names more {name} than the {injected} injected",)
-            injected = max([injected, *own])
-        if limit == injected and container.requests.get(name) == injected:
+        injected = self._injected(container, name)
+        if request is not None and self._rule.on_conflict is OnConflict.KEEP:
+            self._notes += (f"the container {container.name} keeps its own {name}: onConflict Keep",)
             return
-        text = str(injected)
+        after = self._after(container, name)
+        if injected < after:
+            self._notes += (f"the container {container.name} names more {name} than the {injected} injected",)
+        if limit == after and container.requests.get(name) == after:
+            return
+        text = str(after)
         before = str(request) if request is not None else None
         field = self._entry.inherited.get(name)
         amounts.append(Amount(container=container.name, resource=name, before=before, after=text, field=field))
@@ -317,20 +341,12 @@ class _Calculation:
             edits.setdefault(path, {})[name] = text
 
     def _lift_pod_level(self, amounts: list[Amount], edits: dict[Path, dict[str, str | None]]) -> None:
-        """Raise the amounts of spec.resources to the least that the API server accepts with the injected amounts.
-
-        Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
-        least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
-        Injected amounts are both request and limit of their container, so that the aggregate is enough for both.
-        """
+        """Raise the amounts of spec.resources to the least that the API server accepts with the injected amounts."""
         pod = self._context.pod
-        names = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
-        if not names:
-            return
-        after = pod.edited(edits)
-        for name in names:
-            requested = [(container.requested(name) or _ZERO).nanos for container in after.containers]
-            least = Quantity(after.aggregate(requested), self._coefficients[name].format)
+        for name in self._coefficients:
+            if name not in pod.requests and name not in pod.limits:
+                continue
+            least = self._aggregate(name, pod.containers)
             for path, level_amounts in ((POD_REQUESTS, pod.requests), (POD_LIMITS, pod.limits)):
                 before = level_amounts.get(name)
                 if before is not None and before < least:

@@ -208,17 +208,6 @@ variables.containers.map(c, lists.range({size}).map(k,
         f"""lists.range({size}).map(k, lists.range(variables.containers.size())
   .filter(i, !variables.containers[i].ends && !(i in $served)).map(i, $own[i][k]).sum())""",
     )
-    resources = "object.spec.?resources"
-    text = f"{resources}.requests[?$names[k]].or({resources}.limits[?$names[k]]).orValue('0')"
-    exceeded = [
-        "$others[k]",
-        *([f"[{text}].map(text, {_units('text')})[0]"] if rule.on_conflict is OnConflict.OVERWRITE else []),
-    ]
-    draft.define(
-        "short",
-        f"""lists.range({size}).filter(k, {table.shared}[k] && $rates[k] >= 0 && $total > 0 &&
-  [{", ".join(exceeded)}].exists(amount, amount * {over} > $rates[k] * $total))""",
-    )
     named = "[c.limits, c.requests].filter(a, $names[k] in a)"
     amount = f"""{table.shared}[k] && $total > 0 && !c.ends ?
     ($rates[k] * $total - $others[k] * {over}) / ({over} * $total) * $gpus[i] : $rates[k] * $gpus[i] / {over}"""
@@ -231,14 +220,29 @@ variables.containers.map(c, lists.range({size}).map(k,
 variables.containers.transformList(i, c, lists.range({size}).map(k, !(i in $served) || $rates[k] < 0{skipped} ? -1 :
   ({amount})))""",
     )
+
+    def aggregate(own: str) -> str:
+        return f"""lists.range({size}).map(k, [$injected.transformList(i, row, row[k] < 0 ? {own} : row[k])].map(all,
+  variables.points.map(p, (p < all.size() ? all[p] : 0) +
+    all.transformList(i, a, i < p && !variables.containers[i].ends, a).sum()).max())[0])"""
+
+    exceeds = f"$others[k] * {over} > $rates[k] * $total"
     if not keeps:
         draft.define(
             "sums",
-            f"""// What the containers add up to afterwards, for amounts of the pod level.
-lists.range({size}).map(k, [$injected.transformList(i, row, row[k] < 0 ? $own[i][k] : row[k])].map(all,
-  variables.points.map(p, (p < all.size() ? all[p] : 0) +
-    all.transformList(i, a, i < p && !variables.containers[i].ends, a).sum()).max())[0])""",
+            f"// What the containers add up to afterwards, for amounts of the pod level.\n{aggregate('$own[i][k]')}",
         )
+    if rule.on_conflict is OnConflict.OVERWRITE:
+        given = aggregate("(variables.containers[i].ends ? 0 : $own[i][k])")
+        draft.define("given", f"// The same without init containers that get nothing.\n{given}")
+        resources = "object.spec.?resources"
+        text = f"{resources}.requests[?$names[k]].or({resources}.limits[?$names[k]])"
+        exceeds = f"""({exceeds} || {text}.hasValue() && [{text}.value()].exists(text,
+    [{_units("text")}, $sums[k]].max() * {over} > [$rates[k] * $total, $given[k] * {over}].max()))"""
+    draft.define(
+        "short",
+        f"lists.range({size}).filter(k, {table.shared}[k] && $rates[k] >= 0 && $total > 0 &&\n  {exceeds})",
+    )
     entries = [
         ", ".join(
             cel_list([key, f"/metadata/annotations/{escape_key(key)}", text]) for key, text in item.annotations.items()

@@ -22,9 +22,11 @@ from tests.support.evaluation import compiled, container, injection, ladder, mut
 from tests.support.laws import (
     GPUS,
     RESOURCES,
+    card_clusters,
     clusters,
     driver_clusters,
     examples,
+    first_pool_ladders,
     injections,
     jsons,
     ladder_sets,
@@ -138,6 +140,11 @@ def assert_settled(first: Decision, rules: Sequence[Rule], on: Cluster) -> None:
 @given(pods(), ladder_sets(), clusters())
 def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     assert_settled(mutated(made, *rules, on=on), rules, on)
+
+
+@given(first_pool_ladders(), card_clusters(), st.integers(1, 2))
+def test_ladders_with_pools_change_nothing_on_their_own_result(rule: FallbackLadder, on: Cluster, gpus: int) -> None:
+    assert_settled(mutated(pod(container("c", {GPUS: gpus})), rule, on=on), [rule], on)
 
 
 @given(pods(), ladder_sets(), driver_clusters())

@@ -158,6 +158,30 @@ def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
     assert spec_of(exhausted)["nodeSelector"] == {CARD: "h100"}
 
 
+@pytest.mark.parametrize("exhausted", WhenExhausted)
+def test_an_unplaced_pod_moves_if_it_can_with_what_the_first_rung_gives_it(exhausted: WhenExhausted) -> None:
+    place = Place(tolerations=(DEDICATED,), annotations={"type": "h"})
+    fields: dict[str, Any] = {"unplaced": Unplaced.FIRST, "nodes": MATCHES_POD, "when_exhausted": exhausted}
+    rule = cards(on("H100", place=place), on("A100"), **fields)
+    tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
+    moved = mutated(selecting(None), rule, on=tainted)
+    assert (spec_of(moved)["nodeSelector"], spec_of(moved)["tolerations"]) == ({CARD: "a100"}, [RAW_DEDICATED])
+    assert step_of(moved).annotations == {"type": "h", FALLBACK: "gpu@H100->gpu@A100"}
+    assert mutated(moved.result, rule, on=tainted).patch == ()
+    # So does a condition that reads what the first rung gives.
+    by_annotation = on("A100", when="object.metadata.?annotations[?'type'].orValue('') == 'h'")
+    rule = cards(on("H100", place=place), by_annotation, **fields)
+    assert spec_of(mutated(selecting(None), rule, on=tainted))["nodeSelector"] == {CARD: "a100"}
+    # A rule that no longer matches the placed pod does not move it on.
+    rule = cards(
+        on("H100", place=place),
+        on("A100"),
+        match_conditions={"c": "!has(object.metadata.annotations)"},
+        **{**fields, "when_exhausted": WhenExhausted.KEEP},
+    )
+    assert spec_of(mutated(selecting(None), rule, on=tainted))["nodeSelector"] == {CARD: "h100"}
+
+
 def test_missing_tolerations_are_appended() -> None:
     target = on("A100", place=Place(tolerations=(DEDICATED,)))
     tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))

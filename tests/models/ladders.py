@@ -335,6 +335,7 @@ def decide_pools(
     if not own:
         return
     names = [rule["rungs"][index]["resource"] for index in every]
+    decided_before = {*decided}
     decided |= {rule["rungs"][index]["resource"] for index in own}
     fixed_before = {*fixed}
     fixed |= keys_of(rule)
@@ -364,10 +365,18 @@ def decide_pools(
         if choice:
             break
     if not choice:
-        outcome.allowed &= rule["whenExhausted"] == "Keep"
         stay = {index: index for index in order}
         if unplaced and allowed(rule, nodes or [], pod, stay, fixed_before, before):
             choice = stay
+            again = Outcome(arrived(rule, pod, stay))
+            if not skipped(rule, again.pod, again):
+                decide_pools(rule, again, nodes, decided_before, fixed_before, before)
+            if again.moves:
+                outcome.pod = again.pod
+                outcome.moves += again.moves
+                decided |= decided_before
+                return
+        outcome.allowed &= rule["whenExhausted"] == "Keep"
     moves = {index: option for index, option in choice.items() if index != option}
     decided |= {rule["rungs"][option]["resource"] for option in moves.values()}
     outcome.moves += [(rule["name"], title(rule, index), title(rule, option)) for index, option in moves.items()]

@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from rules_engine.devices.offers import with_device_offers
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Rung, Unplaced, WhenExhausted
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
 from tests.support.devices import device, devices_of, kind_class, on, part
-from tests.support.evaluation import HERE, container, injection, ladder, pod
+from tests.support.evaluation import HERE, container, injection, ladder, pod, rung
 
 RESOURCES = ("nvidia.com/mig-4g", "nvidia.com/mig-3g", "amd.com/x~y", "nvidia.com/mig-1g", "nvidia.com/gpu")
 GPUS = RESOURCES[-1]
@@ -159,6 +160,49 @@ def ladders(draw: st.DrawFn, /, name: str = "ladder", **fields: Any) -> Fallback
         "annotation": draw(st.sampled_from(["gpurules.io/fallback", "gpu-webhook.k8s.io/fallback", "a/b", ""])),
     }
     return ladder(*rungs, name=name, **{**chosen, **fields})
+
+
+_CARDS = ("a", "b", "c")
+_KEYS = st.sampled_from(["", "x", "xy"])
+"""Keys of taints and tolerations, each a character."""
+
+
+@st.composite
+def first_pool_ladders(draw: st.DrawFn) -> FallbackLadder:
+    """Generate a ladder over pools of cards whose rungs give pods tolerations or an annotation; unplaced: First."""
+    rungs = [
+        rung(
+            GPUS,
+            draw(st.sampled_from([None, None, "'a/b' in object.metadata.?annotations.orValue({})"])),
+            name=card,
+            pool=(("card", card),),
+            place=Place(
+                tolerations=tuple(Toleration(key=key, operator="Exists", value="", effect="") for key in draw(_KEYS)),
+                annotations=draw(st.sampled_from([{}, {"a/b": card}])),
+            ),
+        )
+        for card in draw(st.permutations(_CARDS))
+    ]
+    return ladder(
+        *rungs,
+        unplaced=Unplaced.FIRST,
+        direction=draw(st.sampled_from([Direction.DOWN, *Direction])),
+        when_exhausted=draw(st.sampled_from(WhenExhausted)),
+        nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})),
+    )
+
+
+@st.composite
+def card_clusters(draw: st.DrawFn) -> Cluster:
+    """Generate a cluster with a tainted node of each card, most of them without GPUs."""
+    taints = [tuple(Taint(key=key, effect="NoSchedule") for key in draw(_KEYS)) for _ in _CARDS]
+    amounts = [Quantity.of(draw(st.sampled_from([0, 0, 2]))) for _ in _CARDS]
+    return Cluster(
+        nodes=tuple(
+            Node(name=card, labels={"card": card}, taints=keys, allocatable={GPUS: amount})
+            for card, keys, amount in zip(_CARDS, taints, amounts, strict=True)
+        )
+    )
 
 
 @st.composite

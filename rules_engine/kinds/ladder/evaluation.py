@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.cel import Program
 from rules_engine.cel.program import constant_texts
@@ -473,7 +474,7 @@ class _LadderRun:
             common["fields"] = self._rule.fields.get("whenExhausted", ())
             return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
         placed = self._place_edits()
-        annotations = {key: text for key, text in placed.get(ANNOTATIONS, {}).items() if text is not None}
+        annotations = self._added_annotations(placed)
         if not moves:
             if placed:
                 message = f"the pod gets the pool of {decisions[0].resource}"
@@ -496,6 +497,10 @@ class _LadderRun:
     def _place_edits(self) -> Edits:
         """Return the edits that move the pod to another pool."""
         return {}
+
+    @staticmethod
+    def _added_annotations(edits: Edits) -> dict[str, str]:
+        return {key: text for key, text in edits.get(ANNOTATIONS, {}).items() if text is not None}
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
         """Return the pod's history: its present value, then each distinct fall, by container and rung."""
@@ -556,7 +561,19 @@ class _PoolRun(_LadderRun):
     def outcome(self) -> tuple[Step, Edits]:
         if self._left_alone:
             return skip_step(self._rule, "pool", self._left_alone, self._rule.fields.get("rungs", ())), {}
-        return super().outcome()
+        step, edits = super().outcome()
+        placed = self._place_edits() if step.reason == "exhausted" else {}
+        if placed:
+            # The pod may have a rung with what the first one gives it, such as tolerations: decide as the next call.
+            context = self._context.edited(placed)
+            applies = check_applicability(self._ladder, context)
+            if not isinstance(applies, Step):
+                run = _PoolRun(self._ladder, context, applies.scope, self._warnings, self._claims)
+                moved, more_edits = run.outcome()
+                if moved.reason == "moved":
+                    added = self._added_annotations(placed)
+                    return replace(moved, annotations={**added, **moved.annotations}), merge_edits(placed, more_edits)
+        return step, edits
 
     def keeps(self) -> bool:
         indexes = [self._rung_index(name) for name in self._requested if name in self._before.resources]

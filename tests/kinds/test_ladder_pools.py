@@ -14,6 +14,7 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
+from rules_engine.model.rules.rule import OptOut
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
@@ -117,11 +118,7 @@ def test_null_is_a_pool_without_the_label() -> None:
     [
         (selecting(None), "the pod does not select nodes by card (unplaced: Ignore)"),
         (selecting("l40s"), "the pod selects card=l40s, which is no pool of the ladder"),
-        (affine([line("In", "h100")], [line("In", "a100")]),
-         "the pod's required node affinity has several terms, one with card"),
-        (affine([line("In", "h100", "a100")]),
-         "the pod's required node affinity does not have exactly one value of card"),
-        (affine([line("In", "h100")], nodeSelector={CARD: "a100"}), "the pod selects several values of card"),
+        (affine([line("In", "h100")], [line("In", "a100")]), "the pod does not select exactly one value of card"),
         (affine([line("DoesNotExist")]), "the pod selects !card, which is no pool of the ladder"),
         (selecting(nodeName="n"), "the pod names its node"),
         (asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"}),
@@ -133,6 +130,68 @@ def test_other_pods_are_left_alone_with_the_reason(made: Any, reason: str) -> No
     assert decision.patch == ()
     assert (step_of(decision).action, step_of(decision).reason) == (Action.SKIP, "pool")
     assert step_of(decision).message == reason
+
+
+H100_LINE, A100_LINE = line("In", "h100"), line("In", "a100")
+ZONE = line("In", "x", key="zone")
+
+
+@pytest.mark.parametrize(
+    ("made", "moved"),
+    [
+        (affine([line("In", "h100", "h100")]), affine([A100_LINE])),
+        (affine([H100_LINE, H100_LINE]), affine([A100_LINE, A100_LINE])),
+        (affine([H100_LINE], [H100_LINE]), affine([A100_LINE], [A100_LINE])),
+        (affine([], [H100_LINE, ZONE], [], [ZONE, H100_LINE]), affine([], [A100_LINE, ZONE], [], [ZONE, A100_LINE])),
+        (affine([H100_LINE], [ZONE], nodeSelector={CARD: "h100"}),
+         affine([A100_LINE], [ZONE], nodeSelector={CARD: "a100"})),
+    ],
+)  # fmt: skip
+def test_other_spellings_of_a_pool_are_read(made: Any, moved: Any) -> None:
+    decision = mutated(made, cards(), on=A100)
+    assert spec_of(decision) == moved["spec"]
+    assert mutated(decision.result, cards(), on=A100).patch == ()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        affine([H100_LINE], [A100_LINE]),
+        affine([H100_LINE], [ZONE]),
+        affine([H100_LINE, A100_LINE]),
+        affine([line("In", "h100", "a100")]),
+        affine([H100_LINE], nodeSelector={CARD: "a100"}),
+        *(affine([line(operator, "1")]) for operator in ("NotIn", "Exists", "Gt", "Lt")),
+    ],
+)
+def test_a_pod_that_selects_no_single_value_is_denied_where_the_ladder_must_hold(made: Any) -> None:
+    must = {"when_exhausted": WhenExhausted.DENY, "opt_out": OptOut.FORBIDDEN}
+    decision = mutated(made, cards(**must), on=A100)
+    assert (step_of(decision).action, step_of(decision).reason) == (Action.DENY, "pool")
+    reason = "the pod does not select exactly one value of card"
+    assert step_of(decision).message == f"pod ml/job selects no pool of the ladder: {reason}"
+    for name in must:
+        assert mutated(made, cards(**{name: must[name]}), on=A100).allowed
+    # Other ladders decide such a pod if they are first.
+    assert mutated(made, ladder(GPU, name="first", priority=1), cards(**must), on=A100).allowed
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        selecting(None),
+        selecting("l40s"),
+        asks({MIG: 1}, affinity=affine([line("Exists")])["spec"]["affinity"]),
+        affine([line("Exists")], nodeName="n"),
+        affine([line("Exists")], labels={"kueue.x-k8s.io/queue-name": "q"}),
+        asks({GPU: 1}, affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": {"matchExpressions": [line("Exists")]}}]}}),
+    ],
+)  # fmt: skip
+def test_other_pods_are_left_alone_though_the_ladder_must_hold(made: Any) -> None:
+    rule = cards(when_exhausted=WhenExhausted.DENY, opt_out=OptOut.FORBIDDEN)
+    decision = mutated(made, rule, on=A100)
+    assert (decision.allowed, decision.patch) == (True, ())
 
 
 def test_several_terms_without_the_keys_do_not_matter() -> None:

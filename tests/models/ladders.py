@@ -277,30 +277,48 @@ def holds(line: Any, node: Any) -> bool:
     }[line["operator"]]
 
 
+def mentions_of(rule: Any, pod: Any) -> dict[str, str | None] | None:
+    """Return the pod's value of each of the pools' keys that it mentions; None if it is not one value."""
+    keys = keys_of(rule)
+    terms = [term for term in terms_of(pod) if term["matchExpressions"]]
+    if not any(line["key"] in keys for term in terms for line in term["matchExpressions"]):
+        terms = [{}]
+    found = []
+    for term in terms:
+        mentions: set[tuple[str, str | None]] = {
+            (key, value) for key, value in pod["spec"].get("nodeSelector", {}).items() if key in keys
+        }
+        for line in term.get("matchExpressions", []):
+            if line["key"] not in keys:
+                continue
+            if line["operator"] == "DoesNotExist":
+                mentions.add((line["key"], None))
+            elif line["operator"] == "In" and len({*line["values"]}) == 1:
+                mentions.add((line["key"], line["values"][0]))
+            else:
+                return None
+        if len(mentions) > len({key for key, _ in mentions}):
+            return None
+        found.append(dict(mentions))
+    return found[0] if all(mentions == found[0] for mentions in found) else None
+
+
 def pool_of(rule: Any, pod: Any) -> tuple[dict[str, str | None] | None, bool]:
     """Return the pool of the ladder that the pod is on, or None, and whether it selects none."""
     keys = keys_of(rule)
-    if "kueue.x-k8s.io/queue-name" in pod["metadata"].get("labels", {}) and rule["queued"] == "Ignore":
+    mentions = mentions_of(rule, pod)
+    if queued(rule, pod) or mentions is None:
         return None, False
-    mentions = [(key, value) for key, value in pod["spec"].get("nodeSelector", {}).items() if key in keys]
-    lines = [line for term in terms_of(pod) for line in term["matchExpressions"] if line["key"] in keys]
-    if lines and len(terms_of(pod)) > 1:
-        return None, False
-    for line in lines:
-        if line["operator"] == "DoesNotExist":
-            mentions.append((line["key"], None))
-        elif line["operator"] == "In" and len(line["values"]) == 1:
-            mentions.append((line["key"], line["values"][0]))
-        else:
-            return None, False
-    if len({*mentions}) > len({key for key, _ in mentions}):
-        return None, False
-    pool = {key: dict(mentions).get(key) for key in keys}
+    pool = {key: mentions.get(key) for key in keys}
     if any(rung["pool"] == pool for rung in rule["rungs"]):
         return pool, False
     if not mentions and rule["unplaced"] == "First":
         return rule["rungs"][0]["pool"], True
     return None, False
+
+
+def queued(rule: Any, pod: Any) -> bool:
+    return "kueue.x-k8s.io/queue-name" in pod["metadata"].get("labels", {}) and rule["queued"] == "Ignore"
 
 
 def own_rungs(rule: Any, pod: Any) -> list[int]:
@@ -332,6 +350,9 @@ def decide_pools(
     unplaced = pool_of(rule, pod)[1]
     every = own_rungs(rule, pod)
     own = [index for index in every if rule["rungs"][index]["resource"] not in decided]
+    undecided = any(requested(pod, name) for name in {*resources(rule)} - decided)
+    if undecided and not queued(rule, pod) and mentions_of(rule, pod) is None:
+        outcome.allowed &= rule["whenExhausted"] == "Keep" or rule["optOut"] == "Allowed"
     if not own:
         return
     names = [rule["rungs"][index]["resource"] for index in every]

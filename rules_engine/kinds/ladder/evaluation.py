@@ -48,7 +48,7 @@ from rules_engine.model.rules.decision import (
     Step,
     resource_of,
 )
-from rules_engine.model.rules.rule import Mode, RuleId
+from rules_engine.model.rules.rule import Mode, OptOut, RuleId
 
 UNITS_PER_EXPRESSION = 8
 """Cost of an expression of node affinity for each pool: it takes as many µs to read it and to look it up."""
@@ -526,6 +526,8 @@ class _PoolRun(_LadderRun):
         """Return the requested resources of rungs of the pod's pool; none if the pod is left alone."""
         self._left_alone = ""
         """The reason why the pod is left alone."""
+        self._unreadable = False
+        """True for a pod to decide that selects by the keys of the pools, in a form that names no pool."""
         self._unplaced = False
         """True for a pod that is treated as on the first rung's pool, and does not select it."""
         self._chosen: Mapping[int, CompiledRung] = {}
@@ -542,6 +544,8 @@ class _PoolRun(_LadderRun):
         pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
         if pod_pool.problem:
             self._left_alone = pod_pool.problem
+            undecided = [name for name in names if name not in self._claims.winners]
+            self._unreadable = bool(undecided) and not pod_pool.placement.node_name
         elif not any(rung.pool == pool for rung in self._rule.rungs):
             self._unplaced = not pod_pool.labels and self._rule.unplaced is Unplaced.FIRST
             if self._unplaced:
@@ -559,6 +563,11 @@ class _PoolRun(_LadderRun):
         return self._own_indexes[resource]
 
     def outcome(self) -> tuple[Step, Edits]:
+        rule = self._rule
+        if self._unreadable and rule.when_exhausted is WhenExhausted.DENY and rule.opt_out is OptOut.FORBIDDEN:
+            message = f"pod {self._context.display} selects no pool of the ladder: {self._left_alone}"
+            fields = rule.fields.get("whenExhausted", ())
+            return rule_step(rule, Action.DENY, "pool", message, warnings=self._warnings, fields=fields), {}
         if self._left_alone:
             return skip_step(self._rule, "pool", self._left_alone, self._rule.fields.get("rungs", ())), {}
         step, edits = super().outcome()

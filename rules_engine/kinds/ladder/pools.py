@@ -10,7 +10,7 @@ from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import Path, read_list, read_mapping
-from rules_engine.model.kubernetes.placement import NodeExpression, Placement, Toleration
+from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, Placement, Toleration
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
 
 NODE_SELECTOR: Path = (*SPEC, "nodeSelector")
@@ -23,8 +23,8 @@ class PodPool(Struct, frozen=True, kw_only=True):
     """A pod's choice of a pool by the keys of a ladder.
 
     `labels`: the value of each key that the pod mentions, None if it excludes nodes with the label. `expressions`: the
-    expressions of the one term of required node affinity with one of the keys, by the path of each. `problem`: the
-    reason why the choice is not clear, or "".
+    expressions of required node affinity with one of the keys, by the path of each; all terms select the same values.
+    `problem`: the reason why the choice is not clear, or "".
     """
 
     pod: Pod
@@ -35,27 +35,31 @@ class PodPool(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, pod: Pod, placement: Placement, keys: Sequence[str]) -> "PodPool":
-        terms = placement.terms or ()
-        mentioned = [expression for term in terms for expression in term.expressions if expression.key in keys]
+        selected = {key: value for key, value in placement.node_selector if key in keys}
+        terms = [
+            [(index, expression) for index, expression in enumerate(term.expressions) if expression.key in keys]
+            for term in placement.terms or ()
+        ]
         expressions: dict[Path, NodeExpression] = {}
+        if any(terms) and not placement.node_name:
+            raw_terms = enumerate(read_list(_value_at(pod, TERMS), TERMS))
+            # The placement is without empty terms, which match no node.
+            places = [place for place, raw in raw_terms if any(map(as_mapping(raw).get, TERM_MEMBERS))]
+            expressions = {
+                (*TERMS, place, "matchExpressions", index): expression
+                for place, mentioned in zip(places, terms, strict=True)
+                for index, expression in mentioned
+            }
+        labels: dict[str, str | None] = {}
         problem = "the pod names its node" if placement.node_name else ""
-        if mentioned and not problem:
-            raw_terms = read_list(_value_at(pod, TERMS), TERMS)
-            if len(raw_terms) > 1:
-                problem = f"the pod's required node affinity has several terms, one with {mentioned[0].key}"
-            else:
-                expressions = {
-                    (*TERMS, 0, "matchExpressions", index): expression
-                    for index, expression in enumerate(terms[0].expressions)
-                    if expression.key in keys
-                }
-        labels: dict[str, str | None] = {key: value for key, value in placement.node_selector if key in keys}
-        for expression in expressions.values():
-            key, operator, values = expression.key, expression.operator, expression.values
-            if operator != "DoesNotExist" and (operator != "In" or len(values) != 1):
-                problem = problem or f"the pod's required node affinity does not have exactly one value of {key}"
-            elif labels.setdefault(key, (value := values[0] if values else None)) != value:
-                problem = problem or f"the pod selects several values of {key}"
+        for key in keys:
+            own = frozenset[str | None]({selected[key]} if key in selected else ())
+            choices = {own.union(*[_values(each) for _, each in term if each.key == key]) for term in terms or [[]]}
+            values, *others = choices
+            if others or len(values) > 1:
+                problem = problem or f"the pod does not select exactly one value of {key}"
+            elif values:
+                (labels[key],) = values
         return cls(pod=pod, placement=placement, labels=labels, expressions=expressions, problem=problem)
 
     def edits_to(self, rungs: Sequence[Rung]) -> Edits:
@@ -94,6 +98,12 @@ class PodPool(Struct, frozen=True, kw_only=True):
         for toleration in dict.fromkeys(_normal(item) for rung in rungs for item in rung.place.tolerations):
             if toleration not in present:
                 yield toleration
+
+
+def _values(expression: NodeExpression) -> frozenset[str | None]:
+    """Return the values of a label that an expression allows: None without the label; two if it names no value."""
+    named = {"In": expression.distinct, "DoesNotExist": frozenset({None})}
+    return named.get(expression.operator) or frozenset({None, ""})
 
 
 def _normal(toleration: Toleration) -> Toleration:

@@ -40,7 +40,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _NODE_SELECTOR: Path = ("spec", "nodeSelector")
-_TERM_MEMBERS = ("matchExpressions", "matchFields")
+TERM_MEMBERS = ("matchExpressions", "matchFields")
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ def _read_terms(raw: Json, path: Path, noun: str, count: _RequirementCount) -> t
 
 def _read_term(raw: Json, at: Path, count: _RequirementCount) -> NodeTerm:
     members = read_mapping(raw, at)
-    return NodeTerm(*[_read_expressions(members.get(name), (*at, name), count) for name in _TERM_MEMBERS])
+    return NodeTerm(*[_read_expressions(members.get(name), (*at, name), count) for name in TERM_MEMBERS])
 
 
 def _read_expressions(raw: Json, at: Path, count: _RequirementCount) -> tuple[NodeExpression, ...]:

@@ -220,11 +220,14 @@ def _pods_on_pools(draw: st.DrawFn, pools: Any) -> Any:
             ),
             *lines[:1],
         ]
+    for line in lines:
+        if "values" in line and draw(st.integers(0, 5)) == 0:
+            line["values"] = [*line["values"], line["values"][0]]
     other = {"key": "pool", "operator": "In", "values": ["a", "b"]}
     if where in ("affinity", "both", "terms", "odd") and lines:
         terms = [{"matchExpressions": [*draw(_rarely([], [other])), *lines]}]
         if where == "terms":
-            terms.append({"matchExpressions": [other]})
+            terms.append({"matchExpressions": [other, *draw(st.sampled_from([[], lines]))]})
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         made["spec"]["affinity"] = {"nodeAffinity": required}
     if draw(_rarely(False, True)):

@@ -300,8 +300,10 @@ def test_the_largest_pod_costs_less_than_the_api_server_allows(kube: Kube, count
     name = f"large-{counts.value.lower()}-{spread}".lower()
     native, in_force = applied_rules(kube, rules, on, name)
     assert not native.staying
+    level = {"requests": {"cpu": "1", "memory": "1Gi"}}
     with in_force:
         assert compare(kube, native, rules, on, pod(container("c0", every), init=init)) == "changed"
+        assert compare(kube, native, rules, on, pod(container("c0", every), init=init, resources=level)) == "changed"
         init.append(container("one-more", every))
         assert compare(kube, native, rules, on, pod(container("c0", every), init=init)) == "failed"
 

@@ -223,7 +223,7 @@ variables.containers.transformList(i, c, lists.range({size}).map(k, !(i in $serv
 
     def aggregate(own: str) -> str:
         return f"""lists.range({size}).map(k, [$injected.transformList(i, row, row[k] < 0 ? {own} : row[k])].map(all,
-  variables.points.map(p, (p < all.size() ? all[p] : 0) +
+  variables.points.filter(p, p == all.size() || all[p] > 0).map(p, (p < all.size() ? all[p] : 0) +
     all.transformList(i, a, i < p && !variables.containers[i].ends, a).sum()).max())[0])"""
 
     exceeds = f"$others[k] * {over} > $rates[k] * $total"

@@ -109,10 +109,10 @@ def test_what_is_allocated_is_not_known_without_pods() -> None:
 
 
 def test_what_the_input_leaves_out_is_not_known() -> None:
-    node = gpu_node("a")
+    node = api.node("a", {GPU: 8})
     del node["status"]["capacity"]
 
-    (found,) = nodes(cluster_of(nodes=[node], pods=[]))
+    (found,) = nodes(api.cluster(node))
 
     assert found.resources["nvidia.com/gpu"] == Amounts(capacity=None, allocatable=8, allocated=0)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -25,7 +25,6 @@ from tests.support.laws import (
     card_clusters,
     clusters,
     driver_clusters,
-    examples,
     first_pool_ladders,
     injections,
     jsons,

@@ -339,7 +339,7 @@ def test_plans_that_offer_the_same_devices_are_one_candidate(folder: Path) -> No
 
 @pytest.mark.parametrize(("nodes", "magnitude"), [(6, 19), (100, 223)])
 def test_any_number_of_nodes_with_three_profiles_is_planned(nodes: int, magnitude: int, folder: Path) -> None:
-    write(folder, {"load.yaml": load(*(pod(f"p{n}", name) for n, name in enumerate((SMALL, MIDDLE, LARGE))))})
+    write(folder, {"load.yaml": load(*(pods(f"p{n}", name) for n, name in enumerate((SMALL, MIDDLE, LARGE))))})
 
     found = plan("--nodes", str(nodes), "--seconds", "1", cards="8xA100-80GB").stdout
 

@@ -44,6 +44,7 @@ from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 if TYPE_CHECKING:
     from server.cluster.connection import Connection
     from server.native.writer import Writer
+    from server.rules.kept_rules import KeptRules
     from server.telemetry.drift_monitor import DriftMonitor
 
 SETTLE_SECONDS = 0.5
@@ -67,17 +68,17 @@ def serve(settings: Settings) -> None:
     logging.config.dictConfig(logging_config(settings.log_format))
     sys.setswitchinterval(SWITCH_SECONDS)
     rule_files = files_signature(settings.rules)
-    prepared = _read_sources(settings)
+    kept_rules = _kept_rules(settings)
+    prepared = _read_sources(settings, kept_rules)
     with ExitStack() as stack:
         bound = stack.enter_context(_bind_address(settings.listen))
         rules = prepared.rules
         source = _cluster_source(settings, prepared)
         source.start()
         stack.callback(source.stop)
-        served = ServedRules(
-            rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed, records=settings.decision_log_requests
-        )
+        served = rules.served(kept=prepared.refused is not None, records=settings.decision_log_requests)
         state = State(served, source)
+        state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
         state.reserves = _can_reserve(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
@@ -104,6 +105,10 @@ def serve(settings: Settings) -> None:
             before_adoption=_before_adoption(source, settings),
             after_adoption=lambda: _after_adoption(drift_monitor, overpromises),
         )
+        if kept_rules:
+            keeper = kept_rules.follow(state)
+            keeper.start()
+            stack.callback(keeper.stop)
         if settings.rules:
             watchers.append(Watcher(settings.rules, rule_files, reloader.reload, name="rules"))
         for watcher in watchers:
@@ -162,9 +167,18 @@ def _serve_until_signal(signals: Signals, state: State, listener: Listener, sett
     return listener.stop(settings.grace_seconds, settle_seconds)
 
 
-def _read_sources(settings: Settings) -> Prepared:
+def _kept_rules(settings: Settings) -> "KeptRules | None":
+    if settings.keep_rules is None:
+        return None
+    from server.rules.kept_rules import KeptRules
+
+    return KeptRules(_create_connection(settings), *settings.keep_rules)
+
+
+def _read_sources(settings: Settings, kept_rules: "KeptRules | None") -> Prepared:
     try:
-        prepared, report = prepare_sources(settings.rules, settings.cluster, settings.declare)
+        load_kept = kept_rules.load if kept_rules else None
+        prepared, report = prepare_sources(settings.rules, settings.cluster, settings.declare, load_kept)
     except UnusableError as error:
         raise StartError(error.diagnostics) from None
     if report:

@@ -89,6 +89,14 @@ class Settings:
         help="Rules: files, folders or set:NAME; in GPU_RULES_RULES, paths separated by colons. "
         "Default: set:gpu-allocation.",
     )
+    keep_rules: tuple[str, str] | None = _setting(
+        "--keep-rules",
+        None,
+        cls=AdvancedOption,
+        type=InstallationName(),
+        help="An existing ConfigMap, in which the server keeps the last rules without errors. If the rule files have "
+        "errors at a start, it serves them.",
+    )
     cluster: Path | Live | None = _setting(
         "--cluster",
         None,
@@ -317,6 +325,7 @@ SETTINGS = tuple(Setting(name=it.name, default=it.default, **it.metadata) for it
 """All settings."""
 
 _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
+    ("--keep-rules needs --rules", lambda it: it.keep_rules is not None and not it.rules),
     ("--tls-cert and --tls-key need each other", lambda it: (it.tls_cert is None) != (it.tls_key is None)),
     (
         "--tls-dir is for a generated certificate, not with --tls-cert",

@@ -26,12 +26,14 @@ class ServedRules:
 
     `generation` counts the sets that this process has activated, from 1. `listed`: all rules by kind, in order of
     evaluation, also rules in mode Off. `records`: requests are recorded, each with the fields that the rules of both
-    endpoints read.
+    endpoints read. `texts`: the rule files. `kept`: the files had errors at the start, and these were kept before.
     """
 
     rule_set: RuleSet
     generation: int = 1
     digest: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    kept: bool = False
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     records: bool = False
@@ -152,6 +154,8 @@ class State:
         self.last_reload: Reload | None = None
         """None before the first reload."""
         self.reloads_refused = 0
+        self.keep_problem: str | None = None
+        """Why the active rules cannot be kept for the next start."""
         self.reserves = True
         """False if no request can reserve devices: reservations need a client certificate, and none is required."""
         self.certificate_not_after: datetime | None = None

@@ -42,10 +42,21 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
     if native is not None:
         report["native"] = _native_json(native)
     problem = [f"policies or offers cannot be written: {native.problem}"] if native and native.problem else []
+    problem += _rule_problems(state)
     warnings = [*problem, *([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
     if warnings:
         report["warnings"] = warnings
     return HTTPStatus.OK, report
+
+
+def _rule_problems(state: State) -> list[str]:
+    problems = [state.keep_problem] if state.keep_problem else []
+    if state.last_reload is not None and state.last_reload.refused:
+        first, *others = state.last_reload.refused
+        kept = "; the rules kept before the start are active" if state.served.kept else ""
+        more = f" and {len(others)} more" if others else ""
+        problems.append(f"rule files refused at {rfc3339(state.last_reload.at)}{kept}: {first}{more}")
+    return problems
 
 
 def rules_page(state: State) -> Page:

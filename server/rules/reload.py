@@ -12,17 +12,14 @@ from pathlib import Path
 
 from rules_engine.evaluation import RuleSet
 from server.rules.folder_watch import MAX_ROUNDS, files_signature
-from server.rules.sources import Rules, UnusableError, prepare_rules
-from server.state import Reload, ServedRules, State
+from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
+from server.state import Reload, State
 
 TEST_SECONDS = 120
 """Timeout of RuleTests."""
 
 MAX_REPORT = 64 * 1024
 """Characters of diagnostics that are logged."""
-
-MAX_REFUSED = 1_000
-"""Problems of a refused set in `GET /rules`."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,14 +83,8 @@ class Reloader:
         unchanged = rules.digest == served.digest
         generation = served.generation if unchanged else served.generation + 1
         # Unchanged rules may have other locations: their files have other comments, tests or names.
-        self._state.served = ServedRules(
-            rule_set=rules.rule_set,
-            generation=generation,
-            digest=rules.digest,
-            listed=rules.listed,
-            since=served.since if unchanged else now,
-            records=served.records,
-        )
+        since = served.since if unchanged else now
+        self._state.served = rules.served(generation=generation, since=since, records=served.records)
         if unchanged:
             _log.info("rules unchanged: generation %d stays active", generation)
         else:

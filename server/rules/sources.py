@@ -1,30 +1,45 @@
 """Sources of rules and cluster: rules read and compiled, a cluster read."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.load import load_cluster, load_texts
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import sort_rules
+from rules_engine.loading.files import SourceFile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, render_problem
 from rules_engine.model.rules.rule import Rule
-from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+from rules_engine.sources.rule_files import (
+    DEFAULT_CLUSTER,
+    DEFAULT_RULES,
+    RuleFiles,
+    compile_loaded,
+    has_errors,
+    read_rules,
+)
 from server.cluster.source import Live
+from server.state import Reload, ServedRules
+
+MAX_REFUSED = 1_000
+"""Problems of a refused set in `GET /rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Compiled rules, and all `listed` by kind, in order of evaluation.
 
-    `digest`: of the rule documents. `tests`: the number of RuleTests among them.
+    `digest`: of the rule documents. `texts`: their files, by name. `tests`: the number of RuleTests among them.
     """
 
     rule_set: RuleSet
     listed: tuple[Rule, ...]
     digest: str
+    texts: Mapping[str, str]
     tests: int
     diagnostics: str
 
@@ -32,15 +47,21 @@ class Rules:
     def rules_by_kind(self) -> Mapping[str, int]:
         return Counter(rule.kind for rule in self.listed)
 
+    def served(self, **more: Any) -> ServedRules:
+        """Return these rules as active ones, with `more` of their members."""
+        return ServedRules(rule_set=self.rule_set, digest=self.digest, listed=self.listed, texts=self.texts, **more)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Rules and cluster, with descriptions of their sources for the server's log.
 
-    `cluster` is read from a file; for a live cluster, it has the declared nodes.
+    `cluster` is read from a file; for a live cluster, it has the declared nodes. `refused`: the rule files had errors,
+    and the rules are kept ones.
     """
 
     rules: Rules
+    refused: Reload | None
     cluster: Cluster
     rules_from: str
     cluster_from: str
@@ -62,38 +83,58 @@ class UnusableError(Exception):
 
 def prepare_rules(paths: Sequence[Path]) -> Rules:
     """Read and compile rules. Raises UnusableError."""
-    rules = read_rules(paths or (DEFAULT_RULES,))
+    return _check_rules(read_rules(paths or (DEFAULT_RULES,)), " ".join(map(str, paths)))
+
+
+def prepare_texts(texts: Mapping[str, str], source: str) -> Rules:
+    """Compile the rules of texts by file name. Raises UnusableError."""
+    files = [SourceFile(name, text, is_json=name.endswith(".json")) for name, text in texts.items()]
+    return _check_rules(compile_loaded(load_texts(files)), source)
+
+
+def _check_rules(rules: RuleFiles, searched: str) -> Rules:
+    """Return rules without errors. Raises UnusableError."""
     loaded = rules.loaded
     diagnostics = _render_problems(rules.problems, loaded.sources)
     if rules.failed:
         raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_problem_place, rules.problems)))
     if not loaded.rules:
-        searched = " ".join(map(str, paths))
         message = f"gpu-rules serve: no rules in {searched}: a server without rules admits every pod"
         raise UnusableError(message, loaded.digest)
     return Rules(
         rule_set=rules.rule_set,
         listed=sort_rules(loaded.rules),
         digest=loaded.digest,
+        texts={name: "\n".join(loaded.sources[name]) for name in {each.location.file for each in loaded.documents}},
         tests=loaded.unread_by_kind.get("RuleTest", 0),
         diagnostics=diagnostics,
     )
 
 
 def prepare_sources(
-    paths: Sequence[Path] = (), place: Path | Live | None = None, declared: Path | None = None
+    paths: Sequence[Path] = (),
+    place: Path | Live | None = None,
+    declared: Path | None = None,
+    load_kept: Callable[[], Rules] | None = None,
 ) -> tuple[Prepared, str]:
     """Read and compile rules and cluster; return them with the warnings. Raises UnusableError.
 
-    By default, these are the packaged ones. `declared`: nodes in addition to those of a live cluster.
+    By default, these are the packaged ones. `declared`: nodes in addition to those of a live cluster. `load_kept`
+    returns rules in place of rules with errors, or raises UnusableError.
     """
     reports = []
-    rules = cluster = None
+    rules = cluster = refused = None
     try:
         rules = prepare_rules(paths)
         reports.append(rules.diagnostics)
     except UnusableError as error:
         reports.append(error.diagnostics)
+        if load_kept is not None:
+            refused = Reload(at=datetime.now(UTC), digest=error.digest, refused=error.places[:MAX_REFUSED])
+            try:
+                rules = load_kept()
+            except UnusableError as error_of_kept:
+                reports.append(error_of_kept.diagnostics)
     cluster, problems, lines = _read_cluster(place, declared)
     reports.append(_render_problems(problems, lines))
     diagnostics = "\n".join(filter(None, reports))
@@ -101,8 +142,10 @@ def prepare_sources(
         raise UnusableError(diagnostics)
     prepared = Prepared(
         rules=rules,
+        refused=refused,
         cluster=cluster,
-        rules_from=" ".join(map(str, paths)) or f"the packaged set {DEFAULT_RULES.name}",
+        rules_from=("kept rules in place of " if refused else "") + " ".join(map(str, paths))
+        or f"the packaged set {DEFAULT_RULES.name}",
         cluster_from=_cluster_from(place, declared),
     )
     return prepared, diagnostics

@@ -76,11 +76,12 @@ def test_the_namespace_admits_the_pods_by_the_restricted_standard(tmp_path: Path
 
 
 def test_only_what_the_server_writes_is_ignored(tmp_path: Path) -> None:
-    """The server writes caBundle in its webhook configurations, and the data of its Secret."""
+    """The server writes caBundle in its webhook configurations, the data of its Secret, and kept rules."""
     written = {
         ("MutatingWebhookConfiguration", "gpu-rules", "caBundle"),
         ("ValidatingWebhookConfiguration", "gpu-rules", "caBundle"),
         ("Secret", "gpu-rules-tls", "data"),
+        ("ConfigMap", "gpu-rules-kept-rules", "binaryData"),
     }
     named = {(item["kind"], item["metadata"]["name"]) for item in argocd_objects()}
     ignored = set()

@@ -17,6 +17,7 @@ TEXTS = {
     "--declare": __file__,
     "--listen": "[::1]:1",
     "--metrics-listen": ":2",
+    "--keep-rules": "gpu/kept",
     "--tls-bootstrap": "gpu/tls",
     "--native": "gpu/gpu-rules",
     "--tls-service": "gpu-rules.gpu.svc",

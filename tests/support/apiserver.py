@@ -137,7 +137,7 @@ class ApiServer:
         self.forbidden: set[str] = set()
         """Collections and paths of objects that are answered with 403."""
         self.single: dict[str, Object] = {}
-        """Objects by path, for get only."""
+        """Objects by path, for get and replace only."""
         self.events: list[tuple[str, Object]] = []
         """Created Events, with their namespaces."""
         self.gone_as_status = False
@@ -289,6 +289,31 @@ class ApiServer:
             handler.status(Status(404, f"{path} not found"))
         else:
             handler.json(200, found)
+
+    def replace_single(self, handler: "_Handler", path: str, object: Object) -> None:
+        """Replace an object of `single`, unless it was changed since the client read it."""
+        with self.changed:
+            self.requests.append(Request(path, {}, None))
+            faults = self._faults[path, False]
+            fault = faults.popleft() if faults else None
+            found = self.single.get(path)
+            version = (found or {}).get("metadata", {}).get("resourceVersion")
+            if isinstance(fault, Status):
+                status: Status | None = fault
+            elif path in self.forbidden or found is None:
+                status = Status(404 if found is None else 403, f"{path} cannot be updated")
+            elif object["metadata"].get("resourceVersion") != version:
+                status = Status(409, "the object has been modified; please apply your changes to the latest version")
+            else:
+                status = None
+                self.version += 1
+                object["metadata"]["resourceVersion"] = str(self.version)
+                self.single[path] = object
+            self.changed.notify_all()
+        if status is None:
+            handler.json(200, object)
+        else:
+            handler.status(status)
 
     def create_event(self, handler: "_Handler", path: str, event: Object) -> None:
         found = re.fullmatch(r"/api/v1/namespaces/([^/]+)/events", path)
@@ -499,6 +524,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.api.create_event(self, urlsplit(self.path).path, orjson.loads(body))
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.api.replace_single(self, urlsplit(self.path).path, orjson.loads(body))
 
     def json(self, code: int, document: Object, headers: Mapping[str, str] | None = None) -> None:
         body = orjson.dumps(document)

@@ -22,8 +22,8 @@ from rules_engine.model.problems.problem import Problems
 from server.cluster.source import FixedCluster
 from server.rules import folder_watch
 from server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
-from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_stable_rules
-from server.rules.sources import Rules, UnusableError, prepare_rules
+from server.rules.reload import MAX_REPORT, Reloader, read_stable_rules
+from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
 from server.serve import _after_adoption, _before_adoption
 from server.settings import Settings
 from server.signals import Signals

@@ -77,6 +77,7 @@ NOTHING: Mapping[str, Any] = {
         "validating": {"failurePolicy": "Ignore", "timeoutSeconds": 5},
     },
     "rbac": {"nodes": False, "pods": False, "namespaces": False},
+    "server": {"keepRules": False},
     "tls": {"mode": "existingSecret", "secretName": "mine"},
 }
 CERT_MANAGER: Mapping[str, Any] = {"tls": {"mode": "certManager"}}
@@ -516,6 +517,7 @@ COMPARE = {
 }
 PATCH = {(group, resource, name, "patch") for group, resource, name, _ in COMPARE}
 SECRET = {("", "secrets", f"{NAME}-tls", operation) for operation in ("get", "update")}
+KEEP = {("", "configmaps", f"{NAME}-kept-rules", operation) for operation in ("get", "update")}
 EVENTS = {("", "events", "*", "create")}
 
 
@@ -545,10 +547,10 @@ def rights(objects: list[Object], account: str = NAME) -> set[Right]:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, READ_NODES | COMPARE | PATCH | SECRET),
-        (CERT_MANAGER, READ_NODES | COMPARE),
+        ({}, READ_NODES | COMPARE | PATCH | SECRET | KEEP),
+        (CERT_MANAGER, READ_NODES | COMPARE | KEEP),
         (NOTHING, set()),
-        ({**NOTHING, "server": {"drainSeconds": 5, "graceSeconds": 5, "events": True}}, EVENTS),
+        ({**NOTHING, "server": {"drainSeconds": 5, "graceSeconds": 5, "events": True, "keepRules": False}}, EVENTS),
         ({**NOTHING, "rbac": {"nodes": False, "pods": True, "namespaces": False}},
          {("", "pods", "*", "list"), ("", "pods", "*", "watch")}),
     ],
@@ -557,7 +559,7 @@ def test_the_server_has_only_the_rights_of_enabled_features(values: Mapping[str,
     assert rights(rendered(values)) == expected
 
 
-def test_each_feature_has_a_role_and_secrets_a_namespaced_one() -> None:
+def test_each_feature_has_a_role_and_own_objects_a_namespaced_one() -> None:
     objects = rendered({"server": {"drainSeconds": 5, "graceSeconds": 5, "events": True}})
     roles = {item["metadata"]["name"]: item for item in objects if item["kind"] in ("ClusterRole", "Role")}
     granted = {
@@ -570,13 +572,19 @@ def test_each_feature_has_a_role_and_secrets_a_namespaced_one() -> None:
         f"{NAME}-webhooks": ("ClusterRole", {resource for _, resource, _, _ in COMPARE}),
         f"{NAME}-events": ("ClusterRole", {"events"}),
         f"{NAME}-tls": ("Role", {"secrets"}),
+        f"{NAME}-kept-rules": ("Role", {"configmaps"}),
     }
 
 
-def test_an_upgrade_does_not_overwrite_the_servers_secret() -> None:
-    secret = one(rendered(), "Secret", f"{NAME}-tls")
+def test_an_upgrade_does_not_overwrite_what_the_server_writes() -> None:
+    secret, kept = one(rendered(), "Secret", f"{NAME}-tls"), one(rendered(), "ConfigMap", f"{NAME}-kept-rules")
 
     assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}
+    assert kept.keys() == {"apiVersion", "kind", "metadata"}
+    assert (
+        f"--keep-rules={NAMESPACE}/{NAME}-kept-rules"
+        in deployment(rendered())["template"]["spec"]["containers"][0]["args"]
+    )
 
 
 # The doctor.
@@ -1101,7 +1109,7 @@ OTHER_VALUES: Mapping[str, Any] = {
     "podSecurityContext.supplementalGroups": [7], "podSecurityContext.seLinuxOptions": {"type": "other"},
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": False,
-    "server.decisionLogMessages": True, "server.decisionLogRequests": True,
+    "server.decisionLogMessages": True, "server.decisionLogRequests": True, "server.keepRules": False,
     "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
     "server.extraArgs": ["--other"],
     "webhook.excludeNamespaces": ["other"], "webhook.compare": False,

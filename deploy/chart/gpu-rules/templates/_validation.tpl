@@ -68,7 +68,7 @@
 {{- end -}}
 {{- end -}}
 {{- $options := .Files.Get "files/options.yaml" | fromYaml | values | join "|" | replace "--" "" -}}
-{{- $own := printf "^--(rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|native|native-only|%s)(=|$)" $options -}}
+{{- $own := printf "^--(rules|keep-rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|native|native-only|%s)(=|$)" $options -}}
 {{- range $server.extraArgs -}}
 {{- if regexMatch $own . -}}
 {{- fail (printf "server.extraArgs must not have %s: other values of the chart set this option" .) -}}

@@ -235,10 +235,10 @@ class ChangeSearch:
         return replace(self._workload.arrival, groups=tuple(groups))
 
     def _with_fewer_pods(self) -> Arrival | None:
-        """Return the workload with the pods that start; None if none does of a template, or it is a Pod."""
+        """Return the workload with the pods that start; None if none does of a template."""
         groups = self._workload.arrival.groups
         started = Counter(pod.group for pod in self._pods if pod.starts)
-        if len(started) < len(groups) or not all(group.controlled for group in groups):
+        if len(started) < len(groups):
             return None
         fewer = [replace(group, parallel=started[index]) for index, group in enumerate(groups)]
         return replace(self._workload.arrival, groups=tuple(fewer))

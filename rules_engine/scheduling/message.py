@@ -55,7 +55,7 @@ def parse_recorded_message(text: str) -> RecordedMessage | None:
     for part in parts:
         if part is None:
             return RecordedMessage(nodes=int(head[1]), reasons={}, rejected=reasons, claims=claims)
-        counts[part[2]] = counts.get(part[2], 0) + int(part[1])
+        counts[part[2]] = int(part[1])
     return RecordedMessage(nodes=int(head[1]), reasons=counts, claims=claims)
 
 

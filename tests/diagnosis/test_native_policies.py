@@ -273,7 +273,7 @@ def test_without_rules_offers_are_compared_with_the_times_of_nodes(change: Calla
     (finding,) = found(before, after, *installed(writtenAt=ago(minutes=5)))
 
     assert finding.evidence[1] == "created or changed since: n2"
-    assert found(before, after, *installed(writtenAt=ago(minutes=3))) == []
+    assert found(before, after, *installed(writtenAt=ago(minutes=4))) == []
 
 
 # Type checks, dumps and scope.

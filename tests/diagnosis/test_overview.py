@@ -234,10 +234,10 @@ def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
 @pytest.mark.parametrize(
     ("times", "minute"),
     [
-        ({"series": {"lastObservedTime": "2026-11-23T11:59:00.123456Z", "count": 7}}, 59),
+        ({"series": {"lastObservedTime": "2026-11-23T11:59:00.123456Z", "count": 7}, "count": 1}, 59),
         ({"lastTimestamp": None, "eventTime": "2026-11-23T11:58:00.000000Z"}, 58),
         ({"lastTimestamp": None, "metadata": {"creationTimestamp": "2026-11-23T11:56:00Z"}}, 56),
-        ({"lastTimestamp": "2026-11-23T13:57:00+02:00"}, 57),
+        ({"lastTimestamp": "2026-11-23T13:57:00+02:00", "eventTime": "2026-11-23T11:51:00Z"}, 57),
         ({"lastTimestamp": "yesterday"}, None),
         ({"lastTimestamp": "0001-01-01T00:00:00+23:59"}, None),
         ({"lastTimestamp": "9999-12-31T23:59:59-23:59"}, None),

@@ -310,6 +310,10 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.WRONG_MIG_STRATEGY,
         [node("a", {GPU: 7}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-3g.20gb"}), pod("p", {MIG1: 1})],
     ),
+    "the product has the profile, and the strategy is mixed": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {GPU: 7}, labels={STRATEGY: "mixed", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}), pod("p", {MIG1: 1})],
+    ),
     "the product has the profile, but nothing is allocatable": (
         PendingReason.WRONG_MIG_STRATEGY,
         [node("a", {GPU: 0}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}), pod("p", {MIG1: 1})],
@@ -825,6 +829,9 @@ class TestFindings:
         assert (finding.certainty, finding.severity) == (Certainty.POSSIBLE, FindingSeverity.WARNING)
         assert finding.evidence == ("data is Pending", "new is not bound")
         assert finding.remedies[0].command == "kubectl describe persistentvolumeclaim -n ml data"
+        made[2] = volume_claim("new", "Lost")
+        finding = answer(*made, pod("p", {GPU: 1}, volumes=[*DATA, *unknown])).finding
+        assert (finding.certainty, finding.severity) == (Certainty.CERTAIN, FindingSeverity.ERROR)
 
     def test_pods_are_no_resource_to_request_less_of(self) -> None:
         full = [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a")]
@@ -838,7 +845,8 @@ class TestFindings:
         nodes = [node("a", {GPU: 4}), pod("x", {"cpu": 30}, on="a")]
         waiting = pod("p", {GPU: 1, "cpu": 4}, metadata={"annotations": annotation})
         line = f"a LimitRange of the namespace set amounts of the pod: {annotation['kubernetes.io/limit-ranger']}"
-        assert line in answer(*nodes, waiting).finding.evidence
+        finding = answer(*nodes, waiting).finding
+        assert (finding.severity, line in finding.evidence) == (FindingSeverity.WARNING, True)
         assert line not in answer(node("a"), waiting).finding.evidence
 
     def test_the_node_that_affinity_demands_is_evidence(self) -> None:

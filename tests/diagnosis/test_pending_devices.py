@@ -115,6 +115,18 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.CLASS_SHADOWED,
         [node("a"), CLASS, device_class("new", GPU, "vfio", created=ago(hours=1)), TWO, pod("p", {GPU: 1})],
     ),
+    "a newer class, while the devices of the older one are in use": (
+        PendingReason.CLASS_SHADOWED,
+        [
+            node("a"),
+            CLASS,
+            device_class("amd", GPU, "vfio"),
+            TWO,
+            held("gpu-0"),
+            held("gpu-1", "y"),
+            pod("p", {GPU: 1}),
+        ],
+    ),
     "an equally old class with an earlier name": (
         PendingReason.CLASS_SHADOWED,
         [node("a"), CLASS, device_class("amd", GPU, "vfio"), TWO, pod("p", {GPU: 1})],

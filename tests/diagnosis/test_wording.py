@@ -15,6 +15,7 @@ from rules_engine.model.wording import format_amount, format_count
         ("a", "a"),
         ("ab", "a and b"),
         ("abcde", "a, b, c, d and e"),
+        ("abcdef", "a, b, c, d, e and 1 more"),
         ("abcdefg", "a, b, c, d, e and 2 more"),
     ],
 )

@@ -214,6 +214,12 @@ def test_objects_of_other_groups_and_scaled_down_replica_sets_are_no_controllers
     assert all(submitted.as_it_is for submitted in found)
 
 
+def test_a_replica_set_that_is_scaled_down_is_the_template_of_its_last_pods(tmp_path: Path) -> None:
+    down = {**controller(*REPLICA_SET, asks({MIG3: 1}), replicas=0), "status": {"replicas": 1}}
+    (submitted,) = read(tmp_path, [live(admitted(asks({MIG3: 1}), DOWN), REPLICA_SET), down], compiled(DOWN))
+    assert given_amounts(submitted)["limits"] == {MIG3: "1"}
+
+
 def test_fields_written_after_admission_are_left_out(tmp_path: Path) -> None:
     asked = asks({GPU: 1}, annotations={"team": "ml"})
     labels = {"app": "train", "pod-template-hash": "5d8"}

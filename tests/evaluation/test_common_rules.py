@@ -251,7 +251,7 @@ class TestWhatCelSees:
     )
     @KINDS
     def test_the_variables_of_kubernetes_policies_and_the_cluster(self, build: Build, expression: str) -> None:
-        on = cluster(node("a", {GPU: 4}, used={GPU: 1}), {GPU: 2}, {GPU: 0}, namespaces={"ml": {"team": "ml"}})
+        on = cluster(node("a", {GPU: 4}, used={GPU: 1}), {GPU: 2}, {"cpu": 1}, namespaces={"ml": {"team": "ml"}})
         rule = build(params={"limit": 3, "names": ["a"]}, variables={"x": "1"}, match_conditions={"a": expression})
         assert applied(decide(rule, on=on))
 
@@ -484,6 +484,7 @@ def mutated_quickly(made: Any) -> Decision:
         ("", "a", False),
         ("*", "", True),
         ("**", "abc", True),
+        ("*?*", "a", True),
         ("a*c", "abbc", True),
         ("a*c", "abcb", False),
         ("a*b*c", "aXbYbZc", True),

@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.api import DRIVER
 from tests.support.devices import device, devices_of, kind_class, on, part
-from tests.support.evaluation import container, ladder, mutated, node, pod
+from tests.support.evaluation import container, ladder, mutated, node, pod, rung
 
 CARDS, SLICES, PLUGIN = "example.com/card", "example.com/slice", "example.com/plugin"
 CLASSES = (kind_class("card", CARDS), kind_class("slice", SLICES))
@@ -110,6 +110,12 @@ def test_requests_of_drivers_and_of_a_device_plugin_stay_together() -> None:
     found = cluster(node("a", {PLUGIN: 1}), slices=(own("a", device("x", "card")),))
     decision = mutated(pod(container("main", {PLUGIN: 1, CARDS: 1})), ladder(CARDS, PLUGIN), on=found)
     assert [each.reason for step in decision.trace for each in step.resources] == ["offered", "offered"]
+
+
+def test_an_assumed_rung_takes_no_devices_from_others() -> None:
+    rule, found = ladder(SLICES, rung(CARDS, assume=True)), cluster(node("a"), slices=split_card("a"))
+    decision = mutated(pod(container("main", {SLICES: 1, CARDS: 1})), rule, on=found)
+    assert [each.reason for step in decision.trace for each in step.resources] == ["assumed", "offered"]
 
 
 def test_a_device_plugin_may_offer_what_drivers_offer_elsewhere() -> None:

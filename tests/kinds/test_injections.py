@@ -399,8 +399,9 @@ class TestPodLevel:
 
     def test_it_is_never_lowered_and_overhead_is_no_part_of_it(self) -> None:
         level = levelled({"cpu": 16}, {"cpu": 16})
-        made = typed(self.MAIN, self.PLAIN, resources=level, overhead={"cpu": "1"})
-        assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
+        decision = mutated(typed(self.MAIN, self.PLAIN, resources=level, overhead={"cpu": "1"}), injection({"cpu": 8}))
+        assert self.lifted(decision) == level
+        assert [amount.container for amount in decision.trace[0].amounts] == ["main"]
 
     @pytest.mark.parametrize("level", [levelled({"cpu": 17}), levelled({"cpu": 99}, {"cpu": 17})])
     def test_more_than_the_amount_of_the_gpus_is_too_large_if_it_is_overwritten(self, level: dict[str, Json]) -> None:

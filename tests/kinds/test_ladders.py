@@ -535,6 +535,8 @@ class TestAnnotation:
     def test_a_fall_in_an_existing_value_is_not_repeated(self) -> None:
         made = asks({MIG2: 1}, annotations={FALLBACK: "2g.20gb->gpu"})
         assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+        made = asks({MIG2: 1}, annotations={FALLBACK: "2g.20gb->gpu.shared"})
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu.shared,2g.20gb->gpu"}
 
     @pytest.mark.parametrize("empty", ["", None])
     def test_an_empty_value_is_no_value(self, empty: str | None) -> None:

@@ -192,6 +192,16 @@ def test_run_times_of_pods_with_one_name_are_no_bound(seed: int) -> None:
     assert bound <= By.WAITING.key(figures)
 
 
+def test_a_layout_whose_bound_is_just_better_is_played() -> None:
+    pods = [
+        load(f"p{count}", pod=template(0, {name: "1"}), count=count, run_for=1000)
+        for name, count in ((SMALL, 6), (MIDDLE, 2))
+    ]
+    plan = planned(simulation([], *pods), NO_RULES, 1, 2)
+
+    assert plan.choices[0].candidate == ((("1g.6gb",) * 4, ("1g.6gb", "1g.6gb", "2g.12gb")),)
+
+
 def interrupted(calls: int) -> Plan:
     """Plan for four cards until the progress was reported `calls` times."""
     arrivals = [

@@ -165,6 +165,8 @@ def test_nodes_that_are_cordoned_or_not_ready_could_hold_pods(state: str) -> Non
     )
     found = workload(pod(f"{MIDDLE}: 1"), on=on, code=1)
     assert found["verdict"] == "Waits"
+    # A toleration of the state of a node is never proposed.
+    assert [change["text"] for change in found["wouldStart"]] == ["with a toleration of dedicated=infer:NoSchedule"]
     assert answer(pod(f"{MIDDLE}: 1"), "--fail-on", "never", on=on)["workloads"][0]["verdict"] == "Waits"
 
 
@@ -182,6 +184,8 @@ def test_denied_pods_name_the_rule() -> None:
     (stopped,) = found["stopped"]
     assert (found["verdict"], stopped["pods"], stopped["finding"]) == ("Denied", 1, None)
     assert "Validation/none" in stopped["message"]
+    rules = validation("few", f"string(object.spec.containers[0].resources.limits['{MIDDLE}']) != '4'")
+    assert workload(pod(f"{MIDDLE}: 4"), rules=rules, code=1)["wouldStart"] == []
 
 
 def test_an_unknown_priority_class_is_refused() -> None:
@@ -219,6 +223,7 @@ def test_what_is_not_checked_is_named() -> None:
         "not checked: the Pod Security Standard restricted of namespace ml",
         "not checked: ResourceQuota gpus, which has scopes",
     ]
+    assert workload(pod("cpu: 1"), on=cluster_text(namespace.replace("restricted", "privileged")))["notices"] == []
 
 
 @pytest.mark.parametrize(
@@ -229,6 +234,12 @@ def test_what_is_not_checked_is_named() -> None:
         (
             job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"),
             "Kueue (label kueue.x-k8s.io/queue-name: a)",
+        ),
+        (
+            job("cpu: 1", labels="{kai.scheduler/queue: a}").replace(
+                "template: {", "template: {metadata: {labels: {kai.scheduler/queue: b}}, "
+            ),
+            "KAI Scheduler (label kai.scheduler/queue: a)",
         ),
     ],
 )
@@ -266,6 +277,22 @@ def test_selectors_of_free_nodes_are_proposed() -> None:
     assert "without required node affinity" in [change["text"] for change in found["wouldStart"]]
 
 
+def test_tolerations_are_added_to_those_of_the_pod() -> None:
+    on = CLUSTER.replace("effect: NoSchedule}]", "effect: NoSchedule}, {key: spot, effect: NoSchedule}]")
+    found = workload(pod(f"{MIDDLE}: 8", tolerations="[{key: spot, operator: Exists}]"), on=on, code=1)
+    assert "with a toleration of dedicated=infer:NoSchedule" in [change["text"] for change in found["wouldStart"]]
+
+
+def test_of_equal_changes_that_for_the_most_nodes_comes_first() -> None:
+    node = f"taints: [{{key: spot, effect: NoSchedule}}], allocatable: {{{NODE}, {MIDDLE}: 8}}}}"
+    on = CLUSTER.replace("    - {name: cpu-1", f"    - {{name: spot, count: 2, {node}\n    - {{name: cpu-1")
+    found = workload(pod(f"{MIDDLE}: 8"), on=on, code=1)
+    assert [change["text"] for change in found["wouldStart"] if change["kind"] == "Nodes"] == [
+        "with a toleration of spot:NoSchedule",
+        "with a toleration of dedicated=infer:NoSchedule",
+    ]
+
+
 def test_the_smallest_change_comes_first() -> None:
     found = workload(job(f"{MIDDLE}: 4", count=2), code=1)
     assert [(change["kind"], change["text"], change["pods"], change["ends"]) for change in found["wouldStart"]] == [
@@ -281,6 +308,11 @@ def test_scaled_ladders_scale_the_number_of_devices() -> None:
     rungs = (f"{{resource: {LARGE}, weight: 3}}", f"{{resource: {SMALL}, weight: 1}}")
     found = workload(pod(f"{LARGE}: 2"), rules=ladder("a100", *rungs, counts="Scale", direction="Up"), code=1)
     assert [change["text"] for change in found["wouldStart"]] == ["with 6 nvidia.com/mig-1g.10gb"]
+
+
+def test_fewer_devices_are_proposed_down_to_one() -> None:
+    found = workload(pod(f"{MIDDLE}: 2"), on=CLUSTER.replace(f"{MIDDLE}: 4", f"{MIDDLE}: 1"), code=1)
+    assert f"with 1 {MIDDLE}" in [change["text"] for change in found["wouldStart"]]
 
 
 def test_several_workloads_arrive_in_order() -> None:
@@ -351,6 +383,17 @@ def test_pods_that_wait_start_where_preemption_makes_room() -> None:
         "---\n".join((job(f"{MIDDLE}: 1", count=2), pod(f"{MIDDLE}: 1", priorityClassName="high"))), on=on
     )["workloads"]
     assert (first["verdict"], first["started"], second["evicted"]) == ("Starts", 2, ["ml-batch/eval-3"])
+
+
+def test_of_pods_that_wait_the_highest_priority_starts_first() -> None:
+    values = {"low": -9, "middle": -5, "high": 9}
+    on = cluster_text(
+        *(f"{{kind: PriorityClass, metadata: {{name: {name}}}, value: {value}}}" for name, value in values.items())
+    )
+    on = on.replace(f"{MIDDLE}: 2}}}}", f"{MIDDLE}: 4}}}}").replace(f"{{{NODE}, {MIDDLE}: 4}}", f"{{{NODE}}}")
+    pods = [pod(f"{MIDDLE}: {1 if name == 'high' else 3}", name, priorityClassName=name) for name in values]
+    found = answer("---\n".join(pods), on=on, code=1)
+    assert [each["verdict"] for each in found["workloads"]] == ["Waits", "Starts", "Starts"]
 
 
 def test_pods_of_the_manifest_may_be_evicted() -> None:

@@ -42,6 +42,7 @@ def refused(found: ClusterObjects, raw: Any) -> str:
         ({f"requests.{GPU}": "1"}, pod({"cpu": "2"}), ""),
         ({"services": "0", "hugepages-2Mi": "0"}, pod(), ""),
         ({"limits.cpu": "1"}, pod(resources={"limits": {"cpu": "2"}}), "limits.cpu=2, used: limits.cpu=0, "),
+        ({"limits.cpu": "1"}, pod(resources={"limits": {"memory": "1Gi"}}, overhead={"cpu": "2"}), ""),
         ({"memory": "1G"}, pod({"memory": "1500M"}), "requested: memory=1500M, used: memory=0, limited: memory=1G"),
         ({"persistentvolumeclaims": "many"}, pod(), ""),
     ],

@@ -99,8 +99,9 @@ def test_a_pod_that_wants_to_be_near_another_runs_once_that_one_does() -> None:
 def test_a_pod_that_another_keeps_away_runs_when_that_one_ends(repelled: bool) -> None:
     nodes = [node("a", labels={"zone": "1"}), node("b", {"pods": "5"}, labels={"zone": "1"})]
     alone = affinity("podAntiAffinity", app="y" if repelled else "x")
-    first = labelled(template(0, **(alone if repelled else {})), app="x")
-    second = labelled(template(0, **({} if repelled else alone)), app="y")
+    on_a, on_b = ({"nodeSelector": {"kubernetes.io/hostname": name}} for name in "ab")
+    first = labelled(template(0, **on_a, **(alone if repelled else {})), app="x")
+    second = labelled(template(0, **on_b, **({} if repelled else alone)), app="y")
     pods = by_name(played(nodes, load("first", pod=first, run_for=1000), load("second", pod=second)))
     assert pods["second"].bound == 1000
 

@@ -610,10 +610,11 @@ def test_an_unexpected_answer_is_a_problem_until_the_next_step(api: NativeApi, r
     assert replica.status.problem is None
 
 
-def test_an_object_of_another_name_is_left_alone(api: NativeApi, replica: Replica) -> None:
-    other = f"{ADMISSION}/validatingadmissionpolicies/other"
+@pytest.mark.parametrize("name", ["other", "x2-a"])
+def test_an_object_of_another_name_is_left_alone(api: NativeApi, replica: Replica, name: str) -> None:
+    other = f"{ADMISSION}/validatingadmissionpolicies/{name}"
     api.objects[other] = deepcopy(next(iter(api.named("validatingadmissionpolicies").values())))
-    api.objects[other]["metadata"]["name"] = "other"
+    api.objects[other]["metadata"]["name"] = name
     replica.run(10)
     replica.serve(rules(2), "second")
     replica.run(65)

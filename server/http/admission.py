@@ -1,7 +1,6 @@
 """Admission endpoints: read a review, decide, build the response. The event loop and Flask call the same code."""
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -16,7 +15,7 @@ from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.decision import Decision
 from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
-from server.http.limits import MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN, REQUEST_SECONDS
+from server.http.limits import MIB, PARSED_BYTES, REQUEST_SECONDS
 from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refusal_response
 from server.http.review import (
     RefusedObjectError,
@@ -25,6 +24,7 @@ from server.http.review import (
     parse_review,
     respond_decision,
     respond_error,
+    takes_too_much_memory,
     too_large,
     uid_of,
 )
@@ -163,22 +163,6 @@ class Admission:
                 observe(record)
             except Exception:
                 _log.exception("unexpected error in an observer of request %s", record.uid or "without a uid")
-
-
-def takes_too_much_memory(body: bytes) -> bool:
-    """Return True if the parsed body would take more than PARSED_BYTES, estimated from its text."""
-    if len(body) * PARSED_BYTES_PER_TOKEN <= PARSED_BYTES:
-        return False
-    # Strings, such as a configuration in an environment variable, are removed only if they matter: it takes longer.
-    return _has_many_tokens(body) and _has_many_tokens(_STRING.sub(b"", body))
-
-
-def _has_many_tokens(text: bytes) -> bool:
-    return sum(text.count(token) for token in (b"{", b"[", b",", b":")) * PARSED_BYTES_PER_TOKEN > PARSED_BYTES
-
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string of JSON, also one without an end, so that each byte is read once."""
 
 
 def _error_response(error: ReviewError, record: AdmissionRecord) -> Response:

@@ -12,11 +12,12 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from server.http import wsgi
-from server.http.admission import ENDPOINTS, Admission, takes_too_much_memory
+from server.http.admission import ENDPOINTS, Admission
 from server.http.connections import Occurrences
 from server.http.deadline import TakesLonger
 from server.http.limits import LARGE_BODY_BYTES, PAGE_THREADS, PATIENCE_SECONDS, REQUEST_SECONDS, SMALL_BYTES, Limit
 from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response, refusal_response
+from server.http.review import takes_too_much_memory
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

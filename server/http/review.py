@@ -21,7 +21,7 @@ from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.json.strict import Path, PodError, json_type, read_mapping
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
-from server.http.limits import LARGE_BODY_BYTES
+from server.http.limits import LARGE_BODY_BYTES, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -90,6 +90,38 @@ def parse_review(body: bytes) -> AdmissionRequest:
         return _read_request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
+
+
+def takes_too_much_memory(body: bytes) -> bool:
+    """Return True if the parsed body would take more than PARSED_BYTES, estimated from its text."""
+    most = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
+    # Strings, such as a configuration in an environment variable, are left out only if they matter: it takes longer.
+    return len(body) > most and _count_tokens(body) > most and count_tokens(body, most) > most
+
+
+def count_tokens(body: bytes, most: int) -> int:
+    """Return the number of `{`, `[`, `,` and `:` outside the strings of JSON, or some number above `most`.
+
+    In windows, which take little memory, and between which other threads run.
+    """
+    count = start = inside = 0
+    while start < len(body) and count <= most:
+        window = body[start : start + WINDOW_BYTES]
+        if (len(window) - len(window.rstrip(b"\\"))) % 2:  # the next byte is escaped
+            window = body[start : start + WINDOW_BYTES + 1]
+        start += len(window)
+        parts = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        count += _count_tokens(b"".join(parts[inside::2]))
+        inside ^= len(parts) % 2 ^ 1
+    return count
+
+
+def _count_tokens(text: bytes) -> int:
+    return sum(map(text.count, (b"{", b"[", b",", b":")))
+
+
+WINDOW_BYTES = 64 * 1024
+"""Bytes whose tokens are counted at a time, which takes a millisecond or two at most."""
 
 
 class _RequestUid(msgspec.Struct):

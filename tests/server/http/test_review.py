@@ -1,6 +1,8 @@
 """AdmissionReviews, bytes in and bytes out."""
 
 import json
+import re
+import tracemalloc
 from base64 import b64decode
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +16,8 @@ from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
 from rules_engine.model.rules.rule import RuleId
+from server.http import review as reviews
+from server.http.limits import BODY_BYTES, MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 from server.http.review import (
     MAX_AUDIT_VALUE,
     MAX_MESSAGE,
@@ -22,13 +26,16 @@ from server.http.review import (
     RefusedObjectError,
     ReviewError,
     StatusReason,
+    count_tokens,
     parse_review,
     respond_decision,
     respond_error,
     respond_status,
+    takes_too_much_memory,
     uid_of,
 )
 from tests.support.evaluation import limited
+from tests.support.laws import jsons, law
 from tests.support.server import UID, encoded, review
 
 NOT_V1 = "the body must be an AdmissionReview of admission.k8s.io/v1"
@@ -399,3 +406,41 @@ def test_orjson_round_trips_every_document(value: Any) -> None:
 def test_values_that_would_be_written_differently_are_not_read(text: str) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(text)
+
+
+MOST_TOKENS = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
+
+LARGE = (b'"",', b'"a",', b"{},", b"[],", b",", b'"', b'\\"', b"\\", b"\\\\,", b'"\\",')
+"""Parts of bodies of which each byte costs most."""
+
+
+@pytest.mark.parametrize("part", LARGE)
+@pytest.mark.parametrize("before", [b"", b'"'])
+def test_an_estimate_takes_little_memory_for_any_body(part: bytes, before: bytes) -> None:
+    body = before + part * (BODY_BYTES // len(part))
+    tracemalloc.start()
+    try:
+        count_tokens(body, len(body))
+        takes_too_much_memory(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 8 * MIB
+
+
+def test_tokens_outside_of_strings_are_estimated() -> None:
+    for text in (b'"' + b'\\"' * 2 * MOST_TOKENS, b"," * 2 * MOST_TOKENS + b'"' + b"\\" * 2 * MOST_TOKENS):
+        assert takes_too_much_memory(b"{" * (MOST_TOKENS + 1) + text)
+        assert not takes_too_much_memory(text.replace(b",", b""))
+    assert not takes_too_much_memory(b"{" * MOST_TOKENS + b'"' + b"," * MOST_TOKENS + b'"')
+
+
+@law
+@given(jsons() | st.text('"\\,[a'), st.integers(1, 9))
+def test_windows_of_any_size_have_all_tokens(value: Json, size: int) -> None:
+    body = json.dumps([value, value]).encode()
+    outside = re.sub(rb'"([^"\\]|\\.)*"', b"", body)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reviews, "WINDOW_BYTES", size)
+        assert count_tokens(body, len(body)) == sum(map(outside.count, (b"{", b"[", b",", b":")))
+        assert count_tokens(body, 1) > 1

@@ -33,6 +33,8 @@ def serve(**options: Any) -> None:
 
     try:
         run(settings)
-    except StartError as error:
+    except (StartError, RuntimeError) as error:
+        if type(error) is RuntimeError and "start new thread" not in str(error):  # Python has no other type for it
+            raise
         print_or_log(str(error), logging.ERROR, settings)
         raise SystemExit(1) from None

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from itertools import count
 from queue import PriorityQueue
+from threading import Event
 from time import thread_time
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ class PageHandler:
         self._application = application
         self._server = server
         self._scheme = scheme
-        self._threads = ThreadPoolExecutor(PAGE_THREADS, f"{scheme}-page")
+        self._threads = _start_threads(PAGE_THREADS, f"{scheme}-page")
 
     def __call__(self, request: Request) -> Response | Future[Response]:
         try:
@@ -73,7 +74,7 @@ class AdmissionHandler:
         self._admission = admission
         self._pages = pages
         self._exceeded = exceeded
-        self._thread = ThreadPoolExecutor(1, "slow-admission")
+        self._thread = _start_threads(1, "slow-admission")
         self._waiting: PriorityQueue[tuple[float, int, Request, concurrent.futures.Future[Response]]] = PriorityQueue()
         self._arrivals = count()
 
@@ -142,3 +143,15 @@ class AdmissionHandler:
 
 
 _TOO_LATE = "the request waited longer than its timeout (--request-timeout, or 0.8 × timeoutSeconds): try again"
+
+
+def _start_threads(count: int, name: str) -> ThreadPoolExecutor:
+    """Return an executor whose threads all run: later there may be no memory for one. Raises RuntimeError."""
+    threads = ThreadPoolExecutor(count, name)
+    started = Event()
+    try:
+        for _ in range(count):
+            threads.submit(started.wait)  # an idle thread would keep the next one from being started
+    finally:
+        started.set()
+    return threads

@@ -1,5 +1,6 @@
 """Start, stop and failures to start, as an operator sees them."""
 
+import resource
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import main
+from server.http.limits import MIB, SMALL_BYTES
 from tests.support.failed_starts import failed_start
 from tests.support.operating import until
 from tests.support.server import (
@@ -111,6 +113,26 @@ def test_a_signal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path, 
         _, line = running.logged().splitlines()
         name = signal.Signals(number).name
         assert line.endswith(f" INFO server.serve: {name}: stopping, requests in progress get up to 10 s")
+
+
+def stack_limit(mib: int, *more: str) -> tuple[str, ...]:
+    """Return a command that runs another one, each of whose threads needs some memory for its stack."""
+    return ("sh", "-c", "; ".join([f"ulimit -s {mib * 1024}", *more, 'exec "$@"']), "sh")
+
+
+def test_without_memory_for_another_thread_requests_are_answered(tmp_path: Path, rules: Path) -> None:
+    body = encoded(review(MIG_POD, userInfo={"username": "x" * 2 * SMALL_BYTES}))
+    with started(tmp_path, "--rules", rules, prefix=stack_limit(64)) as running:
+        used = resource.getpagesize() * int(Path(f"/proc/{running.process.pid}/statm").read_text().split()[0])
+        most = used + 32 * MIB
+        resource.prlimit(running.process.pid, resource.RLIMIT_AS, (most, most))
+        assert running.send("POST", "/mutate", body).response["patch"]
+        assert running.send("GET", "/healthz").status == 200
+
+
+def test_without_memory_for_threads_nothing_starts(tmp_path: Path, rules: Path) -> None:
+    limit = stack_limit(2048, f"ulimit -v {2048 * 1024}")
+    assert failed_start("--tls-dir", tmp_path, "--rules", rules, prefix=limit) == "can't start new thread\n"
 
 
 def test_after_sigterm_requests_are_answered_until_drained(tmp_path: Path, rules: Path) -> None:

@@ -1,6 +1,7 @@
 """Servers that fail to start."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.server import (
@@ -10,10 +11,10 @@ from tests.support.server import (
 )
 
 
-def failed_start(*arguments: str | Path, code: int = 1, **variables: str) -> str:
+def failed_start(*arguments: str | Path, code: int = 1, prefix: Sequence[str] = (), **variables: str) -> str:
     """Return the output of a `gpu-rules serve` that fails to start."""
     done = subprocess.run(
-        command("serve", *arguments),
+        [*prefix, *command("serve", *arguments)],
         env=environment(**variables),
         capture_output=True,
         text=True,

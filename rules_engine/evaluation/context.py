@@ -53,8 +53,8 @@ class Context(Struct, frozen=True, kw_only=True):
         generated = text_member(as_mapping(self.pod.original.get("metadata")), "generateName")
         return f"{self.namespace}/{self.pod.name or self.request.name or generated}"
 
-    def edited(self, edits: Edits) -> "Context":
-        """Return the context with edits of the pod."""
+    def edited(self, edits: Edits, reach: Reach | None = None) -> "Context":
+        """Return the context with edits of the pod. `reach`: of the edited pod, if it is known."""
         pod = self.pod.edited(edits)
         return Context(
             request=self.request,
@@ -62,7 +62,7 @@ class Context(Struct, frozen=True, kw_only=True):
             cluster=self.cluster,
             budget=self.budget,
             audit_budget=self.audit_budget,
-            reach=Reach(pod, self.cluster) if changes_placement(edits) else self.reach,
+            reach=reach or (Reach(pod, self.cluster) if changes_placement(edits) else self.reach),
         )
 
     def budget_of(self, rule: Rule) -> Budget:

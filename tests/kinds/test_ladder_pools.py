@@ -1,21 +1,27 @@
 """Ladders over node pools: the pool that a pod selects, its move, and everything that reads both."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
+from rules_engine.kinds.ladder.pools import PodPool
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
-from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.kubernetes.placement import Placement, Toleration
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
+from tests.support.laws import law
+from tests.support.placing import lookups
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
 FALLBACK = "gpurules.io/fallback"
@@ -384,10 +390,47 @@ def test_pods_beyond_the_bounds_of_a_placement_cannot_be_evaluated() -> None:
     assert step_of(mutated(made, cards(), on=A100)).reason == "evaluation-error"
 
 
-def test_a_pod_of_many_expressions_cannot_try_all_of_many_pools() -> None:
-    other = [line("DoesNotExist", key=f"k{number}") for number in range(5000)]
-    rule = cards(*[on(f"C{number}") for number in range(50)], nodes=MATCHES_POD)
-    assert "the cost limit" in step_of(mutated(affine([line("In", "c0"), *other]), rule, on=A100)).message
+def test_node_affinity_is_looked_up_once_for_all_pools() -> None:
+    made = affine([line("In", "c0"), *[line("NotIn", "x", key=f"k{number}") for number in range(4000)]])
+
+    def cost(pools: int) -> tuple[int, int]:
+        rule = cards(*[on(f"C{number}") for number in range(pools)], nodes=MATCHES_POD)
+        with patch.object(Placement, "parse", wraps=Placement.parse) as parsed, lookups() as counted:
+            assert step_of(mutated(made, rule, on=A100)).reason == "exhausted"
+        return parsed.call_count, counted[0]
+
+    (_, of_one), (parsed, of_50) = cost(1), cost(50)
+    assert parsed == 1
+    assert 4000 <= of_50 <= of_one + 50 * 4
+
+
+POOLS: st.SearchStrategy[Any] = st.dictionaries(
+    st.sampled_from([CARD, SPOT]), st.sampled_from([None, "a", "b"]), min_size=1
+).map(lambda labels: tuple(sorted(labels.items())))
+TOLERATIONS = st.lists(
+    st.builds(Toleration, key=st.sampled_from("xy"), operator=st.just("Equal"), value=st.just("v"), effect=st.just("")),
+    max_size=2,
+)
+LINES = st.lists(
+    st.one_of(
+        st.builds(lambda key: line("DoesNotExist", key=key), st.sampled_from([CARD, SPOT])),
+        st.builds(lambda key, value: line("In", value, key=key), st.sampled_from([CARD, SPOT]), st.sampled_from("ab")),
+        st.just(line("Exists", key="zone")),
+    ),
+    max_size=3,
+)
+
+
+@law
+@given(st.dictionaries(st.sampled_from([CARD, SPOT, "zone"]), st.sampled_from("ab")), LINES, POOLS, TOLERATIONS)
+def test_the_placement_on_a_pool_is_that_of_the_edited_pod(
+    selected: dict[str, str], lines: list[Any], pool: Any, tolerations: list[Toleration]
+) -> None:
+    made = Pod.parse(affine(lines, nodeSelector=selected, tolerations=[{"key": "x", "value": "v"}]))
+    rungs = [rung(GPU, name="to", pool=pool, place=Place(tolerations=tuple(tolerations)))]
+    pod_pool = PodPool.of(made, made.placement, [key for key, _ in pool])
+    assume(not pod_pool.problem)
+    assert pod_pool.placement_on(rungs) == made.edited(pod_pool.edits_to(rungs)).placement
 
 
 def test_warnings_know_pools() -> None:

@@ -15,6 +15,7 @@ from rules_engine.evaluation.nodes import (
     node_index_with_places,
     nodes_with_labels,
 )
+from rules_engine.evaluation.nodes.reach import Known
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES
@@ -37,14 +38,21 @@ class UnknownOfferError(Exception):
 class Reach:
     """The nodes that a pod may run on, searched once per request, on first use."""
 
-    __slots__ = ("_cluster", "_error", "_nodes", "_placement", "_pod")
+    __slots__ = ("_cluster", "_error", "_known", "_nodes", "_placement", "_pod")
 
     def __init__(self, pod: Pod, cluster: Cluster) -> None:
         self._pod = pod
         self._cluster = cluster
         self._nodes: NodeSet | None = None
         self._placement: Placement | None = None
+        self._known: Known = {}
         self._error: EvaluationError | None = None
+
+    def moved(self, placement: Placement) -> "Reach":
+        """Return the reach of the pod with another placement, whose expressions are mostly the same values."""
+        reach = Reach(self._pod, self._cluster)
+        reach._placement, reach._known = placement, self._known
+        return reach
 
     @property
     def placement(self) -> Placement:
@@ -65,7 +73,8 @@ class Reach:
         if nodes is None:
             placement = self.placement
             # Not cached if it fails: the error is of this budget, and the next rule may have another one.
-            nodes = self._nodes = matching_nodes(node_index_with_places(self._cluster), placement, budget)
+            index = node_index_with_places(self._cluster)
+            nodes = self._nodes = matching_nodes(index, placement, budget, self._known)
         return nodes
 
 

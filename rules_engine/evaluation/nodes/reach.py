@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes.groups import NodeSet, union
@@ -19,17 +20,22 @@ NODE_NAME = "metadata.name"
 """The only field of a node that node affinity may match."""
 
 
-def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> NodeSet:
+Known: TypeAlias = dict[int, tuple[NodeExpression, NodeSet]]
+"""Expressions, and the nodes that they match, by the expression's id: it is kept, so that no other one gets its id."""
+
+
+def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget, known: Known | None = None) -> NodeSet:
     """Return the nodes that the pod may run on.
 
     Each label, expression, value and toleration of the pod is looked up once, and costs a unit of the budget, as does
-    each taint of the cluster. Raises CostExceeded.
+    each taint of the cluster. `known`: expressions of other placements of the pod, to which its own are added.
+    Raises CostExceeded.
     """
     if placement.node_name:
         # The pod bypasses the scheduler.
         budget.spend(1)
         return index.by_name.values[placement.node_name]
-    return _Search(index, placement, budget).find_nodes()
+    return _Search(index, placement, budget, {} if known is None else known).find_nodes()
 
 
 def select_nodes(
@@ -38,7 +44,7 @@ def select_nodes(
     """Return the nodes that a nodeSelector and terms of node affinity select, whatever their taints."""
     placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
     # Without a limit: the size of a placement is bounded.
-    return _Search(index, placement, Budget(sys.maxsize)).select_nodes()
+    return _Search(index, placement, Budget(sys.maxsize), {}).select_nodes()
 
 
 def nodes_with_labels(index: NodeIndex, labels: Iterable[tuple[str, str | None]]) -> NodeSet:
@@ -53,8 +59,9 @@ def nodes_with_labels(index: NodeIndex, labels: Iterable[tuple[str, str | None]]
 class _Search:
     """The search for one pod's nodes."""
 
-    def __init__(self, index: NodeIndex, placement: Placement, budget: Budget) -> None:
+    def __init__(self, index: NodeIndex, placement: Placement, budget: Budget, known: Known) -> None:
         self._index = index
+        self._known = known
         self._places: Places = index.places
         self._placement = placement
         self._budget = budget
@@ -70,7 +77,7 @@ class _Search:
         self._budget.spend(1 + len(placement.node_selector))
         nodes = self._index.every
         for key, value in placement.node_selector:
-            nodes &= labels.get(key, NO_LABEL).values[value]
+            nodes &= nodes and labels.get(key, NO_LABEL).values[value]
         if nodes and placement.terms is not None:
             nodes &= self._affine(placement.terms)
         return nodes
@@ -90,7 +97,13 @@ class _Search:
 
     def _holding(self, expression: NodeExpression, label: Label) -> NodeSet:
         """Return the nodes that an expression matches: like a label selector's, plus Gt and Lt on whole numbers."""
-        self._budget.spend(1 + len(expression.values))
+        self._budget.spend(1)
+        if id(expression) not in self._known:
+            self._known[id(expression)] = expression, self._look_up(expression, label)
+        return self._known[id(expression)][1]
+
+    def _look_up(self, expression: NodeExpression, label: Label) -> NodeSet:
+        self._budget.spend(len(expression.values))
         match expression.operator:
             case "In":
                 return _nodes_with_value(label, expression.values)

@@ -17,7 +17,7 @@ from rules_engine.evaluation.applicability import (
 )
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import Demand, NodeQuery, Offered
-from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, UnknownOfferError
+from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, Reach, UnknownOfferError
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
@@ -49,9 +49,6 @@ from rules_engine.model.rules.decision import (
     resource_of,
 )
 from rules_engine.model.rules.rule import Mode, OptOut, RuleId
-
-UNITS_PER_EXPRESSION = 8
-"""Cost of an expression of node affinity for each pool: it takes as many µs to read it and to look it up."""
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
@@ -444,9 +441,9 @@ class _LadderRun:
                 return rung.assume or self._is_offered(resource, others, effective, earlier)
         return True
 
-    def _keeps(self, earlier: CompiledLadder, edits: Edits) -> bool:
+    def _keeps(self, earlier: CompiledLadder, edits: Edits, reach: Reach | None = None) -> bool:
         """Return True if an earlier ladder, evaluated on the edited pod, would keep all requests as they are."""
-        context = self._context.edited(edits)
+        context = self._context.edited(edits, reach)
         return _run_of(earlier)(earlier, context, self._scope, (), Claims(), self._rule).keeps()
 
     def keeps(self) -> bool:
@@ -533,7 +530,9 @@ class _PoolRun(_LadderRun):
         self._chosen: Mapping[int, CompiledRung] = {}
         self._own_indexes: Mapping[str, int] = {}
         """The rungs of the pod's pool, by resource."""
-        self._offers_by_arrivals: dict[tuple[Pool, tuple[str, ...]], Offers] = {}
+        self._reaches: dict[tuple[str, ...], Reach] = {(): self._context.reach}
+        """Reaches of the pod by the titles of the rungs that it moves to."""
+        self._offers_by_reach: dict[tuple[Pool, Reach], Offers] = {}
         names, keys = super()._find_requests(), self._ladder.pool_keys
         if not names:
             return []
@@ -680,9 +679,10 @@ class _PoolRun(_LadderRun):
         edits = {**self._moved(chosen).edits, **self._edits_to(chosen)}
         moves_pod = changes_placement(edits)
         resources = {target.rung.resource for target in chosen.values()}
+        reach = self._reach_on(chosen)
         for earlier in self._claims.ladders:
             affected = earlier.pool_keys or (moves_pod and earlier.query.by_pod)
-            if (affected or not resources.isdisjoint(earlier.resources)) and not self._keeps(earlier, edits):
+            if (affected or not resources.isdisjoint(earlier.resources)) and not self._keeps(earlier, edits, reach):
                 return f"{earlier.rule.id} would move it on"
         return ""
 
@@ -717,17 +717,19 @@ class _PoolRun(_LadderRun):
     def _offers_on(self, chosen: Mapping[int, CompiledRung]) -> Offers:
         """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
         pool = next(iter(chosen.values())).rung.pool
-        key = pool, tuple([rung.title for rung in self._arrivals(chosen)])
-        offers = self._offers_by_arrivals.get(key)
-        if offers is None:
-            context, query = self._context, self._ladder.query
-            if query.by_pod:
-                # The affinity is read again with the edits.
-                terms = self._pod_pool.placement.terms or ()
-                self._budget.spend(UNITS_PER_EXPRESSION * sum([1 + len(term.expressions) for term in terms]))
-            reach = context.edited(self._edits_to(chosen)).reach if query.by_pod else context.reach
-            offers = self._offers_by_arrivals[key] = Offers(query, reach, context.cluster, self._budget, pool)
-        return offers
+        reach = self._reach_on(chosen)
+        key = pool, reach
+        if key not in self._offers_by_reach:
+            self._offers_by_reach[key] = Offers(self._ladder.query, reach, self._context.cluster, self._budget, pool)
+        return self._offers_by_reach[key]
+
+    def _reach_on(self, chosen: Mapping[int, CompiledRung]) -> Reach:
+        """Return the reach of the pod as it would be on these rungs."""
+        arrivals = self._arrivals(chosen)
+        key = tuple([rung.title for rung in arrivals])
+        if key not in self._reaches:
+            self._reaches[key] = self._context.reach.moved(self._pod_pool.placement_on(arrivals))
+        return self._reaches[key]
 
     def _arrivals(self, chosen: Mapping[int, CompiledRung]) -> tuple[Rung, ...]:
         """Return the rungs to which requests move; a pod that selects no pool moves to its own."""

@@ -10,7 +10,7 @@ from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import Path, read_list, read_mapping
-from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, Placement, Toleration
+from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, NodeTerm, Placement, Toleration
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
 
 NODE_SELECTOR: Path = (*SPEC, "nodeSelector")
@@ -64,19 +64,14 @@ class PodPool(Struct, frozen=True, kw_only=True):
 
     def edits_to(self, rungs: Sequence[Rung]) -> Edits:
         """Return the edits that move the pod to rungs of one pool, without its resources."""
-        node_selector: dict[str, str | None] = {}
-        edits: dict[Path, Mapping[str, str | None]] = {}
-        selected = dict(self.placement.node_selector)
-        for key, value in rungs[0].pool:
-            places = [path for path, expression in self.expressions.items() if expression.key == key]
-            if self.labels.get(key) != value:
-                if key in selected or (value is not None and not places):
-                    node_selector[key] = value
-                for path in places:
-                    edits[path] = {
-                        "operator": "DoesNotExist" if value is None else "In",
-                        "values": None if value is None else JsonText.of([value]),
-                    }
+        changed, node_selector = self._changes(rungs[0].pool)
+        members = {
+            key: {"operator": moved.operator, "values": JsonText.of([*moved.values]) if moved.values else None}
+            for key, moved in changed.items()
+        }
+        edits: dict[Path, Mapping[str, str | None]] = {
+            path: members[expression.key] for path, expression in self.expressions.items() if expression.key in members
+        }
         spec: dict[str, str | None] = {}
         added = [*self._missing_tolerations(rungs)]
         if added:
@@ -88,6 +83,36 @@ class PodPool(Struct, frozen=True, kw_only=True):
         annotations = {key: text for rung in rungs for key, text in rung.place.annotations.items()}
         own: Edits = {NODE_SELECTOR: node_selector, SPEC: spec, ANNOTATIONS: annotations}
         return {**edits, **{path: members for path, members in own.items() if members}}
+
+    def placement_on(self, rungs: Sequence[Rung]) -> Placement:
+        """Return the placement of the pod with `edits_to`, without reading it again."""
+        changed, node_selector = self._changes(rungs[0].pool)
+        selected = {**dict(self.placement.node_selector), **node_selector}
+        terms = self.placement.terms
+        if terms and self.expressions:
+            terms = tuple(
+                [
+                    NodeTerm(tuple([changed.get(each.key, each) for each in term.expressions]), term.fields)
+                    for term in terms
+                ]
+            )
+        return replace(
+            self.placement,
+            node_selector=tuple([(key, value) for key, value in selected.items() if value is not None]),
+            terms=terms,
+            tolerations=(*self.placement.tolerations, *self._missing_tolerations(rungs)),
+        )
+
+    def _changes(self, pool: Pool) -> tuple[Mapping[str, NodeExpression], Mapping[str, str | None]]:
+        """Return an expression for each label of a pool that the pod does not select, and its node selector's edits."""
+        changed = {
+            key: NodeExpression(key, "DoesNotExist", ()) if value is None else NodeExpression(key, "In", (value,))
+            for key, value in pool
+            if self.labels.get(key) != value
+        }
+        selected = {key for key, _ in self.placement.node_selector}
+        placed = {expression.key for expression in self.expressions.values()}
+        return changed, {key: value for key, value in pool if key in changed and (key in selected or key not in placed)}
 
     @property
     def runtime_class(self) -> str:
@@ -108,7 +133,7 @@ def _values(expression: NodeExpression) -> frozenset[str | None]:
 
 def _normal(toleration: Toleration) -> Toleration:
     """Return a toleration with its operator, whose default is Equal."""
-    return replace(toleration, operator=toleration.operator or "Equal")
+    return toleration if toleration.operator else replace(toleration, operator="Equal")
 
 
 def toleration_json(toleration: Toleration) -> dict[str, Json]:

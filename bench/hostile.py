@@ -2,7 +2,8 @@
 
 Each of PODS is sent for some seconds over TLS on loopback to a server with rules of all kinds, a decision log and an
 inventory of many nodes, while another process sends small pods. Memory is that of the server (VmRSS, and VmHWM for the
-peak). A pod that is not answered in time is not sent again. Each of CROWDS is sent by 60 callers at once.
+peak). The longest pause is that of the slowest small pod. A pod that is not answered in time is not sent again. Each of
+CROWDS is sent by 60 callers at once. Each bound on the work for a pod (docs/how-to/operate.md) has its worst pod here.
 
 The exit code is 1 if a promise is not kept.
 """
@@ -17,12 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
+import yaml
+
 from bench.listener import KEPT_MIB, LARGE_PEAK_MIB, Client, head, send, serving, small_pods
-from bench.process import memory_mib
+from bench.process import ROOT, memory_mib
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, review, training_pod
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
@@ -45,6 +49,8 @@ CROWD_BESIDE_SECONDS = 0.1
 BESIDE_BYTES = 256 * 1024
 """Size up to which a pod delays small pods by at most BESIDE_SECONDS."""
 BESIDE_SECONDS = 0.05
+PAUSE_SECONDS = 0.25
+"""Longest pause of small pods for a pod up to BESIDE_BYTES."""
 BESIDE_LARGE_SECONDS = 0.3
 """Delay for each 3 MiB of a larger body: the JSON parser does not release the interpreter."""
 LARGE_BYTES = 3 * 1024 * 1024
@@ -52,6 +58,8 @@ LARGE_BYTES = 3 * 1024 * 1024
 ANSWER_MIB = 1.5
 """A patch of MAX_PATCH_BYTES in base64, and the rest of the response."""
 assert MAX_PATCH_BYTES * 4 / 3 < ANSWER_MIB * 1024 * 1024
+
+DRIVERS = ROOT / "examples/inventories/dra-h100.yaml"
 
 HOSTNAME = "kubernetes.io/hostname"
 GPU, MIG2, MIG1 = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
@@ -127,13 +135,38 @@ def plain_terms(count: int) -> Pod:
     return requiring(*(term((HOSTNAME, "In", [f"no-{number}"])) for number in range(count)))
 
 
+def pool_expressions(count: int) -> Pod:
+    """Return a pod of the first pool that fits in no pool, with expressions that nodes of all pools match."""
+    pod = requiring(term(*(("stamp", "Gt", [str(number)]) for number in range(count))))
+    pod["spec"]["nodeSelector"] = {"pool": "pool-0"}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {GPU: "9"}}
+    return pod
+
+
+def arguments(value: Any, count: int) -> Pod:
+    return small({"name": "main", "args": [value] * count})
+
+
+def updated(pod: Pod) -> bytes:
+    """Return the review of an update, which has the pod twice."""
+    body: Pod = json.loads(review(pod))
+    body["request"] |= {"operation": "UPDATE", "oldObject": pod}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def parts(number: int) -> Pod:
+    """Return a pod with many devices of three resources, which fit on few nodes: one of 24."""
+    amounts = {MIG: 7 + number % 3, MIG2: 8 + number // 3 % 4 * 2, MIG1: 6 + number // 12 % 2 * 3}
+    return small({"name": "main", "resources": {"limits": {name: str(amount) for name, amount in amounts.items()}}})
+
+
 def label_keys(number: int, count: int) -> Pod:
     """Return a pod whose affinity names the hostname and unique labels."""
     keys: list[tuple[str, str, list[str]]] = [(f"k{number}-{index}", "DoesNotExist", []) for index in range(count)]
     return requiring(term((HOSTNAME, "NotIn", ["x"]), *keys))
 
 
-PODS: Mapping[str, Callable[[], Sequence[Pod]]] = {
+PODS: Mapping[str, Callable[[], Sequence[Pod | bytes]]] = {
     "ordinary": lambda: [training_pod()],
     "20,000 containers {}": lambda: [empty_containers(20_000)],
     "2,000 labels": lambda: [labels(2_000)],
@@ -150,6 +183,11 @@ PODS: Mapping[str, Callable[[], Sequence[Pod]]] = {
     "100,000 owner references": lambda: [owners(100_000)],
     "98,000 tolerations": lambda: [tolerations(98_000)],
     "3 MiB of containers": lambda: [plain_containers(47_000)],
+    "62 KiB of node affinity with 12 pools": lambda: [pool_expressions(1_300)],
+    "2,700,000 empty strings": lambda: [arguments("", 2_700_000)],
+    "1,000,000 empty strings, updated": lambda: [updated(arguments("", 1_000_000))],
+    "450,000 empty lists": lambda: [arguments([], 450_000)],
+    "24 pods with three resources of drivers": lambda: [parts(number) for number in range(24)],
 }
 
 
@@ -165,6 +203,7 @@ CROWDS: Mapping[str, tuple[str, Callable[[], Pod]]] = {
     "5,200 resource names": ("/mutate", lambda: resource_names(5_200)),
     "nested macros over 100 containers": ("/validate", lambda: named_containers(100)),
     "nested macros over 3,500 containers": ("/validate", lambda: named_containers(3_500)),
+    "three resources of drivers": ("/mutate", lambda: parts(11)),
 }
 """Endpoint and pod. Each pod differs from the others in the name of its first container, and so is not cached."""
 
@@ -179,6 +218,15 @@ RULES = (
         "mig",
         {
             "rungs": [*({"resource": name} for name in (MIG, MIG2, MIG1)), {"resource": GPU, "assume": True}],
+            "nodes": {"require": ["MatchesPod"]},
+            "offered": "Available",
+        },
+    ),
+    _rule(
+        "FallbackLadder",
+        "pools",
+        {
+            "rungs": [{"resource": GPU, "name": f"pool-{n}", "pool": {"pool": f"pool-{n}"}} for n in range(12)],
             "nodes": {"require": ["MatchesPod"]},
             "offered": "Available",
         },
@@ -232,20 +280,41 @@ def _node(number: int) -> Pod:
     return {"name": f"node-{number:05}", "labels": labels, "taints": taints, "allocatable": offered}
 
 
-def written(folder: Path, nodes: int, *more_rules: Pod) -> tuple[str | Path, ...]:
+def _with_drivers(nodes: int) -> Pod:
+    """Return a cluster whose cards are partitioned by a driver, each node in another way."""
+    spec: Pod = yaml.safe_load(DRIVERS.read_text())["spec"]
+    (node, *_) = spec["nodes"]
+    random = Random(1)
+    names = [f"driver-{number:05}" for number in range(nodes)]
+    pods = [
+        {
+            "metadata": {"name": f"{name}-{resource[-6]}", "namespace": "ml"},
+            "spec": {"nodeName": name, **small({"name": "c", "resources": {"limits": {resource: amount}}})["spec"]},
+        }
+        for name in names
+        for resource, most in ((MIG, 3), (MIG2, 6), (MIG1, 12))
+        if (amount := random.randint(0, most))
+    ]
+    made = [{**node, "name": name, "count": 1, "labels": {HOSTNAME: name}} for name in names]
+    return {**spec, "nodes": made, "pods": pods}
+
+
+def written(folder: Path, nodes: int, *more_rules: Pod, drivers: bool = False) -> tuple[str | Path, ...]:
     """Write rules and an inventory, and return arguments of a server that reads them and writes a decision log."""
-    rules, inventory = folder / "rules.yaml", folder / "inventory.yaml"
+    rules, inventory = folder / "rules.yaml", folder / "inventory.json"
     rules.write_text("\n---\n".join(map(json.dumps, (*RULES, *more_rules))))
-    members = {"metadata": {"name": "many"}, "spec": {"nodes": [_node(number) for number in range(nodes)]}}
+    spec = _with_drivers(nodes // 10) if drivers else {"nodes": [_node(number) for number in range(nodes)]}
+    members = {"metadata": {"name": "many"}, "spec": spec}
     inventory.write_text(json.dumps({"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", **members}))
     return "--rules", rules, "--cluster", inventory, "--decision-log", folder / "decisions"
 
 
 def measured(
-    name: str, pods: Sequence[Pod], path: str, server: Running, client: Client, first: float, usual: float
+    name: str, pods: Sequence[Pod | bytes], path: str, server: Running, client: Client, first: float, usual: float
 ) -> list[Promise]:
     """Send pods in turn. `first`: RSS in MiB before them; `usual`: p99 of small pods alone, in seconds."""
-    requests = [head(len(body), path) + body for body in map(review, pods)]
+    bodies = [pod if isinstance(pod, bytes) else review(pod) for pod in pods]
+    requests = [head(len(body), path) + body for body in bodies]
     size = max(map(len, requests))
     statuses: Counter[int] = Counter()
     seconds: list[float] = []
@@ -282,6 +351,7 @@ def measured(
         Promise(f"{what}: answered 200", statuses[200], len(seconds), least=True),
         Promise(f"{what}: answer", answer / 1024 / 1024, ANSWER_MIB, unit=" MiB"),
         Promise(f"{what}: p99 of small pods, increase", p99(latencies) - usual, allowed, unit=" s"),
+        Promise(f"{what}: longest pause", max(latencies), PAUSE_SECONDS - BESIDE_SECONDS + allowed, unit=" s"),
         Promise(f"{what}: small pods not answered 200", failed, 0),
         Promise(f"{what}: peak RSS", peak, LARGE_PEAK_MIB, unit=" MiB"),
         Promise(f"{what}: RSS kept after 10 s", kept, KEPT_MIB, unit=" MiB"),
@@ -333,7 +403,8 @@ def main() -> int:
     for kind, make in chosen.items():
         with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
             folder = Path(name)
-            with serving(folder, *written(folder, arguments.nodes)) as (server, client):
+            files = written(folder, arguments.nodes, drivers="drivers" in kind)
+            with serving(folder, *files) as (server, client):
                 with small_pods(server) as alone:
                     sleep(1.0)
                     usual = p99(alone()[0])
@@ -345,7 +416,8 @@ def main() -> int:
     for kind in (kind for kind in CROWDS if arguments.only in kind):
         with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
             folder = Path(name)
-            with serving(folder, *written(folder, arguments.nodes, NESTED)) as (server, client):
+            files = written(folder, arguments.nodes, NESTED, drivers="drivers" in kind)
+            with serving(folder, *files) as (server, client):
                 promises += crowd(kind, server, client)
     promises.append(Promise("longest line of the decision log", longest / 1024, MAX_LINE_BYTES / 1024, unit=" KiB"))
     return exit_code(promises)

@@ -8,57 +8,44 @@ device, whose capacity several claims may consume, is taken whole by one.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from operator import ge, mul
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.cel import CostExceeded
 from rules_engine.devices.pools import Pool, pool_devices
-from rules_engine.devices.selectors import SelectorError
+from rules_engine.devices.selectors import CostlyError, SelectorError
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
     CounterKey,
-    Counters,
     Device,
     DeviceClass,
     DeviceKey,
     PoolKey,
+    Spend,
 )
-
-MAX_STEPS = 10_000
-"""Devices tried in one search, some 10 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
-
-MAX_COUNT_STEPS = 2_000_000
-"""Steps of many counts together, some 4 s. The parts of one card need some 10."""
-
-FEW_STEPS = 200
-"""Steps of one count after MAX_COUNT_STEPS."""
 
 MAX_KINDS = 200
 """Different consumptions packed together, since packing recurses once for each. A card has some 20."""
 
+STEP_COST = 4
+"""Cost of a combination of devices, which takes as many µs."""
+
 Matches = Callable[[DeviceClass, Pool, Device], bool]
-"""A predicate: a device matches a class. It may raise SelectorError."""
+"""A predicate: a device matches a class. It may raise SelectorError and CostlyError."""
 
+Consumption: TypeAlias = tuple[tuple[CounterKey, int], ...]
+"""What a device consumes of counters, in nanos."""
 
-class StepsExceededError(Exception):
-    """A search that takes too many steps: it is unknown whether the devices fit."""
+Numbers: TypeAlias = tuple[int, ...]
+"""Numbers of devices, one for each of several classes."""
 
-
-class Steps:
-    """The steps of many counts together, after which each may take only FEW_STEPS."""
-
-    def __init__(self) -> None:
-        self._left = MAX_COUNT_STEPS
-        self._end = 0
-
-    def begin(self) -> None:
-        """Begin a count."""
-        self._end = self._left - (MAX_STEPS if self._left > 0 else FEW_STEPS)
-
-    def take(self) -> None:
-        self._left -= 1
-        if self._left < self._end:
-            raise StepsExceededError
+Choice: TypeAlias = tuple[Sequence[Numbers], int]
+"""The largest numbers of devices that a part of a pool has together, and the size of the largest."""
 
 
 class Request(Struct, frozen=True):
@@ -69,17 +56,18 @@ class Request(Struct, frozen=True):
 
 
 def allocate(
-    pools: Sequence[Pool], requests: Sequence[Request], allocated: Container[DeviceKey], matches: Matches
+    pools: Sequence[Pool], requests: Sequence[Request], allocated: Container[DeviceKey], matches: Matches, spend: Spend
 ) -> tuple[DeviceKey, ...] | None:
     """Return the devices of the requests, in order; None if they do not fit.
 
-    `allocated`: the devices of other claims. Raises SelectorError and StepsExceededError.
+    `allocated`: the devices of other claims. `spend` is charged for each device that is tried. People's claims need a
+    few hundred. Raises SelectorError, CostlyError and CostExceeded.
     """
-    return _Search(pools, allocated, matches).find(requests)
+    return _Search(pools, allocated, matches, spend).find(requests)
 
 
 class _Search:
-    def __init__(self, pools: Sequence[Pool], allocated: Container[DeviceKey], matches: Matches) -> None:
+    def __init__(self, pools: Sequence[Pool], allocated: Container[DeviceKey], matches: Matches, spend: Spend) -> None:
         self._devices = [(pool, device, pool.key(device)) for pool, device in pool_devices(pools)]
         self._allocated = allocated
         self._matches = matches
@@ -87,7 +75,9 @@ class _Search:
         self._overdrawn = {key: sum(nanos < 0 for nanos in left.values()) for key, left in self._left.items()}
         """The number of counters below zero, by pool."""
         self._chosen: list[DeviceKey] = []
-        self._steps = 0
+        self._spend = spend
+        self.most = 0
+        """The most devices chosen at a time."""
 
     def find(self, requests: Sequence[Request]) -> tuple[DeviceKey, ...] | None:
         return tuple(self._chosen) if self._continue(requests, 0, 0, 0) else None
@@ -99,9 +89,7 @@ class _Search:
         if taken == requests[request].count:
             return self._continue(requests, request + 1, 0, 0)
         for position in range(start, len(self._devices)):
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                raise StepsExceededError
+            self._spend(1)
             pool, device, key = self._devices[position]
             if (
                 key in self._allocated
@@ -111,6 +99,7 @@ class _Search:
             ):
                 continue
             self._chosen.append(key)
+            self.most = max(self.most, len(self._chosen))
             if self._continue(requests, request, taken + 1, position + 1):
                 return True
             self._chosen.pop()
@@ -147,13 +136,16 @@ class Count(Struct, frozen=True):
     """The most devices that fit together; for more, the scheduler finds none or, if there is a `failure`, gives up.
 
     `exact` False: as many may fit, but it takes too many steps to say. `apart` False: devices of other counters that
-    are tried before, or counters of the same pool below zero, may change it.
+    are tried before, or counters of the same pool below zero, may change it. `least`: the sum of counters that a device
+    consumes at least. `room`: the sum of all counters that are left.
     """
 
     most: int
     failure: str = ""
     exact: bool = True
     apart: bool = True
+    least: int = 0
+    room: int = 0
 
 
 def count_devices(
@@ -161,12 +153,10 @@ def count_devices(
     device_class: DeviceClass,
     allocated: Container[DeviceKey],
     matches: Matches,
+    spend: Spend,
     limit: int = MAX_CLAIM_DEVICES,
-    steps: Steps | None = None,
 ) -> Count:
-    """Return how many devices of a class fit together, `limit` at most."""
-    steps = steps or Steps()
-    steps.begin()
+    """Return how many devices of a class fit together, `limit` at most. `spend` is charged for each combination."""
     fitting: list[tuple[Pool, Device]] = []
     failure = ""
     leaking = False
@@ -180,58 +170,38 @@ def count_devices(
         except SelectorError as error:
             failure = str(error)
             break
-        except StepsExceededError:
+        except CostlyError:
             exact = False
         leaking |= device.tainted and bool(device.consumes)
         if not device.tainted:
             fitting.append((pool, device))
-    left = {pool.pool_key: free_counters(pool, allocated) for pool in pools if pool.counters}
-    apart = not leaking and not failure and all(nanos >= 0 for each in left.values() for nanos in each.values())
+    left = {pool.pool_key: free_counters(pool, allocated) for pool in pools}
+    overdrawn = {key for key, each in left.items() if min(each.values(), default=0) < 0}
+    most = min(len(fitting), limit)
     try:
         # A search that meets a failing device before it has found enough is given up.
         if leaking or failure:
-            request = Request(device_class, min(len(fitting), limit, MAX_CLAIM_DEVICES))
-            most = _most_in_order(pools, request, allocated, matches)
+            search = _Search(pools, allocated, matches, spend)
+            with suppress(SelectorError):
+                search.find([Request(device_class, min(most, MAX_CLAIM_DEVICES))])
+            most = search.most
         else:
-            most = min(_most_packed(fitting, left, steps), limit)
-    except StepsExceededError:
-        return Count(min(len(fitting), limit), failure, exact=False, apart=apart)
-    return Count(most, failure, exact, apart)
-
-
-def _most_in_order(pools: Sequence[Pool], request: Request, allocated: Container[DeviceKey], matches: Matches) -> int:
-    """Return the most devices of a request that a search finds, where the order in which it tries them matters."""
-    for number in range(1, request.count + 1):
-        try:
-            devices = allocate(pools, [Request(request.device_class, number)], allocated, matches)
-        except SelectorError:
-            devices = None
-        if devices is None:
-            return number - 1
-    return request.count
-
-
-def _most_packed(
-    fitting: Sequence[tuple[Pool, Device]], left: Mapping[PoolKey, Mapping[CounterKey, int]], steps: Steps
-) -> int:
-    """Return the most devices that are within the counters of their pools together."""
-    alone = sum(not device.consumes for _, device in fitting)
-    by_pool: dict[PoolKey, list[Device]] = defaultdict(list)
-    for pool, device in fitting:
-        if device.consumes:
-            by_pool[pool.pool_key].append(device)
-    return alone + sum(_most_within(left[key], devices, steps) for key, devices in by_pool.items())
-
-
-def _most_within(left: Mapping[CounterKey, int], devices: Sequence[Device], steps: Steps) -> int:
-    """Return the most devices whose consumption is within counters. Devices of different sets are counted apart."""
-    if min(left.values()) < 0:
-        return 0
-    joined = _joined_sets(devices)
-    parts: dict[str, list[Counters]] = defaultdict(list)
-    for device in devices:
-        parts[_part_of(device, joined)].append(device.consumes)
-    return sum(_Packing(left, consumptions, steps).most for consumptions in parts.values())
+            by_pool: dict[PoolKey, list[tuple[Device, int]]] = defaultdict(list)
+            for pool, device in fitting:
+                if not device.consumes or pool.pool_key not in overdrawn:
+                    by_pool[pool.pool_key].append((device, 0))
+            packed = [part for key, devices in by_pool.items() for part in pack(left[key], devices, 1, spend)]
+            most = min(sum(number for ((number,),) in packed), limit)
+    except (CostlyError, CostExceeded):
+        exact = False
+    return Count(
+        most,
+        failure,
+        exact,
+        apart=not (leaking or failure or overdrawn),
+        least=min((sum(device.consumes.values()) for _, device in fitting), default=0),
+        room=sum(max(nanos, 0) for each in left.values() for nanos in each.values()),
+    )
 
 
 def split(pool: Pool) -> Sequence[Pool]:
@@ -272,30 +242,82 @@ def _joined_sets(devices: Iterable[Device]) -> Mapping[str, str]:
     return {name: top(name) for name in [*above]}
 
 
-class _Packing:
-    """The most of some consumptions that are within counters together, by trying the small ones first."""
+def pack(
+    left: Mapping[CounterKey, int], devices: Sequence[tuple[Device, int]], classes: int, spend: Spend
+) -> Sequence[Sequence[Numbers]]:
+    """Return the largest numbers of devices of each class that are within counters together.
 
-    def __init__(self, left: Mapping[CounterKey, int], consumptions: Sequence[Counters], steps: Steps) -> None:
-        self._kinds = sorted(Counter(tuple(sorted(each.items())) for each in consumptions).items())
-        if len(self._kinds) > MAX_KINDS:
-            raise StepsExceededError
-        self._kinds.sort(key=lambda kind: sum(nanos for _, nanos in kind[0]))
-        self._left = {counter: left[counter] for consumption, _ in self._kinds for counter, _ in consumption}
-        self._steps = steps
-        self.most = 0
-        self._remaining = [sum(count for _, count in self._kinds[index:]) for index in range(len(self._kinds) + 1)]
-        self._try(0, 0)
+    They are found apart for devices that have no counter set in common. `devices`: each with the index of its class.
+    Raises CostlyError and CostExceeded.
+    """
+    joined = _joined_sets(device for device, _ in devices)
+    parts: dict[str, Counter[tuple[Consumption, int]]] = defaultdict(Counter)
+    for device, index in devices:
+        parts[_part_of(device, joined)][tuple(sorted(device.consumes.items())), index] += 1
+    return [_pack_part(left, part, classes, spend) for part in parts.values()]
 
-    def _try(self, index: int, taken: int) -> None:
-        self._steps.take()
-        self.most = max(self.most, taken)
-        if index == len(self._kinds) or taken + self._remaining[index] <= self.most:
+
+def _pack_part(
+    left: Mapping[CounterKey, int], numbers: Counter[tuple[Consumption, int]], classes: int, spend: Spend
+) -> Sequence[Numbers]:
+    if len(numbers) > MAX_KINDS:
+        raise CostlyError
+    # Small devices first if all are of one class; else large ones, which leave few combinations of others.
+    sign = 1 if classes == 1 else -1
+    kinds = sorted(numbers.items(), key=lambda kind: (sign * sum(nanos for _, nanos in kind[0][0]), kind))
+    left = dict(left)
+    largest: list[Numbers] = []
+    remaining = [(0,) * classes]
+    """The numbers of devices of each kind and those after it."""
+    for (_, index), count in reversed(kinds):
+        remaining.insert(0, _add(remaining[0], index, count))
+
+    def attempt(kind: int, taken: Numbers) -> None:
+        spend(STEP_COST + len(largest))
+        most = tuple(map(sum, zip(taken, remaining[kind], strict=True)))
+        if any(_covers(each, most) for each in largest):
             return
-        consumption, count = self._kinds[index]
-        fitting = min((self._left[counter] // nanos for counter, nanos in consumption if nanos), default=count)
-        for number in range(min(count, fitting), -1, -1):
+        if kind == len(kinds):
+            largest[:] = [*[each for each in largest if not _covers(taken, each)], taken]
+            return
+        (consumption, index), count = kinds[kind]
+        fitting = min((left[counter] // nanos for counter, nanos in consumption if nanos), default=count)
+        for number in range(min(count, fitting), -1 if consumption else count - 1, -1):
             for counter, nanos in consumption:
-                self._left[counter] -= number * nanos
-            self._try(index + 1, taken + number)
+                left[counter] -= number * nanos
+            attempt(kind + 1, _add(taken, index, number))
             for counter, nanos in consumption:
-                self._left[counter] += number * nanos
+                left[counter] += number * nanos
+
+    attempt(0, (0,) * classes)
+    return largest
+
+
+def _add(numbers: Numbers, index: int, number: int) -> Numbers:
+    return (*numbers[:index], numbers[index] + number, *numbers[index + 1 :])
+
+
+def _covers(numbers: Numbers, others: Numbers) -> bool:
+    return all(map(ge, numbers, others))
+
+
+def fit_together(parts: Sequence[Choice], wanted: Numbers, sizes: Numbers, spend: Spend) -> bool:
+    """Return True if parts have the wanted devices together, each of them one of its numbers.
+
+    `sizes`: of a device of each class; any are right, and the nearer they are to what devices consume, the fewer
+    combinations are tried: none whose rest is larger than the rest of the parts.
+    """
+    rest = [*accumulate((size for _, size in reversed(parts)), initial=0)][::-1]
+    tried = set()
+    untried = [(0, wanted)]
+    while untried:
+        spend(STEP_COST)
+        state = index, missing = untried.pop()
+        if not any(missing):
+            return True
+        if sum(map(mul, missing, sizes)) <= rest[index] and index < len(parts) and state not in tried:
+            tried.add(state)
+            for numbers in parts[index][0]:
+                left = tuple([max(some - number, 0) for some, number in zip(missing, numbers, strict=True)])
+                untried.append((index + 1, left))
+    return False

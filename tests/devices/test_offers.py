@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
-from rules_engine.devices import allocation, selectors
+from rules_engine.cel import Budget, CostExceeded
+from rules_engine.devices import offers as offering
 from rules_engine.devices.allocation import Request, count_devices
 from rules_engine.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.devices.pools import Pools
@@ -16,6 +17,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
 from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey, ResourceSlice
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
+from tests.support.budgets import units_spent
 from tests.support.devices import BAD, device, devices_of, kind_class, on, part
 from tests.support.evaluation import Amounts, node
 from tests.support.laws import clusters
@@ -52,10 +54,11 @@ def service(found: Node) -> Service:
     return found.service
 
 
-def serve(found: Node, free: bool = True, **counts: int) -> Served:
+def serve(found: Node, free: bool = True, budget: Budget | None = None, **counts: int) -> Served:
     """Return whether a node serves cards and slices together."""
     resources = {"cards": CARDS, "slices": SLICES}
-    return service(found).serve({resources[name]: number for name, number in counts.items()}, free=free)
+    wanted = {resources[name]: number for name, number in counts.items()}
+    return service(found).serve(wanted, (budget or Budget()).spend, free=free)
 
 
 def keys(*names: str, pool: str = "p", extended: bool = True) -> dict[DeviceKey, bool]:
@@ -240,8 +243,8 @@ class TestFailingSelectors:
     def test_the_first_of_two_requests_may_fail_before_a_selector_does(self) -> None:
         picky = DeviceClass(name="z", resource="example.com/z", selectors=("device.attributes['z'].z == 1",))
         found = offered(plain(device("a", "card"), device("b", "card")), classes=(*CLASSES, picky))
-        assert service(found).serve({CARDS: 3, "example.com/z": 1}, free=True) is Served.NO
-        assert service(found).serve({CARDS: 1, "example.com/z": 1}, free=True) is Served.GIVEN_UP
+        assert service(found).serve({CARDS: 3, "example.com/z": 1}, Budget().spend, free=True) is Served.NO
+        assert service(found).serve({CARDS: 1, "example.com/z": 1}, Budget().spend, free=True) is Served.GIVEN_UP
 
     def test_a_list_attribute_gives_up_pods(self) -> None:
         found = offered(plain(Device(name="x", attributes={DRIVER: {"kind": "card", "all": None}})))
@@ -255,8 +258,8 @@ class TestFailingSelectors:
 
 class TestUnknown:
     @pytest.fixture(autouse=True)
-    def few_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(allocation, "MAX_STEPS", 6)
+    def little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offering, "ANSWER_COST", 40)
 
     def test_simple_amounts_need_no_search(self) -> None:
         found = offered(plain(*[device(f"c{number}", "card") for number in range(9)]))
@@ -273,14 +276,12 @@ class TestUnknown:
         assert serve(found, slices=9) is Served.UNKNOWN
         assert serve(found, slices=10) is Served.NO
 
-    def test_joint_requests_that_take_too_many_steps_are_unknown(self) -> None:
-        cards = [device(f"c{number}", "card") for number in range(5)]
-        found = offered(plain(*cards, device("s", "slice")))
-        assert serve(found, cards=1, slices=1) is Served.UNKNOWN
-
-    def test_pods_without_claims_use_what_few_steps_find(self) -> None:
+    def test_pods_without_claims_use_what_few_steps_find(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offering, "ANSWER_COST", 6)
         cards = [device(f"c{number}", "card") for number in range(9)]
-        assert amounts(offered(plain(*cards), used={CARDS: 8}), CARDS) == (9, 3)
+        assert amounts(
+            offered(plain(*cards), classes=(DeviceClass(name="c", resource=CARDS),), used={CARDS: 8}), CARDS
+        ) == (9, 3)
 
 
 class TestCostlySelectors:
@@ -288,34 +289,90 @@ class TestCostlySelectors:
 
     @pytest.fixture(autouse=True)
     def small_allowance(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(selectors, "MAX_COST", 1000)
+        monkeypatch.setattr(offering, "ANSWER_COST", 1000)
 
-    def test_a_costly_selector_is_unknown_once_all_have_cost_too_much(self) -> None:
+    def test_what_a_costly_selector_matches_is_unknown(self) -> None:
         found = offered(plain(*[device(f"d{number}", "card") for number in range(3)]), classes=(self.costly,))
         assert not service(found).simple
         assert amounts(found, CARDS) == (3, 3)
         assert serve(found, cards=1) is Served.UNKNOWN
         assert serve(found, cards=4) is Served.NO
-        assert amounts(offered(plain(device("a", "card")), classes=(self.costly,), used={CARDS: 1}), CARDS) == (1, 0)
 
     def test_usual_selectors_are_evaluated_beside_it(self) -> None:
         slices = kind_class("slice", SLICES)
         found = offered(plain(*[device(f"d{number}", "slice") for number in range(300)]), classes=(self.costly, slices))
         assert serve(found, slices=32) is Served.YES
         assert serve(found, cards=32) is Served.UNKNOWN
+        assert serve(found, cards=1, slices=1) is Served.UNKNOWN
 
     def test_pods_and_claims_of_costly_classes_count_as_far_as_known(self) -> None:
         cards = [device(f"d{number}", "card") for number in range(3)]
         found = offered(plain(*cards), classes=(self.costly,), used={CARDS: 2}, allocated=keys("d2"))
         assert amounts(found, CARDS) == (3, 2)
 
-    def test_other_classes_begin_anew(self) -> None:
-        devices = devices_of((self.costly,), plain(*[device(f"d{number}", "card") for number in range(3)]))
-        before = DeviceOffers(devices)
-        assert serve(before.node(node("a")), cards=1) is Served.UNKNOWN
-        again = DeviceOffers(devices_of((self.costly, kind_class("slice")), *devices.slices), before)
-        pool = again.pools.reaching(node("a"))[0]
-        assert again.matches(self.costly, pool, pool.devices[2])
+
+class TestTogether:
+    """Requests of several classes are searched at the cost of who asks."""
+
+    def test_a_search_that_costs_too_much_ends(self) -> None:
+        found = offered(plain(device("a", "card"), device("b", "slice")))
+        assert serve(found, budget=Budget(0), cards=1) is Served.YES
+        with pytest.raises(CostExceeded):
+            serve(found, budget=Budget(3), cards=1, slices=1)
+        assert serve(found, cards=1, slices=1) is Served.YES
+        with pytest.raises(CostExceeded):
+            serve(
+                offered(plain(device("a", "card"), device("b", "slice"), Device(name="bad"))),
+                budget=Budget(3),
+                cards=1,
+                slices=1,
+            )
+
+    def test_sums_of_counters_refuse_first(self) -> None:
+        """71 sevenths of a card on a node with 56."""
+        sizes = {"gpu": (7, 1), "mig3": (3, 2), "mig1": (1, 7)}
+        devices = [
+            device(f"{kind}-{card}-{number}", kind, {f"c{card}/s": size})
+            for kind, (size, count) in sizes.items()
+            for card in range(8)
+            for number in range(count)
+        ]
+        counts = part("s0", counts={f"c{card}/s": 7 for card in range(8)}, slice_count=2)
+        classes = tuple(kind_class(kind, f"example.com/{kind}") for kind in sizes)
+        found = offered(counts, part("s1", *devices, slice_count=2), classes=classes)
+
+        def served(gpu: int, mig3: int, mig1: int, budget: Budget) -> Served:
+            wanted = {"example.com/gpu": gpu, "example.com/mig3": mig3, "example.com/mig1": mig1}
+            return service(found).serve(wanted, budget.spend, free=True)
+
+        assert served(4, 8, 19, Budget(0)) is Served.NO
+        budget = Budget()
+        assert served(3, 8, 11, budget) is Served.YES
+        assert served(1, 14, 7, budget) is Served.YES
+        assert served(1, 14, 8, budget) is Served.NO
+        assert served(4, 5, 13, budget) is Served.YES
+        assert served(5, 7, 0, budget) is Served.NO
+        assert units_spent(budget) < 5_000
+
+    def test_two_resources_of_one_class_share_its_devices(self) -> None:
+        found = offered(plain(device("a", "card"), device("b", "card"), device("s", "slice")))
+        second = f"{IMPLICIT_PREFIX}card"
+        for cards, answer in ((1, Served.YES), (2, Served.NO)):
+            assert service(found).serve({CARDS: cards, second: 1}, Budget().spend, free=True) is answer
+            assert service(found).serve({CARDS: cards, second: 1, SLICES: 1}, Budget().spend, free=True) is answer
+
+    def test_a_device_of_two_classes_is_allocated_once(self) -> None:
+        every = DeviceClass(name="every", resource="example.com/every")
+        found = offered(plain(device("a", "card"), device("b", "slice")), classes=(*CLASSES, every))
+        for cards, rest, answer in ((1, 1, Served.YES), (1, 2, Served.NO)):
+            assert service(found).serve({CARDS: cards, every.resource: rest}, Budget().spend, free=True) is answer
+
+    def test_the_cache_of_choices_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offering, "MAX_CHOICES", 1)
+        found = offered(*split_card())
+        for _ in range(2):
+            assert serve(found, cards=1, slices=1) is Served.NO
+            assert serve(found, cards=0, slices=2) is Served.YES
 
 
 class TestSeveralNodes:
@@ -363,7 +420,9 @@ def test_devices_of_cards_are_counted_as_all_together(
     found = offers.node(node("a"))
     pools = offers.pools.reaching(found)
     for name, each in zip((CARDS, SLICES), CLASSES, strict=True):
-        most, free = (count_devices(pools, each, taken, offers.matches).most for taken in ((), offers.allocated))
+        most, free = (
+            count_devices(pools, each, taken, offers.matches, Budget().spend).most for taken in ((), offers.allocated)
+        )
         assert amounts(found, name) == (most, free)
 
 
@@ -378,4 +437,4 @@ def test_drivers_serve_what_the_scheduler_finds(
     expected = naive_search(pools, allocated if free else {}, requests)
     counts = {name: number for name, number in ((CARDS, cards), (SLICES, parts)) if number}
     answer = Served.GIVEN_UP if isinstance(expected, str) else Served.NO if expected is None else Served.YES
-    assert service(found).serve(counts, free=free) is answer
+    assert service(found).serve(counts, Budget().spend, free=free) is answer

@@ -11,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from rules_engine.cel.budget import REQUEST_COST
 from rules_engine.checking.check import check_files
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
@@ -22,6 +23,7 @@ from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS,
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.recording.views import MAX_VIEW_BYTES
+from rules_engine.scheduling.filters import devices
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings
 from server.cli import main
@@ -413,6 +415,7 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("how-to/operate.md", f"| containers that a rule changes | {MAX_CONTAINERS} in one pod |"),
         ("how-to/operate.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),
         ("how-to/operate.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
+        ("how-to/operate.md", f"a cost of {REQUEST_COST:,} for one request"),
         ("how-to/operate.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
         ("reference/decision-log.md", f"view of more than {MAX_VIEW_BYTES // MIB} MiB"),
         ("reference/decision-log.md", f"after {recorded_requests.REPEAT_BYTES // MIB} MiB of lines"),
@@ -422,6 +425,7 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("reference/metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),
         ("reference/metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
         ("reference/metrics.md", f"take {decision_log.MAX_REASONS_BYTES // KIB} KiB"),
+        ("how-to/simulate.md", f"ends after {devices.MAX_STEPS:,} steps"),
         ("explanation/offered.md", f"after {LIFETIME_SECONDS:g} seconds in any case"),
         ("explanation/offered.md", f"at most {MAX_PER_NAMESPACE} reservations at once"),
         ("reference/ladders.md", f"| {MAX_CONTAINERS} |"),

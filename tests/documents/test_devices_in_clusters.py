@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.devices import allocation
+from rules_engine.devices import offers
 from rules_engine.documents.load import load_cluster
 from rules_engine.documents.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -114,7 +114,7 @@ class TestLadders:
     def test_a_pod_is_left_as_it_is_when_it_takes_too_long_to_say(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(allocation, "MAX_STEPS", 2)
+        monkeypatch.setattr(offers, "ANSWER_COST", 2)
         decision = decided(loaded(tmp_path, NODE, *CLASSES, *card()).cluster)
         assert (decision.allowed, decision.patch) == (True, ())
         (step,) = decision.trace

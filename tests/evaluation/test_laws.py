@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from rules_engine.cel import Budget
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
@@ -167,7 +168,7 @@ def test_devices_of_drivers_that_stay_fit_together(made: Json, rule: FallbackLad
 
 def serves(node: Node, demand: Mapping[str, int], *, free: bool) -> bool:
     counts = {name: count for name, count in demand.items() if node.service and name in node.service.resources}
-    return node.service is None or not counts or node.service.serve(counts, free=free) is Served.YES
+    return node.service is None or not counts or node.service.serve(counts, Budget().spend, free=free) is Served.YES
 
 
 @given(pods(shared=True), st.lists(injections(), max_size=2), clusters(), ladder_sets())

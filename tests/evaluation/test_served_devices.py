@@ -1,23 +1,28 @@
 """Amounts that drivers serve on nodes: together, on one node, and never where the scheduler gives up the pod."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from rules_engine.cel import Budget
-from rules_engine.devices import allocation
+from rules_engine.cel.budget import REQUEST_COST
+from rules_engine.devices import offers as offering
 from rules_engine.devices.offers import with_device_offers
+from rules_engine.evaluation import mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
 from rules_engine.evaluation.nodes.offers import Offers, Reach, UnknownOfferError
+from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceKey, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector
 from tests.support.api import DRIVER
+from tests.support.budgets import units_spent
 from tests.support.devices import device, devices_of, kind_class, on, part
-from tests.support.evaluation import container, ladder, mutated, node, pod, rung
+from tests.support.evaluation import compiled, container, ladder, mutated, node, pod, request, rung
 
 CARDS, SLICES, PLUGIN = "example.com/card", "example.com/slice", "example.com/plugin"
 CLASSES = (kind_class("card", CARDS), kind_class("slice", SLICES))
@@ -191,37 +196,120 @@ class TestFailingSelectors:
         assert not covers(found, cards=2)
 
 
+def spent(rule: FallbackLadder, limits: dict[str, int], on: Cluster) -> int:
+    """Return the cost of a decision."""
+    budget = Budget()
+    [step] = mutate(compiled(rule), request(pod(container("main", limits))), on, budget=lambda: budget).trace
+    assert step.reason != "evaluation-error"
+    return units_spent(budget)
+
+
+class TestCosts:
+    """A ladder whose search for devices costs too much fails, as its failurePolicy says."""
+
+    slices = (own("a", *[device(f"c{n}", "card") for n in range(4)], device("s", "slice"), device("t", "slice")),)
+    pod = pod(container("main", {CARDS: 1, SLICES: 1}))
+
+    @pytest.mark.parametrize("offered", Offered)
+    @pytest.mark.parametrize("exhausted", WhenExhausted)
+    @pytest.mark.parametrize("policy", FailurePolicy)
+    def test_the_failure_policy_decides(
+        self, offered: Offered, exhausted: WhenExhausted, policy: FailurePolicy
+    ) -> None:
+        rule = ladder(CARDS, SLICES, offered=offered, when_exhausted=exhausted, failure_policy=policy)
+        on = cluster(node("a"), slices=self.slices)
+        decision = mutate(compiled(rule), request(self.pod), on, budget=lambda: Budget(10))
+        message = (
+            f"it takes too long to say which devices fit together: 1 of {CARDS} and 1 of {SLICES}: "
+            "the cost limit of 10 for one request is used up"
+        )
+        if policy is FailurePolicy.IGNORE:
+            assert decision.warnings == (f"FallbackLadder/ladder was ignored: {message}",)
+            assert decision.allowed
+        else:
+            assert decision.status is not None
+            assert decision.status.message == f"FallbackLadder/ladder: could not be evaluated: {message}"
+            assert not decision.allowed
+        assert mutate(compiled(rule), request(self.pod), on).trace[0].reason == "offered"
+
+    def test_each_node_and_device_has_a_cost(self) -> None:
+        def cost(nodes: int, cards: int, *more: Device) -> int:
+            names = [f"n{number}" for number in range(nodes)]
+            devices = [device(f"c{number}", "card") for number in range(cards + 1)]
+            slices = [own(name, *devices, device(f"s{name}", "slice"), *more) for name in names]
+            on = cluster(*map(node, names), slices=tuple(slices), used=tuple((DRIVER, name, "c0") for name in names))
+            rule = ladder(CARDS, SLICES, offered=Offered.AVAILABLE)
+            return spent(rule, {CARDS: cards, SLICES: 1}, on)
+
+        least = cost(1, 2)
+        assert cost(30, 2) > 30
+        assert cost(1, 20, BAD) > least + 20
+
+    def test_ordinary_pods_cost_a_fraction_on_busy_nodes(self) -> None:
+        """Each of 200 nodes has another use of its eight cards, of seven parts each."""
+        random, kinds = Random(1), {"card": (7, 1), "slice": (3, 2), "part": (1, 7)}
+        devices = [
+            device(f"{kind}-{number}-{place}", kind, {f"g{number}/s": size})
+            for kind, (size, count) in kinds.items()
+            for number in range(8)
+            for place in range(count)
+        ]
+        names = [f"n{number}" for number in range(200)]
+        slices, used = [], []
+        for name in names:
+            slices.append(
+                part(f"{name}-c", pool=name, nodes=on(name), counts={f"g{n}/s": 7 for n in range(8)}, slice_count=2)
+            )
+            slices.append(part(f"{name}-d", *devices, pool=name, nodes=on(name), slice_count=2))
+            used += [(DRIVER, name, f"part-{n}-{place}") for n in range(8) for place in range(random.randint(0, 6))]
+        classes = tuple(kind_class(kind, f"example.com/{kind}") for kind in kinds)
+        made = devices_of(classes, *slices, allocated=dict.fromkeys(used, True))
+        on_them = with_device_offers(Cluster(nodes=tuple(map(node, names)), devices=made))
+        rule = ladder(*(each.resource for each in classes), offered=Offered.AVAILABLE)
+        for amounts in ((1, 2, 2), (0, 4, 8), (2, 4, 4), (0, 8, 8), (1, 8, 12)):
+            limits = {each.resource: amount for each, amount in zip(classes, amounts, strict=True) if amount}
+            assert spent(rule, limits, on_them) < REQUEST_COST // 10
+
+
 class TestUnknown:
     @pytest.fixture(autouse=True)
-    def few_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(allocation, "MAX_STEPS", 4)
+    def little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offering, "ANSWER_COST", 30)
 
-    slices = (own("a", *[device(f"c{n}", "card") for n in range(4)], device("s", "slice")),)
+    costly = (
+        part("counts", counts={"g/a": 5, "g/b": 4}, pool="a", nodes=on("a"), slice_count=2),
+        part(
+            "devices",
+            *[device(f"s{n}", "slice", {"g/a": 1 + n % 3, "g/b": 1 + n % 2}) for n in range(9)],
+            pool="a",
+            nodes=on("a"),
+            slice_count=2,
+        ),
+    )
 
-    def test_it_is_an_error_that_the_search_takes_too_long(self) -> None:
+    def test_what_was_not_published_is_an_error(self) -> None:
         with pytest.raises(
-            UnknownOfferError,
-            match=rf"^it takes too long to say which devices fit together: 1 of {CARDS} and 1 of {SLICES}$",
+            UnknownOfferError, match=rf"^it takes too long to say which devices fit together: 9 of {SLICES}$"
         ):
-            covers(cluster(node("a"), slices=self.slices), cards=1, slices=1)
+            covers(cluster(node("a"), slices=self.costly), slices=9)
 
     def test_another_node_that_offers_the_amounts_settles_it(self) -> None:
-        assert covers(cluster(node("a"), node("b", {CARDS: 1, SLICES: 1}), slices=self.slices), cards=1, slices=1)
+        assert covers(cluster(node("a"), node("b", {SLICES: 9}), slices=self.costly), slices=9)
 
 
 def test_an_updated_index_answers_as_a_new_one() -> None:
     (old,) = cluster(node("a"), slices=()).nodes
     (failing,) = cluster(node("a"), slices=(own("a", device("x", "card"), BAD),)).nodes
     before = Cluster(nodes=(node("a"),))
-    assert (node_index_of(before).served, node_index_of(before).simple) == (frozenset(), True)
+    assert (node_index_of(before).served, node_index_of(before).uncertain) == (frozenset(), 0)
     after = before.changed((old,), [(node("a"), old)], {})
     index = node_index_of(after)
-    assert (index.served, index.simple) == (node_index_of(Cluster(nodes=(old,))).served, True)
+    assert (index.served, index.uncertain) == (node_index_of(Cluster(nodes=(old,))).served, 0)
     last = after.changed((failing,), [(old, failing)], {})
-    assert not node_index_of(last).simple
+    assert node_index_of(last).uncertain == 1
     assert covers(last, cards=1)
     assert not covers(last, cards=2)
-    assert node_index_of(last.changed((old,), [(failing, old)], {})).simple
+    assert node_index_of(last.changed((old,), [(failing, old)], {})).uncertain == 0
 
 
 @given(
@@ -245,15 +333,3 @@ def test_a_demand_is_covered_if_one_node_serves_it_and_none_fails(
             answers.append("yes" if fits else "fails" if failing and cards + parts else "no")
     expected = "yes" in answers and "fails" not in answers
     assert covers(cluster(*nodes, slices=tuple(slices)), cards, parts, plugin) == expected
-
-
-def test_only_so_many_different_nodes_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules_engine.evaluation.nodes.offers.MAX_SEARCHES", 1)
-    first = split_card("a")
-    both = (*first, *[replace(each, name=f"{each.name}-b", pool="b", nodes=on("b")) for each in first])
-    assert not covers(cluster(node("a"), node("b"), slices=both), cards=1, slices=1)
-    different = (*both, part("more", device("more", "x"), pool="other", nodes=on("b")))
-    with pytest.raises(UnknownOfferError, match="too long"):
-        covers(cluster(node("a"), node("b"), slices=different), cards=1, slices=1)
-    failing = (*different, part("bad", BAD, pool="z", nodes=on("b")))
-    assert failure(cluster(node("a"), node("b"), slices=failing), cards=2) == ""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cel import Budget
 from rules_engine.devices.offers import with_device_offers
 from rules_engine.difference.decisions import depends_on_devices
 from rules_engine.evaluation import RuleSet, mutate, validate
@@ -28,6 +29,8 @@ from tests.support.api import DRIVER
 from tests.support.devices import device, devices_of, kind_class, part
 from tests.support.evaluation import check, cluster, compiled, container, ladder, node, pod, request, validation
 from tests.support.laws import clusters, driver_clusters, ladder_sets, pods
+
+SPEND = Budget().spend
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 PART_BYTES = 20 * 1024
@@ -113,31 +116,35 @@ class TestDevicesOfDrivers:
 
     def test_single_amounts_are_known(self) -> None:
         service = self.recorded(self.card, self.half)
-        assert [service.serve({MIG: count}, free=False) for count in (1, 2, 3)] == [Served.YES, Served.YES, Served.NO]
-        assert service.serve({GPU: 1}, free=False) is Served.YES
+        assert [service.serve({MIG: count}, SPEND, free=False) for count in (1, 2, 3)] == [
+            Served.YES,
+            Served.YES,
+            Served.NO,
+        ]
+        assert service.serve({GPU: 1}, SPEND, free=False) is Served.YES
 
     def test_what_is_free_is_known(self) -> None:
         service = self.recorded(self.card, self.half, used="left", offered=Offered.AVAILABLE)
-        assert [service.serve({MIG: count}, free=True) for count in (1, 2)] == [Served.YES, Served.NO]
-        assert service.serve({MIG: 2}, free=False) is Served.YES
-        assert service.serve({GPU: 1}, free=True) is Served.NO
+        assert [service.serve({MIG: count}, SPEND, free=True) for count in (1, 2)] == [Served.YES, Served.NO]
+        assert service.serve({MIG: 2}, SPEND, free=False) is Served.YES
+        assert service.serve({GPU: 1}, SPEND, free=True) is Served.NO
         assert service.shape(free=True) != service.shape(free=False)
 
     def test_amounts_together_are_unknown_if_each_is_offered(self) -> None:
         service = self.recorded(self.card, self.half)
-        assert service.serve({GPU: 1, MIG: 1}, free=False) is Served.UNKNOWN
-        assert service.serve({GPU: 2, MIG: 1}, free=False) is Served.NO
+        assert service.serve({GPU: 1, MIG: 1}, SPEND, free=False) is Served.UNKNOWN
+        assert service.serve({GPU: 2, MIG: 1}, SPEND, free=False) is Served.NO
 
     def test_too_many_devices_are_given_up(self) -> None:
         service = self.recorded(self.card, self.half)
-        assert service.serve({MIG: 33}, free=False) is Served.GIVEN_UP
+        assert service.serve({MIG: 33}, SPEND, free=False) is Served.GIVEN_UP
         assert service.failure({MIG: 33}, free=False) == "33 devices are requested, and a claim has at most 32"
 
     def test_all_is_unknown_with_a_failing_selector(self) -> None:
         failing = DeviceClass(name="part", resource=MIG, selectors=("device.attributes['gpu.nvidia.com'].other == 1",))
         service = self.recorded(failing)
         assert not service.simple
-        assert service.serve({MIG: 1}, free=False) is Served.UNKNOWN
+        assert service.serve({MIG: 1}, SPEND, free=False) is Served.UNKNOWN
         assert service.node.allocatable == {}
 
 

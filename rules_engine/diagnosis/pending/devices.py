@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.pools import Pool, reaches
 from rules_engine.diagnosis.objects.drivers import Drivers, Matching
 from rules_engine.diagnosis.pending.excluded import Exclusion
@@ -43,10 +44,15 @@ def _class_remedy(device_class: DeviceClass) -> Remedy:
 def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
     """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
     amounts = dict((*request.gpus, *request.others))
+    budget = Budget()
     for number in numbers_of(_reached_nodes(request, sets, drivers) if drivers.classes else 0):
         node = drivers.view.nodes[number]
         counts = {name: nanos // NANOS for name, nanos in amounts.items() if _served_nodes(name, drivers) >> number & 1}
-        if node.service is None or node.service.serve(counts, free=True) is not Served.GIVEN_UP:
+        try:
+            served = node.service and node.service.serve(counts, budget.spend, free=True)
+        except CostExceeded:
+            return None
+        if served is not Served.GIVEN_UP:
             continue
         total = sum(counts.values())
         if total > MAX_CLAIM_DEVICES:

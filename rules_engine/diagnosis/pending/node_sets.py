@@ -1,9 +1,11 @@
 """Sets of nodes that offer a resource, or that repel or exclude a pod. Equal queries share a set."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
+from rules_engine.cel import Budget, CostExceeded
 from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.gpu_objects import device_amounts, is_device
 from rules_engine.evaluation.nodes import (
@@ -66,19 +68,21 @@ class NodeSets:
         for resource, nanos in amounts:
             nodes &= self._covering_one(resource, nanos, offered)
         served = [name for name, _ in amounts if name in self._index.served]
-        if not served or (len(served) == 1 and self._index.simple):
+        if not served or (len(served) == 1 and not self._index.uncertain):
             return nodes
         return nodes & ~self._unserved(nodes, amounts, offered)
 
     def _unserved(self, nodes: NodeSet, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
         """Return the nodes whose drivers cannot serve amounts together, each of which they offer alone."""
         unserved = 0
+        budget = Budget()
         for number in numbers_of(nodes):
             service = self._index.nodes[number].service
             counts = {name: nanos // NANOS for name, nanos in amounts if service and name in service.resources}
             if service and counts:
-                served = service.serve(counts, free=offered is Offered.AVAILABLE)
-                unserved |= (served in (Served.NO, Served.GIVEN_UP)) << number
+                with suppress(CostExceeded):  # unknown
+                    served = service.serve(counts, budget.spend, free=offered is Offered.AVAILABLE)
+                    unserved |= (served in (Served.NO, Served.GIVEN_UP)) << number
         return unserved
 
     def _find_covering(self, resource: str, nanos: int, offered: Offered) -> NodeSet:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet
+from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, union
 from rules_engine.evaluation.nodes.query import Demand, NodeClass, NodeQuery
 from rules_engine.model.kubernetes.cluster import Node
 
@@ -64,6 +64,18 @@ class Capacity:
                     if among >> number & 1:
                         return True
         return False
+
+    def covering(self, demand: Demand, among: NodeSet | None) -> NodeSet:
+        """Return the nodes in `among`, each of which offers all of `demand`."""
+        positions = [(self.query.resources.index(resource), amount) for resource, amount in demand.items()]
+        nodes = union(
+            [
+                self.classes[amounts]
+                for amounts in self.classes
+                if all(amounts[position] >= amount for position, amount in positions)
+            ]
+        )
+        return nodes if among is None else nodes & among
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rules_engine.evaluation.nodes.capacity import Capacity
-from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, numbers_of
+from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, node_set, numbers_of
 from rules_engine.evaluation.nodes.places import Label, Places
 from rules_engine.evaluation.nodes.query import NodeQuery
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
@@ -29,8 +29,8 @@ class NodeIndex:
     """Nodes by number.
 
     `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`,
-    their labels and taints, is computed on first use. `served`: resources that drivers may serve on a node; `simple`:
-    the amounts of single resources say all about them. `served` may lag behind changes, on the safe side.
+    their labels and taints, is computed on first use. `served`: resources that drivers may serve on a node, which may
+    lag behind changes, on the safe side. `uncertain`: nodes with drivers of which single amounts do not say all.
     """
 
     nodes: Mapping[int, Node]
@@ -39,7 +39,7 @@ class NodeIndex:
     placed: Places | None = None
     capacities: Mapping[NodeQuery, Capacity]
     served: frozenset[str] = frozenset()
-    simple: bool = True
+    uncertain: NodeSet = 0
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> "NodeIndex":
@@ -59,7 +59,7 @@ class NodeIndex:
             resources=dict(resources),
             capacities={},
             served=frozenset().union(*[service.resources for service in services]),
-            simple=all(service.simple for service in services),
+            uncertain=node_set([number for number, node in enumerate(nodes) if _is_uncertain(node)]),
         )
 
     @property
@@ -85,7 +85,7 @@ class NodeIndex:
 
     def after(self, changes: Sequence[Change]) -> "NodeIndex":
         """Return the index of the cluster after these changes. A node keeps its number while it exists."""
-        nodes, every = dict(self.nodes), self.every
+        nodes, every, uncertain = dict(self.nodes), self.every, self.uncertain
         moves: list[Move] = []
         renamed: list[tuple[int, str | None, str | None]] = []
         for old, new in changes:
@@ -96,6 +96,7 @@ class NodeIndex:
             else:
                 continue
             moves.append((number, old, new))
+            uncertain = uncertain & ~(1 << number) | _is_uncertain(new) << number
             if new is None:
                 del nodes[number]
                 every ^= 1 << number
@@ -114,12 +115,7 @@ class NodeIndex:
             placed=self.placed and self.placed.after(moves),
             capacities=capacities,
             served=self.served.union(*[new.service.resources for _, new in changes if new and new.service]),
-            # Once a node's amounts do not say all, every decision looks at all nodes: until none is left.
-            simple=all(
-                node.service.simple
-                for node in ([new for _, new in changes] if self.simple else nodes.values())
-                if node and node.service
-            ),
+            uncertain=uncertain,
         )
 
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:
@@ -137,6 +133,10 @@ class NodeIndex:
 
 def _resources_of(node: Node | None) -> Set[str]:
     return node.allocatable.keys() | node.used.keys() if node else frozenset()
+
+
+def _is_uncertain(node: Node | None) -> bool:
+    return bool(node and node.service and not node.service.simple)
 
 
 def _total_bytes(capacities: Mapping[NodeQuery, Capacity]) -> int:

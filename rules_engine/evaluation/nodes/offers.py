@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
-from rules_engine.cel import Budget, EvaluationError
+from rules_engine.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.evaluation.nodes import (
     Capacity,
     Demand,
@@ -14,6 +14,7 @@ from rules_engine.evaluation.nodes import (
     node_index_of,
     node_index_with_places,
     nodes_with_labels,
+    numbers_of,
 )
 from rules_engine.evaluation.nodes.reach import Known
 from rules_engine.model.json.strict import TooLargeError
@@ -27,8 +28,8 @@ AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
 
 
-MAX_SEARCHES = 50
-"""Nodes of different devices, or different use of them, that are searched for one answer: some 10 ms each at most."""
+UNITS_PER_NODE = 4
+"""Cost of a node whose drivers are tried: so many µs."""
 
 
 class UnknownOfferError(Exception):
@@ -102,14 +103,17 @@ class Offers:
         """Return True if one node that counts offers all of `demand`, in resources of the ladder.
 
         Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on,
-        CostExceeded if the budget does not cover the comparisons, and UnknownOfferError.
+        CostExceeded if the budget does not cover comparisons and searches, and UnknownOfferError.
         """
         among = self._find_nodes()
-        capacity = self._capacity
-        if capacity is None:
-            capacity = self._capacity = capacity_of(self._cluster, self._query)
+        capacity = self._find_capacity()
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         return capacity.covers(demand, among) and self._is_served(demand, among)
+
+    def _find_capacity(self) -> Capacity:
+        if self._capacity is None:
+            self._capacity = capacity_of(self._cluster, self._query)
+        return self._capacity
 
     def _find_nodes(self) -> NodeSet | None:
         """Return the nodes that the pod may run on, of the pool; None if neither matters."""
@@ -129,68 +133,69 @@ class Offers:
 
         Raises as `cover` does, but for UnknownOfferError.
         """
-        names, decided_by_one = self._served_names(demand)
-        if not names or decided_by_one:
-            return ""
-        among = self._find_nodes()
+        _, uncertain = self._find_uncertain(demand, self._find_nodes())
         free = self._query.offered is Offered.AVAILABLE
-        try:
-            for node, counts, _, answer in self._answers(demand, among):
-                if node.service is not None and answer is Served.GIVEN_UP:
-                    return f"on node {node.name}, {node.service.failure(counts, free=free)}"
-        except UnknownOfferError:
-            pass
+        for node, counts, _, answer in self._answers(demand, uncertain):
+            if node.service is not None and answer is Served.GIVEN_UP:
+                return f"on node {node.name}, {node.service.failure(counts, free=free)}"
         return ""
 
     def _is_served(self, demand: Demand, among: NodeSet | None) -> bool:
         """Return True if one node serves amounts together, some of them by drivers, each of which it offers alone."""
-        names, decided_by_one = self._served_names(demand)
-        if not names or (len(names) == 1 and decided_by_one):
+        names, uncertain = self._find_uncertain(demand, among)
+        if not names or (len(names) == 1 and not uncertain):
             return True
         answers = set[Served]()
-        for _, _, fits, answer in self._answers(demand, among):
-            if answer is Served.GIVEN_UP:
-                return False
-            if fits:
+        try:
+            for _, _, fits, answer in self._answers(demand, uncertain):
+                if answer is Served.GIVEN_UP:
+                    return False
+                if fits:
+                    answers.add(answer)
+            offering = 0 if Served.YES in answers else self._find_capacity().covering(demand, among) & ~uncertain
+            for _, _, _, answer in self._answers(demand, offering):
                 answers.add(answer)
-                if answer is Served.YES and decided_by_one:
-                    return True
+                if answer is Served.YES:
+                    break
+        except CostExceeded as error:
+            raise CostExceeded(f"{self._too_long(demand)}: {error.message}") from None
         if Served.UNKNOWN in answers and Served.YES not in answers:
             raise self._too_long(demand)
         return Served.YES in answers
 
-    def _served_names(self, demand: Demand) -> tuple[Sequence[str], bool]:
-        """Return the resources that drivers may serve, and True if no node makes the scheduler give up the pod."""
+    def _find_uncertain(self, demand: Demand, among: NodeSet | None) -> tuple[Sequence[str], NodeSet]:
+        """Return the resources that drivers may serve, and the nodes that may make the scheduler give up the pod."""
         index = node_index_of(self._cluster)
         names = [name for name in demand if name in index.served]
-        return names, index.simple and sum(demand[name] for name in names) <= MAX_CLAIM_DEVICES * NANOS
+        few = sum(demand[name] for name in names) <= MAX_CLAIM_DEVICES * NANOS
+        nodes = (index.uncertain if few else index.every) if names else 0
+        return names, nodes if among is None else nodes & among
 
-    def _answers(self, demand: Demand, among: NodeSet | None) -> Iterator[tuple[Node, Mapping[str, int], bool, Served]]:
+    def _answers(self, demand: Demand, nodes: NodeSet) -> Iterator[tuple[Node, Mapping[str, int], bool, Served]]:
         """Yield each node that counts, what its drivers would serve, whether it offers each amount, and the answer."""
         index = node_index_of(self._cluster)
-        names, _ = self._served_names(demand)
-        self._budget.spend(len(index.nodes))
         free = self._query.offered is Offered.AVAILABLE
         by_shape: dict[Hashable, Served] = {}
-        for number, node in index.nodes.items():
-            if self._query.counts(node) and (among is None or among >> number & 1):
+        self._budget.spend(nodes.bit_count() // AMOUNTS_PER_UNIT)
+        for number in numbers_of(nodes):
+            self._budget.spend(UNITS_PER_NODE)
+            node = index.nodes[number]
+            if self._query.counts(node):
                 offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
                 lacking = {name for name, nanos in demand.items() if offered[name] < nanos}
                 own = node.service.resources if node.service else frozenset[str]()
-                counts = {name: demand[name] // NANOS for name in names if name in own}
+                counts = {name: nanos // NANOS for name, nanos in demand.items() if name in own}
                 answer = Served.YES
                 # Drivers are tried only where the node offers all other amounts.
                 if node.service and counts and lacking <= own:
                     shape = node.service.shape(free=free)
                     if shape not in by_shape:
-                        if len(by_shape) == MAX_SEARCHES:
-                            raise self._too_long(demand)
-                        by_shape[shape] = node.service.serve(counts, free=free)
+                        by_shape[shape] = node.service.serve(counts, self._budget.spend, free=free)
                     answer = by_shape[shape]
                 yield node, counts, not lacking, answer
 
     def _too_long(self, demand: Demand) -> UnknownOfferError:
-        names, _ = self._served_names(demand)
+        names, _ = self._find_uncertain(demand, None)
         amounts = " and ".join(f"{demand[name] // NANOS} of {name}" for name in names)
         return UnknownOfferError(f"it takes too long to say which devices fit together: {amounts}")
 

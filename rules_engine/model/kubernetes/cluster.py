@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import EMPTY
-from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices, Spend
 from rules_engine.model.kubernetes.quantity import Quantity
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -66,8 +66,8 @@ class Service(Protocol):
     def shape(self, *, free: bool) -> Hashable:
         """Return what `serve` depends on: equal shapes have equal answers."""
 
-    def serve(self, counts: Mapping[str, int], *, free: bool) -> Served:
-        """Return whether numbers of devices fit together; `free`: beside those in use."""
+    def serve(self, counts: Mapping[str, int], spend: Spend, *, free: bool) -> Served:
+        """Return whether numbers of devices fit together; `free`: beside those in use. Raises what `spend` raises."""
 
     def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
         """Return why the scheduler gives up these numbers, where `serve` says so."""

@@ -1,6 +1,6 @@
 """Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, as far as they decide."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -36,6 +36,9 @@ PoolKey: TypeAlias = tuple[str, str]
 
 DeviceKey: TypeAlias = tuple[str, str, str]
 """Driver, pool and name of a device."""
+
+Spend: TypeAlias = Callable[[int], None]
+"""A function that charges units of work before it is done, such as that of a Budget. It may raise an error."""
 
 
 class NodeSelection(Struct, frozen=True):

@@ -10,11 +10,12 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from rules_engine.devices.allocation import Request, StepsExceededError, allocate
+from rules_engine.cel import Budget, CostExceeded
+from rules_engine.devices.allocation import Request, allocate
 from rules_engine.devices.offers import DeviceOffers
 from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.requests import ContainerRequest, create_requests
-from rules_engine.devices.selectors import SelectorError
+from rules_engine.devices.selectors import CostlyError, SelectorError
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
@@ -23,6 +24,9 @@ from rules_engine.scheduling import reasons
 
 MAX_KINDS = 1_000
 """Different requests whose nodes are cached; when there are more, all are dropped. One takes a few kilobytes."""
+
+MAX_STEPS = 10_000
+"""Devices tried in one search, some 10 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
 
 SHARED = "consumable capacity of devices"
 CONDITIONAL = "binding conditions of devices"
@@ -168,10 +172,10 @@ class DeviceUse:
         try:
             if count > 1 and self._lacks_devices(pools, requests):
                 return None
-            return allocate(pools, requests, self.offers.allocated, self.offers.matches)
+            return allocate(pools, requests, self.offers.allocated, self.offers.matches, Budget(MAX_STEPS).spend)
         except SelectorError as error:
             raise DevicesError(str(error)) from None
-        except StepsExceededError:
+        except (CostlyError, CostExceeded):
             raise DevicesError(STEPS_EXCEEDED) from None
 
     def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[Request]) -> bool:

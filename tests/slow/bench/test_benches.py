@@ -13,7 +13,7 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     # A busy machine may exceed bounds of milliseconds.
     lines = run_bench("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
-    heads = ["answered 200", "answer", "p99 of small pods", "small pods not", "peak RSS", "RSS kept"]
+    heads = ["answered 200", "answer", "p99 of small pods", "longest pause", "small pods not", "peak RSS", "RSS kept"]
     expected = [f"100 owner references, {path}: {head}" for path in ("mutate", "validate") for head in heads]
     expected.append("longest line of the decision log")
     figures = [text for text in lines if text[0] != " "]

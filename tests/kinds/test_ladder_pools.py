@@ -20,7 +20,6 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
-from tests.support.laws import law
 from tests.support.placing import lookups
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
@@ -421,7 +420,6 @@ LINES = st.lists(
 )
 
 
-@law
 @given(st.dictionaries(st.sampled_from([CARD, SPOT, "zone"]), st.sampled_from("ab")), LINES, POOLS, TOLERATIONS)
 def test_the_placement_on_a_pool_is_that_of_the_edited_pod(
     selected: dict[str, str], lines: list[Any], pool: Any, tolerations: list[Toleration]

@@ -219,7 +219,7 @@ class Listening:
 
 def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    served = ServedRules(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at)
+    served = ServedRules(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at, kept=True)
     state = state_of(served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))
@@ -240,6 +240,7 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
         "rules{kind=FallbackLadder}": 1,
         "rules_info{digest=abc}": 1,
         "rules_generation": 7,
+        "rules_kept": 1,
         "rules_since_timestamp_seconds": at.timestamp(),
         "rules_last_reload_successful": 0,
         "rules_last_reload_timestamp_seconds": at.timestamp(),

@@ -9,19 +9,23 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
 from types import FrameType
 from typing import Any
 
 from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
+from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.nodes.reservations import PodKey
+from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from server.cluster.store import Store
+from tests.support.cluster import reserve
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -142,14 +146,15 @@ def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) 
     pods = PODS[name]()
     ordinary = PODS["one ordinary pod"]()[0]
     _decide(rule_set, cluster, ordinary)
-    store.reserve(PodKey("ml/first", "0"), Pod.parse(_small(ordinary)), 0.0)
+    reserve(store, PodKey("ml/first", "0"), Pod.parse(_small(ordinary)), 0.0)
     before, slowest, outcome = memory_mib(), 0.0, ""
     for made in pods:
         begin = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, limit)
         try:
             if reserving:
-                store.reserve(PodKey("ml/p", "1"), Pod.parse(_small(made)), 0.0)
+                with suppress(CostExceeded, TooLargeError):
+                    reserve(store, PodKey("ml/p", "1"), Pod.parse(_small(made)), 0.0)
                 outcome = f"{store.reservations} promised"
             else:
                 outcome = _decide(rule_set, cluster, made)

@@ -23,7 +23,7 @@ from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.webhooks import settings as webhooks
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http.admission import Admission
-from server.http.admission_record import AdmissionRecord, Callers, Observer
+from server.http.admission_record import Callers
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
@@ -83,12 +83,11 @@ def serve(settings: Settings) -> None:
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
-        callers = Callers(settings.reserve_for)
         admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
-            before=[callers.only(_call_observer(source))],
-            observers=[callers.only(_reservation_observer(source)), *telemetry.observers],
+            callers=Callers(settings.reserve_for),
+            observers=telemetry.observers,
             request_seconds=settings.request_seconds,
         )
         listener = _create_listener(settings, state, admission, bound)
@@ -311,29 +310,6 @@ def _run_telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
         yield telemetry
     finally:
         telemetry.stop()
-
-
-def _reservation_observer(source: ClusterSource) -> Observer:
-    """Return an observer that reserves the devices of admitted pods."""
-
-    def reserve(record: AdmissionRecord) -> None:
-        if record.request is not None and record.decision is not None:
-            if record.endpoint == "validate":
-                source.reserve_devices(record.request, record.decision)
-            else:
-                source.reserve_call(record.request, record.decision)
-
-    return reserve
-
-
-def _call_observer(source: ClusterSource) -> Observer:
-    """Return an observer of requests that are about to be decided."""
-
-    def begin(record: AdmissionRecord) -> None:
-        if record.endpoint == "mutate" and record.request is not None:
-            source.begin_call(record.request)
-
-    return begin
 
 
 def _bind_address(at: Address) -> socket.socket:

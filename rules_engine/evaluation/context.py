@@ -62,7 +62,7 @@ class Context(Struct, frozen=True, kw_only=True):
             cluster=self.cluster,
             budget=self.budget,
             audit_budget=self.audit_budget,
-            reach=reach or (Reach(pod, self.cluster) if changes_placement(edits) else self.reach),
+            reach=reach or (Reach(pod, self.cluster, self.reach.found) if changes_placement(edits) else self.reach),
         )
 
     def budget_of(self, rule: Rule) -> Budget:
@@ -179,6 +179,8 @@ class ClusterFunctions(Struct, frozen=True):
         cluster = self.cluster
         if not cluster.known:
             raise EvaluationError(cluster.freshness.unknown)
+        if problem := cluster.unread_problem(resource):
+            raise EvaluationError(problem)
         if resource not in node_index_of(cluster).resources:
             # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0

@@ -1,6 +1,7 @@
 """The decisions of the two endpoints, without any I/O."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import Context
@@ -48,8 +49,10 @@ def mutate(
         return Decision(refusal=_refuse_malformed_pod(error), object=request.object)
     if has_denial(trace):
         return Decision(trace=trace, object=request.object)
+    last = partial(context.edited, edits)
     edits = merge_edits(context.pod.edits, edits)
-    return Decision(trace=trace, patch=patch_operations(request.object, edits), object=request.object, edits=edits)
+    patch = patch_operations(request.object, edits)
+    return Decision(trace=trace, patch=patch, object=request.object, edits=edits, context=last)
 
 
 def validate(
@@ -78,7 +81,7 @@ def validate(
         if edits:
             raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only /mutate can do")
         trace = (*trace, *steps)
-    return Decision(trace=trace, object=request.object)
+    return Decision(trace=trace, object=request.object, context=lambda: context)
 
 
 def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:

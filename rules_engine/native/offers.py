@@ -37,8 +37,9 @@ def build_offers(rules: NativeRules, cluster: Cluster) -> dict[str, Json]:
         shapes = _shapes(query, cluster)
         if shapes is not None:
             ladders[name] = [*shapes]
-    allocatable = {name: amounts.allocatable(name) for name in _names(each.allocatable for each in rules.exported)}
-    total = {name: amounts.total(name) for name in _names(each.total for each in rules.exported)}
+    exported = rules.exported
+    allocatable = {name: amounts.allocatable(name) for name in _names(cluster, [each.allocatable for each in exported])}
+    total = {name: amounts.total(name) for name in _names(cluster, [each.total for each in exported])}
     return {"known": True, "ladders": ladders, "allocatable": {**allocatable}, "total": {**total}}
 
 
@@ -48,13 +49,15 @@ def omitted_ladders(rules: NativeRules, spec: Mapping[str, Json]) -> tuple[str, 
     return tuple(name for name, _ in offers_queries(rules) if spec["known"] and name not in ladders)
 
 
-def _names(each: Iterable[frozenset[str]]) -> list[str]:
-    return sorted(frozenset[str]().union(*each))
+def _names(cluster: Cluster, names: Iterable[frozenset[str]]) -> list[str]:
+    """Return the names of the resources of which it is known what nodes offer."""
+    return sorted(name for name in frozenset[str]().union(*names) if not cluster.unread_problem(name))
 
 
 def _shapes(query: NodeQuery, cluster: Cluster) -> list[Json] | None:
     """Return the distinct shapes of the nodes that count, without shapes that another one exceeds in everything."""
-    if not node_index_of(cluster).served.isdisjoint(query.resources):
+    served = node_index_of(cluster).served
+    if any(name in served or cluster.unread_problem(name) for name in query.resources):
         return None
     rows = {tuple(max(0, nanos) // NANOS for nanos in row) for row, _ in capacity_of(cluster, query).classes.counts()}
     largest = [

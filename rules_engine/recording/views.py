@@ -143,6 +143,8 @@ def view_parts(cluster: Cluster, fields: ViewFields, max_part_bytes: int) -> lis
     first: Members = {"freshness": cluster.freshness.value, **fields.to_json()}
     if cluster.namespaces_complete:
         first["namespacesComplete"] = True
+    if cluster.unread:
+        first["unread"] = [*sorted(cluster.unread)]
     omitted = _nearly_unique_keys(cluster.nodes) - fields.labels if fields.reads.nodes else frozenset[str]()
     if omitted:
         first["omittedLabels"] = [*sorted(omitted)]
@@ -176,11 +178,12 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
     nodes: list[Node] = []
     namespaces: dict[str, Mapping[str, str]] = {}
     copies = 0
-    freshness, complete = Freshness.NEVER, False
+    freshness, complete, unread = Freshness.NEVER, False, frozenset[str]()
     for part in parts:
         if "freshness" in part:
             freshness = _FRESHNESS.get(text_member(part, "freshness"), Freshness.NEVER)
             complete = part.get("namespacesComplete") is True
+            unread = frozenset(string_items(part.get("unread")))
         for node_class in object_items(part.get("nodes")):
             for node in _read_class(node_class):
                 nodes.append(node)
@@ -189,7 +192,8 @@ def read_view(parts: Iterable[Mapping[str, Json]]) -> Cluster:
                     raise ViewSizeError
         for name, labels in as_mapping(part.get("namespaces")).items():
             namespaces[name] = as_string_map(labels)
-    return Cluster(nodes=tuple(nodes), namespaces=namespaces, namespaces_complete=complete, freshness=freshness)
+    cluster = Cluster(nodes=tuple(nodes), namespaces=namespaces, namespaces_complete=complete)
+    return cluster.marked(freshness, unread)
 
 
 _FRESHNESS = {freshness.value: freshness for freshness in Freshness}

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
-from rules_engine.cel import CostExceeded
+from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.offers import DeviceOffers, without_device_offers
+from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
 from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
 from rules_engine.model.kubernetes.cluster import Cluster, Node
@@ -70,9 +71,10 @@ class RulesView:
         if not (self._reads_pods and demand):
             return
         try:
-            takes = node_predicate(placement, self.cluster)
+            nodes = matching_nodes(node_index_with_places(self.cluster), placement, Budget())
         except CostExceeded:
             return
+        takes = node_predicate(nodes, self.cluster)
         self.reservations.reserve(PodKey(pod, ""), demand, takes, now + 1000 * LIFETIME_SECONDS)
 
     @property

@@ -37,8 +37,8 @@ def capture_inventory(connection: Connection, seconds: float) -> dict[str, Json]
     try:
         live.wait_until(lambda cluster: cluster.known or bool(live.problems), seconds)
         cluster = live.current()
-        if not cluster.known:
-            raise CaptureError(live.problems or [f"the cluster was not read in {seconds:g} seconds"])
+        if not cluster.known or cluster.unread:
+            raise CaptureError(live.problems or live.absent or [f"the cluster was not read in {seconds:g} seconds"])
         return cluster_inventory(live.raw_cluster(), live.pod_usages())
     finally:
         live.stop()

@@ -1,13 +1,24 @@
 """The devices of drivers in a live cluster, and the nodes whose offers change with them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from rules_engine.devices.offers import DeviceOffers
+from rules_engine.devices.pools import reaches
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import NO_DEVICES, DeviceClass, DeviceKey, Devices, PoolKey, ResourceSlice
+from rules_engine.model.kubernetes.device_objects import SliceReader
+from rules_engine.model.kubernetes.devices import (
+    NO_DEVICES,
+    DeviceClass,
+    DeviceKey,
+    Devices,
+    NodeSelection,
+    PoolKey,
+    ResourceSlice,
+)
 
 
 class Claim(Struct, frozen=True):
@@ -24,24 +35,37 @@ class Claim(Struct, frozen=True):
 DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim
 
 
+MAX_NAMES = 1_000
+"""Names of attributes that are kept for classes that exist no more, so that a class may come back without a list."""
+
+
 class DeviceStore:
-    """Classes, slices and claims by name. Not safe for use from several threads."""
+    """Classes, slices and claims by name. Not safe for use from several threads.
+
+    A class comes into force once slices were read with all that it selects by; until then, its former version stays.
+    """
 
     def __init__(self) -> None:
         self.devices = NO_DEVICES
+        """The devices after the last update: classes in force, slices and claims."""
+        self.resources = frozenset[str]()
+        """The resources of all classes, in force or not."""
+        self.next_reader = self._reader = SliceReader()
+        """The reader of the next list of slices, which keeps all that classes select by, and that of the last list."""
         self._objects: dict[type, dict[str, Any]] = {DeviceClass: {}, ResourceSlice: {}, Claim: {}}
         self._by_pool: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._changed_kinds: set[type[DeviceObject]] = set()
-        self._touched: set[str] = set()
-        """Names of nodes whose offers may have changed; "" stands for all nodes."""
+        self._touched: set[NodeSelection] = set()
+        """The nodes whose offers may have changed."""
         self._offers: DeviceOffers | None = None
 
-    @property
-    def classes(self) -> tuple[DeviceClass, ...]:
-        return tuple(self._objects[DeviceClass].values())
-
-    def replace(self, kind: type[DeviceObject], objects: Iterable[DeviceObject]) -> None:
-        """Replace all objects of a kind."""
+    def replace(
+        self, kind: type[DeviceObject], objects: Iterable[DeviceObject], reader: SliceReader | None = None
+    ) -> None:
+        """Replace all objects of a kind. `reader`: of slices that another one read than those before."""
+        if reader is not None:
+            self._reader = reader
+            self._changed_kinds.add(DeviceClass)
         known = {each.name: each for each in objects}
         for old in [each for name, each in self._objects[kind].items() if name not in known]:
             self.remove(old)
@@ -62,24 +86,24 @@ class DeviceStore:
         if known is not None:
             self._touch(known, remove=True)
 
-    def forget(self, kind: type[DeviceObject], name: str) -> None:
-        """Remove an object of a kind by its name."""
-        known = self._objects[kind].get(name)
+    def forget(self, kind: type[DeviceObject], raw: Object) -> None:
+        """Remove an object that cannot be read."""
+        metadata = as_mapping(raw.get("metadata"))
+        name, namespace = text_member(metadata, "name"), text_member(metadata, "namespace")
+        known = self._objects[kind].get(f"{namespace}/{name}" if namespace else name)
         if known is not None:
             self.remove(known)
 
-    @property
-    def changed(self) -> bool:
-        """True if there are changes that `update` has not taken in."""
-        return bool(self._changed_kinds)
-
-    def update(self, nodes: Iterable[str]) -> Iterable[str]:
-        """Apply all changes; return the nodes whose offers may have changed."""
+    def update(self, nodes: Mapping[str, Node]) -> Iterable[str]:
+        """Apply all changes; return the names of the nodes whose offers may have changed."""
         if not self._changed_kinds:
             return ()
         before = self.devices
+        classes = self._usable_classes() if DeviceClass in self._changed_kinds else before.classes
+        if classes != before.classes:
+            self._touched.add(NodeSelection(every=True))
         self.devices = Devices(
-            classes=self.classes if DeviceClass in self._changed_kinds else before.classes,
+            classes=classes,
             slices=tuple(self._objects[ResourceSlice].values())
             if ResourceSlice in self._changed_kinds
             else before.slices,
@@ -89,7 +113,21 @@ class DeviceStore:
         self._offers = DeviceOffers(self.devices, self._offers) if self.devices.classes else None
         touched, self._touched = self._touched, set()
         self._changed_kinds = set()
-        return nodes if "" in touched else touched
+        named = {each.name for each in touched if each.name}
+        others = [each for each in touched if not each.name]
+        return named.union(name for name, node in nodes.items() if any(reaches(each, node) for each in others))
+
+    def _usable_classes(self) -> tuple[DeviceClass, ...]:
+        """Return the classes that come into force, or stay; find out what slices must be read with for the others."""
+        former = {each.name: each for each in self.devices.classes}
+        new = self._objects[DeviceClass].values()
+        self.resources = frozenset(Devices(classes=(*new, *former.values())).class_by_resource)
+        known = self._reader.names
+        reader = SliceReader((*new, *former.values()), known if known and len(known) < MAX_NAMES else frozenset())
+        same = (each for each in (self._reader, self.next_reader) if each.names == reader.names)
+        self.next_reader = next(same, reader)
+        usable = [each if self._reader.reads(each) else former.get(each.name) for each in new]
+        return tuple([each for each in usable if each is not None])
 
     def offered(self, node: Node) -> Node:
         """Return a node with its offers."""
@@ -98,12 +136,10 @@ class DeviceStore:
     def _touch(self, changed: DeviceObject, *, remove: bool) -> None:
         self._changed_kinds.add(type(changed))
         match changed:
-            case DeviceClass():
-                self._touched.add("")
             case Claim():
                 for pool in changed.pools:
                     self._touch_pool(pool)
-            case _:
+            case ResourceSlice():
                 slices = self._by_pool.setdefault(changed.pool_key, {})
                 slices[changed.name] = changed
                 self._touch_pool(changed.pool_key)
@@ -115,4 +151,5 @@ class DeviceStore:
     def _touch_pool(self, key: PoolKey) -> None:
         """Mark the nodes that a pool reaches."""
         for each in self._by_pool.get(key, {}).values():
-            self._touched.add("" if each.nodes is None else each.nodes.name)
+            selections = [each.nodes] if each.nodes else [device.nodes for device in each.devices]
+            self._touched.update([selection for selection in selections if selection is not None])

@@ -2,30 +2,29 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from math import inf
+from secrets import token_hex
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from msgspec.json import encode
-
-from rules_engine.evaluation.nodes.reservations import PodKey, Usage
+from rules_engine.cel import Budget, EvaluationError
+from rules_engine.evaluation.nodes.offers import Reach, node_predicate
+from rules_engine.evaluation.nodes.reservations import PodKey, Usage, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
-from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.kubernetes.device_objects import SliceReader
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.native_objects import annotation_of
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from server.cluster.connection import Cause, Connection, api_path
-from server.cluster.device_store import Claim
+from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reading import (
     HeldPod,
     Namespace,
@@ -37,7 +36,7 @@ from server.cluster.reading import (
     read_slice,
 )
 from server.cluster.reflector import Collection, Reflector, Sink
-from server.cluster.source import Health
+from server.cluster.source import RESERVATION_ANNOTATION, Health
 from server.cluster.store import Store
 
 _log = logging.getLogger(__name__)
@@ -62,9 +61,6 @@ STOP_SECONDS = 2.0
 
 ADOPTION_SECONDS = 20.0
 """Timeout for new rules to wait for the collections that they read."""
-
-MAX_NAMES = 1_000
-"""Names of attributes that are kept for classes that exist no more, so that a class may come back without a list."""
 
 NODES = Collection("nodes", api_path("nodes"))
 NAMESPACES = Collection("namespaces", api_path("namespaces"))
@@ -101,16 +97,19 @@ class LiveCluster:
         **reflector_options: Any,
     ) -> None:
         self._max_staleness_seconds = max_staleness_seconds
-        self._stale = (UNKNOWN_CLUSTER, UNKNOWN_CLUSTER)
-        """The last view found stale, and its copy marked as stale, so that one view has one copy."""
+        self._marked = (UNKNOWN_CLUSTER, UNKNOWN_CLUSTER)
+        """The last view that was marked as stale or partly unread, and its marked copy, so that one view has one."""
         self._clock = clock
         self._stop_seconds = stop_seconds
-        self._store = Store(declared)
-        self._slice_reader = SliceReader()
+        self._store = Store(declared, self._follow_classes)
+        self._slice_reader = self._wanted_reader = self._store.devices.next_reader
+        """The reader of slices, and the one that all classes need."""
         self._publishes = True
         """False from a publication that failed until one succeeds."""
         self._publication_began = inf
         """Time at which the publication began that has not ended; infinite if there is none."""
+        self._is_complete = False
+        """True once every collection was read that the view needs."""
         self._has_classes = Event()
         """Set once there is a DeviceClass."""
         self._stopping = Event()
@@ -126,8 +125,10 @@ class LiveCluster:
             "nodes": reflector(NODES, node_sink(self._store)),
             "pods": reflector(PODS, pod_sink(self._store)),
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
-            "deviceclasses": reflector(DEVICE_CLASSES, self._class_sink()),
-            "resourceslices": reflector(RESOURCE_SLICES, device_sink(self._store, ResourceSlice, self._read_slice)),
+            "deviceclasses": reflector(DEVICE_CLASSES, device_sink(self._store, DeviceClass, read_class)),
+            "resourceslices": reflector(
+                RESOURCE_SLICES, device_sink(self._store, ResourceSlice, self._read_slice, self._begin_slices)
+            ),
             "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(self._store, Claim, read_claim)),
         }
         self._device_reflectors = tuple(self._all_reflectors.values())[3:]
@@ -158,20 +159,19 @@ class LiveCluster:
         missing = [reflector for reflector in self._reflectors_for(needs) if reflector not in self._reflectors]
         for reflector in missing:
             self._read(reflector)
-        synced = self._store.wait_until(
-            lambda _: all(reflector.synced or self._is_unused(reflector) for reflector in missing), seconds
-        )
+        synced = self._store.wait_until(lambda _: all(map(self._is_read, missing)), seconds)
         if synced:
             self._reflectors = (*self._reflectors, *missing)
         return synced
 
-    def _is_unused(self, reflector: Reflector[Any]) -> bool:
-        """Return True for devices of a cluster without classes, or whose classes the server may not read."""
+    def _is_read(self, reflector: Reflector[Any]) -> bool:
+        """Return True if a collection was read, or is one of devices that need not be read or cannot be."""
+        if reflector.synced or reflector not in self._device_reflectors:
+            return reflector.synced
         classes = self._device_reflectors[0]
-        absent = classes.cause in ABSENT
-        if reflector not in self._device_reflectors or self._has_classes.is_set():
-            return False
-        return absent or (classes.synced and reflector is not classes)
+        if reflector is classes or reflector.cause in ABSENT:
+            return reflector.cause in ABSENT
+        return self._is_read(classes) and not self._has_classes.is_set()
 
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
         reflectors = [
@@ -183,29 +183,19 @@ class LiveCluster:
         """Return the nodes without what drivers offer, and their devices."""
         return self._store.raw_cluster()
 
-    def _class_sink(self) -> Sink[DeviceClass]:
-        """Return a sink of classes. A class whose selectors read more of devices than before first needs all slices."""
-        store = self._store
+    def _follow_classes(self) -> None:
+        """Read slices and claims once there is a class, and all slices again for one that selects by more of them."""
+        devices = self._store.devices
+        if devices.next_reader is not self._wanted_reader:
+            self._wanted_reader = devices.next_reader
+            self._all_reflectors["resourceslices"].relist()
+        if devices.resources:
+            self._has_classes.set()
 
-        def prepare(classes: Sequence[DeviceClass]) -> None:
-            before = self._slice_reader.names
-            reader = SliceReader(classes, before if before and len(before) < MAX_NAMES else frozenset())
-            if before is not None and reader.names != before:
-                self._slice_reader = reader
-                self._all_reflectors["resourceslices"].relist()
-            if classes:
-                self._has_classes.set()
-
-        def replace_all(objects: Iterable[DeviceClass]) -> None:
-            classes = list(objects)
-            prepare(classes)
-            store.replace_devices(DeviceClass, classes)
-
-        def put(new: DeviceClass) -> None:
-            prepare((*store.classes, new))
-            store.put_device(new)
-
-        return Sink(read_class, replace_all, put, store.remove_device, partial(store.forget_device, DeviceClass))
+    def _begin_slices(self) -> SliceReader:
+        """Return the reader of a list of slices that begins: it keeps all that classes select by then."""
+        self._slice_reader = self._store.devices.next_reader
+        return self._slice_reader
 
     def _read_slice(self, raw: Object) -> ResourceSlice:
         return read_slice(raw, self._slice_reader)
@@ -226,25 +216,43 @@ class LiveCluster:
             self._threads[name].start()
 
     def current(self) -> Cluster:
+        return self._view(lambda: self._store.cluster)
+
+    def view_for(self, request: AdmissionRequest) -> Cluster:
+        key, now = _call_key(request), self._clock()
+        if not (self._may_reserve(request) and self._store.holds(key, now)):
+            return self.current()
+        return self._view(lambda: self._store.without(key))
+
+    def _view(self, newest: Callable[[], Cluster]) -> Cluster:
         # The order matters: the view, read last, is at least as new as the contact times checked before.
+        self._is_complete = self._is_complete or all(map(self._is_read, self._reflectors))
+        if not self._is_complete:
+            return UNKNOWN_CLUSTER
         oldest = self._clock() - self._max_staleness_seconds
-        is_late = self._publication_began < oldest
+        is_late = self._publication_began < oldest or any(
+            each.contact < oldest for each in self._reflectors if each not in self._device_reflectors
+        )
         freshness = Freshness.SYNCED if self._publishes and not is_late else Freshness.STALE
-        for reflector in self._reflectors:
-            if self._is_unused(reflector):
-                continue
-            if not reflector.synced:
-                return UNKNOWN_CLUSTER
-            if reflector.contact < oldest:
-                freshness = Freshness.STALE
-        cluster = self._store.cluster
-        if freshness is Freshness.SYNCED:
+        unread = self._unread_resources(oldest)
+        cluster = newest()
+        if freshness is Freshness.SYNCED and not unread:
             return cluster
-        seen, stale = self._stale
-        if seen is not cluster:
-            stale = replace(cluster, freshness=freshness)
-            self._stale = (cluster, stale)
-        return stale
+        seen, marked = self._marked
+        if seen is not cluster or (marked.freshness, marked.unread) != (freshness, unread):
+            marked = cluster.marked(freshness, unread)
+            self._marked = (cluster, marked)
+        return marked
+
+    def _unread_resources(self, oldest: float) -> frozenset[str]:
+        """Return the resources of which it is not known since `oldest` what drivers offer; "" stands for all."""
+        classes, *others = self._device_reflectors
+        if classes not in self._reflectors or (classes.cause is Cause.MISSING and not classes.synced):
+            return frozenset()
+        if classes.contact < oldest:
+            return frozenset([""])
+        is_old = any(each.contact < oldest for each in others)
+        return self._store.devices.resources if is_old else frozenset()
 
     @property
     def health(self) -> tuple[Health, ...]:
@@ -254,51 +262,50 @@ class LiveCluster:
     @property
     def problems(self) -> Sequence[str]:
         started = [each for name, each in self._all_reflectors.items() if name in self._threads]
-        failures = [each.health.failure for each in started if not self._is_unused(each)]
-        return [failure for failure in failures if failure is not None]
+        serious = [each for each in started if each not in self._device_reflectors or not self._is_read(each)]
+        return [failure for each in serious if (failure := each.health.failure) is not None]
 
     @property
     def absent(self) -> Sequence[str]:
-        unread = [each for each in self._reflectors if self._is_unused(each)]
-        return [failure for each in unread if (failure := each.health.failure) is not None]
+        devices = [each for each in self._device_reflectors if each in self._reflectors]
+        return [failure for each in devices if (failure := each.health.failure) is not None]
 
     @property
     def reservations(self) -> int:
-        """Number of admitted pods not yet bound to a node."""
+        """Number of decided pods with reserved devices, not yet bound to a node."""
         return self._store.reservations
 
     def pod_usages(self) -> Sequence[tuple[str, str, Usage]]:
         """Return namespace/name, node and usage of each bound pod."""
         return self._store.pod_usages()
 
-    def reserve_devices(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Reserve the devices of an admitted pod; not for a dry run, a denial or an operation other than CREATE."""
-        pod = self._pod_to_reserve(request, request.object) if decision.allowed else None
-        if pod is None:
-            return
-        uid = text_member(as_mapping(pod.original.get("metadata")), "uid")
-        name = pod.name or request.name
-        if uid and name:
-            key = PodKey(f"{pod.namespace or request.namespace}/{name}", uid)
-            self._store.reserve(key, pod, self._clock())
-
-    def begin_call(self, request: AdmissionRequest) -> None:
-        if self._may_reserve(request):
-            parse = partial(self._pod_to_reserve, request, request.object)
-            self._store.begin_call(_call_name(request), partial(_content_digest, request), parse)
-
-    def reserve_call(self, request: AdmissionRequest, decision: Decision) -> None:
-        pod = self._pod_to_reserve(request, decision.result) if decision.allowed else None
-        if pod is not None:
-            key = PodKey(_call_name(request), f"{_content_digest(request)} {request.uid}")
-            self._store.reserve_call(key, pod, self._clock())
-
-    def _pod_to_reserve(self, request: AdmissionRequest, pod: Json) -> Pod | None:
-        """Return a pod whose devices may be reserved."""
+    def reserve(
+        self, request: AdmissionRequest, decision: Decision, budget: Callable[[], Budget], *, created: bool
+    ) -> str | None:
+        if not (decision.allowed and self._may_reserve(request)):
+            return ""
+        key, now = _call_key(request), self._clock()
+        if created:
+            call, key = key, _pod_key(request)
+            if not key.uid or self._store.rename(call, key, now):
+                return ""
+        elif not self._store.holds(key, now):
+            key = PodKey(key.name, token_hex(8))
         try:
-            return Pod.parse(pod) if self._may_reserve(request) else None
-        except PodError:
-            return None  # not a pod: pods that cannot be read were denied
+            if decision.context is None:
+                pod, cluster = Pod.parse(decision.result), self.current()
+                reach = Reach(pod, cluster)
+            else:
+                context = decision.context()
+                pod, cluster, reach = context.pod, context.cluster, context.reach
+            demand = device_usage(pod.effective_requests())
+            if not demand:
+                return ""
+            takes = node_predicate(reach.nodes(budget()), cluster)
+        except (PodError, EvaluationError):
+            return ""  # not a pod, or one whose placement is malformed or takes too long
+        is_reserved = self._store.reserve(key, demand, takes, now)
+        return "" if created else key.uid if is_reserved else None
 
     def _may_reserve(self, request: AdmissionRequest) -> bool:
         reads_pods = self._all_reflectors["pods"] in self._reflectors
@@ -310,7 +317,7 @@ class LiveCluster:
 
     def _publish(self) -> None:
         while not self._stopping.is_set():
-            self._store.changed.wait(EXPIRY_SECONDS if self._store.expires else None)
+            self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
             begin = monotonic()
             self._publication_began = self._clock()
             try:
@@ -327,27 +334,38 @@ class LiveCluster:
             self._stopping.wait(max(PUBLISH_SECONDS, monotonic() - begin))
 
 
-def _call_name(request: AdmissionRequest) -> str:
-    """Return the name of a pod before the API server generates it: see `Store.begin_call`."""
+def _call_key(request: AdmissionRequest) -> PodKey:
+    """Return the key of a reservation between /mutate and /validate: namespace, caller, and the id in the pod."""
+    caller = text_member(as_mapping(request.raw.get("userInfo")), "username")
+    # No pod's name begins with "@".
+    return PodKey(f"{request.namespace}/@{caller}", annotation_of(as_mapping(request.object), RESERVATION_ANNOTATION))
+
+
+def _pod_key(request: AdmissionRequest) -> PodKey:
+    """Return the key of a pod that has its name and its uid; without a uid, it is not created."""
     metadata = as_mapping(as_mapping(request.object).get("metadata"))
-    name = text_member(metadata, "name") or request.name or text_member(metadata, "generateName")
-    return f"{text_member(metadata, 'namespace') or request.namespace}/{name}"
+    name = text_member(metadata, "name") or request.name
+    namespace = text_member(metadata, "namespace") or request.namespace
+    return PodKey(f"{namespace}/{name}", text_member(metadata, "uid") if name else "")
 
 
-def _content_digest(request: AdmissionRequest) -> str:
-    """Return a digest of a pod without the times that the API server sets."""
-    pod = as_mapping(request.object)
-    metadata = {**as_mapping(pod.get("metadata")), "managedFields": None, "creationTimestamp": None}
-    return blake2b(encode((metadata, pod.get("spec"))), digest_size=16).hexdigest()
+def device_sink(
+    store: Store, kind: type[D], read: Callable[[Object], D], begin: Callable[[], SliceReader | None] = lambda: None
+) -> Sink[D]:
+    """Return a sink of classes, slices or claims; `begin` returns what reads the slices of a list that begins."""
+    change = store.change_devices
 
+    def replace_all(objects: Iterable[D]) -> None:
+        reader = begin()
+        change(DeviceStore.replace, kind, list(objects), reader)
+        store.publish()
 
-def device_sink(store: Store, kind: type[D], read: Callable[[Object], D]) -> Sink[D]:
     return Sink(
         read,
-        partial(store.replace_devices, kind),
-        store.put_device,
-        store.remove_device,
-        partial(store.forget_device, kind),
+        replace_all,
+        partial(change, DeviceStore.put),
+        partial(change, DeviceStore.remove),
+        partial(change, DeviceStore.forget, kind),
     )
 
 

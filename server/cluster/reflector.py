@@ -216,9 +216,8 @@ class Reflector(Generic[T]):
                 self._wait(self._backoff.seconds())
 
     def relist(self) -> None:
-        """List again soon: the sink reads more of each object than before. Until then the collection is not synced."""
+        """List again soon: the sink reads more of each object than before."""
         self._relisting = True
-        self._contact = -inf
         answer = self._answer
         if answer is not None:
             answer.interrupt()
@@ -375,8 +374,6 @@ class Reflector(Generic[T]):
                 self._relist_at = now + RELIST_SECONDS
             self._watch_failed = False
             self._failure.end()
-        if self._relisting:
-            return
         self._contact = now  # after the failure: a thread that sees the collection current sees no failure
 
     def _record_failure(self, error: ApiError) -> float:

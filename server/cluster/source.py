@@ -1,15 +1,20 @@
 """Sources of the cluster that decisions read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the engine takes longer to import than the whole command line, which needs only Live
+    from rules_engine.cel import Budget
     from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.model.rules.admission import AdmissionRequest
     from rules_engine.model.rules.decision import Decision
+
+
+RESERVATION_ANNOTATION = "gpurules.io/reservation"
+"""Annotation of a pod: the id of its reservation between /mutate and /validate. Decisions neither read nor write it."""
 
 
 class Live(Enum):
@@ -60,19 +65,27 @@ class ClusterSource(Protocol):
 
     @property
     def reservations(self) -> int:
-        """Number of admitted pods not yet bound to a node."""
+        """Number of decided pods with reserved devices, not yet bound to a node."""
 
     def need(self, needs: "ClusterRequirements") -> bool:
         """Also read the collections that other rules need. Return False, without effect, if they cannot be read."""
 
-    def begin_call(self, request: "AdmissionRequest") -> None:
-        """Release what an earlier call of /mutate reserved for the same pod."""
+    def view_for(self, request: "AdmissionRequest") -> "Cluster":
+        """Return the current view for a call of /mutate, without what an earlier call reserved for the same pod."""
 
-    def reserve_call(self, request: "AdmissionRequest", decision: "Decision") -> None:
-        """Reserve the devices of a pod that /mutate admitted, until /validate receives it."""
+    def reserve(
+        self,
+        request: "AdmissionRequest",
+        decision: "Decision",
+        budget: "Callable[[], Budget]",
+        *,
+        created: bool,
+    ) -> str | None:
+        """Reserve the devices of an admitted pod: at /mutate until /validate is called, then until it is bound.
 
-    def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
-        """Reserve the devices of a pod that /validate admitted."""
+        `created`: the pod is final, at /validate. Return the id for the pod's annotation, "" if it gets none, and None
+        if no node has the devices.
+        """
 
 
 class FixedCluster:
@@ -98,11 +111,8 @@ class FixedCluster:
     def need(self, needs: "ClusterRequirements") -> bool:  # noqa: ARG002 - a file has everything
         return True
 
-    def begin_call(self, request: "AdmissionRequest") -> None:
-        """Do nothing: a file does not change."""
+    def view_for(self, request: "AdmissionRequest") -> "Cluster":  # noqa: ARG002 - nothing is reserved
+        return self._cluster
 
-    def reserve_call(self, request: "AdmissionRequest", decision: "Decision") -> None:
-        """Do nothing: a file does not change."""
-
-    def reserve_devices(self, request: "AdmissionRequest", decision: "Decision") -> None:
-        """Do nothing: a file does not change."""
+    def reserve(self, *_: object, created: bool) -> str | None:  # noqa: ARG002 - a file does not change
+        return ""

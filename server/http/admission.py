@@ -13,7 +13,8 @@ from rules_engine.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.decision import Decision
-from server.http.admission_record import AdmissionRecord, Observer
+from server.cluster.source import RESERVATION_ANNOTATION
+from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.deadline import Deadline
 from server.http.limits import MIB, PARSED_BYTES, REQUEST_SECONDS
 from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refusal_response
@@ -50,6 +51,9 @@ ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, ea
 
 _NATIVE = frozenset(each.native_path for each in Endpoint)
 
+DECISIONS = 3
+"""Decisions of one pod at most: again if another thread has reserved its devices meanwhile."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -61,13 +65,13 @@ class Admission:
         state: State,
         *,
         max_concurrent: int,
-        before: Sequence[Observer] = (),
+        callers: Callers = Callers.AUTHENTICATED,
         observers: Sequence[Observer] = (),
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self.slots = state.decisions = Slots(max_concurrent)
         self._state = state
-        self._before = tuple(before)
+        self._callers = callers
         self._observers = tuple(observers)
         self._request_seconds = request_seconds
 
@@ -149,13 +153,19 @@ class Admission:
             record.uid, record.decision = error.uid, error.decision
             return respond_decision(error.uid, error.decision)
         record.uid, record.request = admission.uid, admission
-        self._observe(record, self._before)
-        cluster = self._state.cluster
+        source, reserves = self._state.source, self._callers.include(record)
+        created = record.endpoint == "validate"
         served, staying = self._state.rules_of(admission)
         decide = _DECIDE[record.endpoint](staying if request.path in _NATIVE else served)
-        decision = decide(admission, cluster, budget=partial(deadline, admission.object))
+        budget = partial(deadline, admission.object)
+        for _ in range(DECISIONS):
+            cluster = source.view_for(admission) if reserves and not created else source.current()
+            decision = decide(admission, cluster, budget=budget)
+            reservation = source.reserve(admission, decision, budget, created=created) if reserves else ""
+            if reservation is not None or cluster is source.current():
+                break
         record.served, record.cluster, record.decision = served, cluster, decision
-        return respond_decision(admission.uid, decision)
+        return respond_decision(admission.uid, decision, {RESERVATION_ANNOTATION: reservation} if reservation else {})
 
     def _observe(self, record: AdmissionRecord, observers: Sequence[Observer]) -> None:
         for observe in observers:

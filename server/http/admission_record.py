@@ -76,13 +76,15 @@ class Callers(Enum):
     does not exist."""
     ALL = "all"
 
+    def include(self, record: AdmissionRecord) -> bool:
+        """Return True if a request is of these callers."""
+        return record.authenticated or self is Callers.ALL
+
     def only(self, observer: Observer) -> Observer:
         """Return an observer of these callers' requests only."""
-        if self is Callers.ALL:
-            return observer
 
         def observe(record: AdmissionRecord) -> None:
-            if record.authenticated:
+            if self.include(record):
                 observer(record)
 
         return observe

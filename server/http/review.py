@@ -7,7 +7,7 @@ import gc
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from http import HTTPStatus
@@ -17,9 +17,11 @@ import msgspec
 import orjson
 
 from rules_engine.model.json import lenient
+from rules_engine.model.json.edits import merge_edits, patch_operations
 from rules_engine.model.json.lenient import Object, object_items, text_member
-from rules_engine.model.json.patch import Json, json_pointer
+from rules_engine.model.json.patch import EMPTY, Json, json_pointer
 from rules_engine.model.json.strict import Path, PodError, json_type, read_mapping
+from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from server.http.limits import LARGE_BODY_BYTES, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
@@ -164,8 +166,11 @@ def too_large(message: str) -> Refusal:
     return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message)
 
 
-def respond_decision(uid: str, decision: Decision) -> bytes:
-    """Return the AdmissionReview with the response to a request."""
+def respond_decision(uid: str, decision: Decision, annotations: Mapping[str, str] = EMPTY) -> bytes:
+    """Return the AdmissionReview with the response to a request; the pod also gets `annotations`."""
+    if annotations:
+        edits = merge_edits(decision.edits, {ANNOTATIONS: annotations})
+        decision = Decision(trace=decision.trace, patch=patch_operations(decision.object, edits))
     return b"".join((_BEFORE_UID, orjson.dumps(uid), decision.once(_encode_after_uid)))
 
 

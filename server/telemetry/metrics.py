@@ -82,7 +82,7 @@ COLLECTION_AGE = gauge("cluster_age_seconds", "Time since a collection was last 
 COLLECTION_EVENTS = counter(
     "cluster_reads", "Lists, watches, watch events and failed calls by kind.", "collection", "what"
 )
-RESERVATIONS = gauge("cluster_reservations", "Admitted pods not yet bound to a node.")
+RESERVATIONS = gauge("cluster_reservations", "Decided pods with reserved devices, not yet bound to a node.")
 OVERPROMISES = gauge("cluster_overpromises", "1 if rules read free devices but no caller can reserve any, else 0.")
 CERTIFICATE = gauge("certificate_expiry_timestamp_seconds", "Expiry time of the serving certificate.")
 CERTIFICATES_REFUSED = counter("certificates_refused", "Changed certificates refused because they cannot be served.")

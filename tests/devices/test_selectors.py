@@ -26,7 +26,7 @@ CARD = Device(
         },
         "resource.kubernetes.io": {"pcieRoot": "pci0000:00"},
     },
-    capacity={DRIVER: {"memory": Quantity.parse("40192Mi"), "multiprocessors": Quantity.of(98)}},
+    capacity={DRIVER: {"memory": Quantity.parse("40192Mi"), "multiprocessors": Quantity.parse("98")}},
 )
 
 

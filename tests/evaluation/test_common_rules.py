@@ -267,6 +267,15 @@ class TestWhatCelSees:
         assert decision.trace[0].reason == "evaluation-error"
         assert f"the cluster is not known: {why}" in decision.trace[0].message
 
+    @pytest.mark.parametrize("unread", ["", GPU])
+    def test_amounts_that_drivers_may_serve_are_unknown_if_their_devices_are_not_read(self, unread: str) -> None:
+        on = cluster({GPU: 1, "cpu": 4}, unread=frozenset([unread]))
+        rule = forbids(match_conditions={"a": f"cluster.total('{GPU}') >= 0"})
+        decision = decide(rule, on=on)
+        assert decision.trace[0].reason == "evaluation-error"
+        assert f"it is not known what drivers offer of {GPU}" in decision.trace[0].message
+        assert ClusterFunctions(on).total("cpu") == 4
+
     def test_amounts_are_rounded_down_and_zero_without_nodes(self) -> None:
         functions = ClusterFunctions(cluster({"cpu": "1900m"}, {"cpu": "600m"}))
         assert (functions.allocatable("cpu"), functions.available("cpu"), functions.total("cpu")) == (1, 1, 2)

@@ -92,6 +92,16 @@ def test_devices_of_one_node_are_offered() -> None:
     assert not covers(found, slices=1)
 
 
+def test_devices_that_are_no_longer_read_are_not_known() -> None:
+    found = cluster(node("a", {PLUGIN: 1}), slices=(own("a", device("x", "card")),))
+    unread = found.marked(found.freshness, frozenset([CARDS]))
+    with pytest.raises(UnknownOfferError, match=f"what drivers offer of {CARDS}"):
+        covers(unread, cards=1)
+    assert covers(unread, plugin=1)
+    assert covers(found, cards=1)
+    assert unread.views is found.views
+
+
 def test_a_card_and_a_part_of_it_are_not_offered_together() -> None:
     found = cluster(node("a"), slices=split_card("a"))
     assert covers(found, cards=1)

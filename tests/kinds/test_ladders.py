@@ -710,6 +710,25 @@ class TestWithoutClusterKnowledge:
         assert decision.warnings == ()
         assert decided(decision, GPU).reason == "assumed"
 
+    @pytest.mark.parametrize("unread", [{""}, {MIG2}])
+    def test_a_request_that_drivers_may_serve_stays_if_their_devices_are_not_read(self, unread: set[str]) -> None:
+        on = cluster({MIG1: 1}, unread=frozenset(unread))
+        for exhausted in WhenExhausted:
+            decision = mutated(asks({MIG2: 1}), down(when_exhausted=exhausted), on=on)
+            assert (decision.allowed, decision.patch) == (True, ())
+            assert [step.cluster_unknown for step in decision.trace] == [True]
+            (warning,) = decision.warnings
+            assert warning.endswith(f"it is not known what drivers offer of {MIG2}")
+
+    def test_devices_that_are_not_read_concern_only_their_resources(self) -> None:
+        on = cluster({MIG1: 1}, unread=frozenset([MIG2]))
+        assert mutated(asks({MIG1: 1}), down(), on=on).warnings == ()
+        assert resources(mutated(asks({MIG3: 1}), ladder(MIG3, MIG1), on=on))["limits"] == {MIG1: "1"}
+        assert mutated(asks({MIG3: 1}), ladder(MIG3, MIG2), on=on).patch == ()
+        # A device plugin offers it, whatever drivers do.
+        offered = mutated(asks({MIG1: 1}), down(), on=cluster({MIG1: 1}, unread=frozenset([""])))
+        assert (offered.patch, offered.warnings) == ((), ())
+
     def test_a_later_ladder_does_not_move_it_either(self) -> None:
         on = cluster({MIG1: 1}, freshness=Freshness.STALE)
         decision = mutated(asks({MIG2: 1}), down(name="a"), down(name="b"), on=on)

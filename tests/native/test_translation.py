@@ -278,6 +278,19 @@ def test_offers_leave_out_ladders_whose_nodes_are_too_different_or_have_drivers(
     assert omitted_ladders(native, build_offers(native, served)) == ("l",)
 
 
+def test_offers_leave_out_resources_of_which_it_is_not_known_what_drivers_offer() -> None:
+    checks = validation(f"cluster.total('{GPU}') + cluster.allocatable('{MIG1}') > 1")
+    native = translate_rules(compiled(ladder(MIG2, GPU, name="l"), ladder(MIG1, name="m"), checks))
+    on = cluster({GPU: 4, MIG1: 7}, unread=frozenset([GPU]))
+
+    assert build_offers(native, on) == {
+        "known": True,
+        "ladders": {"m": [{MIG1: 7}]},
+        "allocatable": {MIG1: 7},
+        "total": {},
+    }
+
+
 def test_pods_with_too_many_containers_are_refused_or_left_alone_as_by_the_webhook() -> None:
     large = pod(*(container(f"c{index}", {MIG1: 1}) for index in range(257)))
     failing, ignoring = ladder(MIG1, GPU, name="a"), ladder(MIG1, GPU, name="a", failure_policy=IGNORE)

@@ -344,6 +344,7 @@ def test_a_view_is_read_again() -> None:
         namespaces={"a": {"x": "y"}, "b": {}},
         namespaces_complete=False,
         freshness=Freshness.STALE,
+        unread=frozenset(["", GPU]),
     )
     assert again(made, AVAILABLE) == made
     assert again(made, AVAILABLE, part_bytes=200) == made

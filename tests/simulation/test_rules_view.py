@@ -18,6 +18,7 @@ from rules_engine.simulation.rules_view import RulesView
 from server.cluster.reading import HeldPod
 from server.cluster.store import Store
 from tests.support.api import pod
+from tests.support.cluster import reserve
 from tests.support.evaluation import GPU, cluster, node
 
 QUERY = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
@@ -72,7 +73,7 @@ class Both:
     def reserve(self, name: str, requests: Mapping[str, str], **spec: Any) -> None:
         made = Pod.parse(pod(name, requests, namespace="ml", **spec))
         self.view.reserve(f"ml/{name}", made.placement, made.effective_requests(), self.now)
-        self.store.reserve(PodKey(f"ml/{name}", ""), made, self.now / 1000)
+        reserve(self.store, PodKey(f"ml/{name}", ""), made, self.now / 1000)
 
     def bind(self, name: str, node: str, requests: Mapping[str, str]) -> None:
         amounts = Pod.parse(pod(requests=requests)).effective_requests()
@@ -88,6 +89,7 @@ class Both:
         self.view.change(name, lambda found: node_in_state(found, state))
         [found] = [one for one in self.store.cluster.nodes if one.name == name]
         self.store.put_node(node_in_state(replace(found, used={}), state))
+        self.store.publish()
 
     def check(self) -> None:
         self.store.publish()

@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rules_engine.cel import Budget
+from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
+from rules_engine.evaluation.nodes.offers import node_predicate
+from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod import Pod
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import Health
+from server.cluster.store import Store
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer
 
 EVERYTHING = ClusterRequirements(nodes=True, pods=True, namespaces=True)
@@ -79,6 +85,12 @@ def viewing(
         yield view
     finally:
         view.live.stop()
+
+
+def reserve(store: Store, key: PodKey, pod: Pod, now: float) -> bool:
+    """Reserve the devices of a pod on a node that it may run on in the present view."""
+    nodes = matching_nodes(node_index_with_places(store.cluster), pod.placement, Budget())
+    return store.reserve(key, device_usage(pod.effective_requests()), node_predicate(nodes, store.cluster), now)
 
 
 def used(cluster: Cluster, node: str, resource: str) -> int:

@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from flask import Flask
 
 from server.http.admission import Admission
-from server.http.admission_record import Observer
+from server.http.admission_record import Callers, Observer
 from server.http.app import create_app
 from server.http.limits import REQUEST_SECONDS
 from server.state import State
@@ -105,11 +105,14 @@ def application(
     state: State,
     *,
     max_concurrent: int = 1,
+    callers: Callers = Callers.AUTHENTICATED,
     observers: Sequence[Observer] = (),
     request_seconds: float = REQUEST_SECONDS,
 ) -> Flask:
     """Build the admission server as a WSGI application."""
-    admission = Admission(state, max_concurrent=max_concurrent, observers=observers, request_seconds=request_seconds)
+    admission = Admission(
+        state, max_concurrent=max_concurrent, callers=callers, observers=observers, request_seconds=request_seconds
+    )
     return create_app(state, admission)
 
 

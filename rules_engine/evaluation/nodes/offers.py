@@ -37,12 +37,16 @@ class UnknownOfferError(Exception):
 
 
 class Reach:
-    """The nodes that a pod may run on, searched once per request, on first use."""
+    """The nodes that a pod may run on, searched once per request and placement, on first use.
 
-    __slots__ = ("_cluster", "_error", "_known", "_nodes", "_placement", "_pod")
+    `found`: nodes by placement; the edited pods of a request share it.
+    """
 
-    def __init__(self, pod: Pod, cluster: Cluster) -> None:
+    __slots__ = ("_cluster", "_error", "_known", "_nodes", "_placement", "_pod", "found")
+
+    def __init__(self, pod: Pod, cluster: Cluster, found: "dict[Placement, NodeSet] | None" = None) -> None:
         self._pod = pod
+        self.found = {} if found is None else found
         self._cluster = cluster
         self._nodes: NodeSet | None = None
         self._placement: Placement | None = None
@@ -51,7 +55,7 @@ class Reach:
 
     def moved(self, placement: Placement) -> "Reach":
         """Return the reach of the pod with another placement, whose expressions are mostly the same values."""
-        reach = Reach(self._pod, self._cluster)
+        reach = Reach(self._pod, self._cluster, self.found)
         reach._placement, reach._known = placement, self._known
         return reach
 
@@ -73,9 +77,12 @@ class Reach:
         nodes = self._nodes
         if nodes is None:
             placement = self.placement
-            # Not cached if it fails: the error is of this budget, and the next rule may have another one.
-            index = node_index_with_places(self._cluster)
-            nodes = self._nodes = matching_nodes(index, placement, budget, self._known)
+            nodes = self.found.get(placement)
+            if nodes is None:
+                # Not cached if it fails: the error is of this budget, and the next rule may have another one.
+                index = node_index_with_places(self._cluster)
+                nodes = matching_nodes(index, placement, budget, self._known)
+            self._nodes = self.found[placement] = nodes
         return nodes
 
 
@@ -108,7 +115,13 @@ class Offers:
         among = self._find_nodes()
         capacity = self._find_capacity()
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
-        return capacity.covers(demand, among) and self._is_served(demand, among)
+        covered = capacity.covers(demand, among) and self._is_served(demand, among)
+        for resource in demand:
+            # What device plugins offer is offered, whatever drivers do.
+            problem = self._cluster.unread_problem(resource)
+            if problem and (not covered or self.may_be_served(resource)):
+                raise UnknownOfferError(problem)
+        return covered
 
     def _find_capacity(self) -> Capacity:
         if self._capacity is None:
@@ -200,8 +213,7 @@ class Offers:
         return UnknownOfferError(f"it takes too long to say which devices fit together: {amounts}")
 
 
-def node_predicate(placement: Placement, cluster: Cluster) -> Callable[[str], bool]:
-    """Return a predicate on node names: a pod may run there. Raises CostExceeded."""
-    nodes = matching_nodes(node_index_with_places(cluster), placement, Budget())
+def node_predicate(nodes: NodeSet, cluster: Cluster) -> Callable[[str], bool]:
+    """Return a predicate on names: the node is in a set."""
     names = node_index_with_places(cluster).by_name.values
     return lambda name: bool(names[name] & nodes)

@@ -77,10 +77,10 @@ class Reservation:
 class Reservations:
     """Current reservations, in order of expiry. Not safe for use from several threads."""
 
-    def __init__(self, hold: Callable[[str, Usage, int], None], room: "Room | None" = None) -> None:
+    def __init__(self, hold: Callable[[str, Usage, int], None]) -> None:
         """Take the function that adds to the usage of a node, or, with the sign -1, subtracts from it."""
         self._hold = hold
-        self.room = room or Room()
+        self.room = Room()
         self._by_key: dict[PodKey, Reservation] = {}
         self._by_namespace: dict[str, dict[PodKey, None]] = {}
 
@@ -93,18 +93,31 @@ class Reservations:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._by_key
 
-    def named(self, *names: str) -> list[Reservation]:
-        """Return the reservations of pods with one of these names, of one namespace, the oldest first."""
-        others = self._by_namespace.get(names[0].partition("/")[0], {})
-        return [self._by_key[key] for key in others if key.name in names]
+    def get(self, key: PodKey) -> Reservation | None:
+        return self._by_key.get(key)
 
-    def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> None:
-        """Reserve devices on the tightest node that takes a pod, if any; drop the oldest beyond the maximum."""
+    def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> bool:
+        """Reserve devices on the tightest node that takes a pod. Return False if there is none."""
         node = self.room.tightest(demand, takes)
         if node is None:
-            return
-        self._hold(node, demand, 1)
-        self._by_key[key] = Reservation(key=key, node=node, takes=takes, usage=demand, expires=expires)
+            return False
+        self._keep(Reservation(key=key, node=node, takes=takes, usage=demand, expires=expires))
+        return True
+
+    def rename(self, key: PodKey, to: PodKey, expires: float) -> bool:
+        """Give a reservation another key of its namespace. Return False if there is none."""
+        reservation = self._by_key.get(key)
+        if reservation is None:
+            return False
+        self.drop(key)
+        self._keep(replace(reservation, key=to, expires=expires))
+        return True
+
+    def _keep(self, reservation: Reservation) -> None:
+        """Add a reservation; drop the oldest beyond the maximum."""
+        key = reservation.key
+        self._hold(reservation.node, reservation.usage, 1)
+        self._by_key[key] = reservation
         others = self._by_namespace.setdefault(key.namespace, {})
         others[key] = None
         if len(others) > MAX_PER_NAMESPACE:
@@ -117,7 +130,8 @@ class Reservations:
 
         `names`: of the nodes that changed. `current` returns a node with all that is held, which `room` knows then.
         """
-        lacking = {name for name in names if self._by_key and _lacking(current(name))}
+        holding = {each.node for each in self._by_key.values()}
+        lacking = {name for name in holding.intersection(names) if _lacking(current(name))}
         candidates = (each for each in [*self._by_key.values()] if each.node in lacking)
         for each in islice(candidates, MAX_RELOCATIONS):
             if not _lacking(current(each.node)).isdisjoint(resource for resource, _ in each.usage):

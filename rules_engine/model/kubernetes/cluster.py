@@ -114,8 +114,8 @@ class Cluster:
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
     unknown, and reading them is an error. `native_objects`: policies, bindings and GPUOffers of rules, as far as a file
-    has them. `views` caches values computed from the cluster: it is the only member that changes, and it does not count
-    for equality.
+    has them. `unread`: the resources of which it is not known what drivers offer; "" stands for all. `views` caches
+    values computed from the nodes: it is the only member that changes, and it does not count for equality.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -124,6 +124,7 @@ class Cluster:
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
     native_objects: tuple[Object, ...] = ()
+    unread: frozenset[str] = frozenset()
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(
@@ -134,9 +135,20 @@ class Cluster:
         cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
         return cluster
 
+    def marked(self, freshness: Freshness, unread: frozenset[str]) -> "Cluster":
+        """Return the cluster with another freshness and other unread resources; both share the cached views."""
+        cluster = replace(self, freshness=freshness, unread=unread)
+        object.__setattr__(cluster, "views", self.views)
+        return cluster
+
     @property
     def known(self) -> bool:
         return self.freshness is Freshness.SYNCED
+
+    def unread_problem(self, resource: str) -> str:
+        """Return why it is not known what nodes offer of a resource, which drivers may serve; "" if it is."""
+        is_unread = "/" in resource and not self.unread.isdisjoint(("", resource))
+        return f"it is not known what drivers offer of {resource}" if is_unread else ""
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the namespace's labels, with NAMESPACE_NAME_LABEL; None if they are unknown."""

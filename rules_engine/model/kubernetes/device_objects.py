@@ -115,6 +115,11 @@ class SliceReader:
         self.names = None if names is None else names | also
         self._shared: dict[object, Device] = {}
 
+    def reads(self, device_class: DeviceClass) -> bool:
+        """Return True if what the selectors of a class read is kept."""
+        names = named_attributes([device_class])
+        return self.names is None or (names is not None and names <= self.names)
+
     def slice(self, raw: Object) -> ResourceSlice:
         """Read a ResourceSlice. Raises DeviceError."""
         spec = as_mapping(raw.get("spec"))

@@ -220,7 +220,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
     `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision was cached for a
-    request with the same fingerprint. Such decisions share the values that `once` has `derived`.
+    request with the same fingerprint. Such decisions share the values that `once` has `derived`. `context`: returns the
+    last context of the evaluation, with the changed pod and the nodes that it may run on; None if there was none.
     """
 
     trace: tuple[Step, ...] = ()
@@ -230,6 +231,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     edits: Edits = field(default_factory=dict)
     cached: bool = False
     derived: dict[Any, Any] | None = None
+    context: Callable[[], Any] | None = None
 
     def __eq__(self, other: Any) -> bool:
         """Compare the answers, whether they come from the cache or not."""

@@ -1,22 +1,28 @@
 """Devices that drivers offer in a live cluster, and what nodes offer with them."""
 
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from rules_engine.documents.load import load_cluster
+from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
-from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
+from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
+from rules_engine.model.kubernetes.pod import Pod
 from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
+from server.cluster.reading import read_node, read_pod
 from server.cluster.reflector import RELIST_SECONDS
 from server.cluster.store import Store
 from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
-from tests.support.apiserver import ApiServer, Status, bound, node
-from tests.support.cluster import settle, viewing
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
+from tests.support.cluster import Clock, reserve, settle, viewing
 
 MIG = "nvidia.com/mig-3g.40gb"
 NEEDS = ClusterRequirements(nodes=True, pods=True, devices=True)
@@ -90,19 +96,23 @@ def test_classes_that_change_again_and_again_list_slices_in_intervals(api: ApiSe
     with viewing(api, NEEDS) as view:
         view.synced()
 
-        def select_by(number: int) -> None:
-            api.put("deviceclasses", device_class("new", MIG, f"device.attributes['{DRIVER}'].n{number}"))
-            view.until(lambda cluster: cluster.known and len(api.lists("resourceslices")) == number + 1)
+        known = []
+
+        def is_listed(cluster: Cluster, lists: int) -> bool:
+            known.append((cluster.known, cluster.unread, free(cluster)))
+            return len(api.lists("resourceslices")) == lists
 
         for number in range(1, 4):
-            select_by(number)
-        assert free(view.synced(), MIG) == {"one": 1}
+            api.put("deviceclasses", device_class("new", MIG, f"device.attributes['{DRIVER}'].n{number}"))
+            view.until(partial(is_listed, lists=number + 1))
+        view.until(lambda cluster: free(cluster, MIG) == {"one": 1})
+        assert {*map(str, known)} == {str((True, frozenset(), {"one": 1}))}
         # The first list is made at once.
         assert [seconds > RELIST_SECONDS / 2 for seconds in view.pauses] == [False, True, True]
 
 
 def test_names_of_attributes_of_old_classes_are_bounded(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.live.MAX_NAMES", 1)
+    monkeypatch.setattr("server.cluster.device_store.MAX_NAMES", 1)
     api.put("deviceclasses", GPUS)
     api.put("resourceslices", cards("one", 1))
     with viewing(api, NEEDS) as view:
@@ -111,16 +121,69 @@ def test_names_of_attributes_of_old_classes_are_bounded(api: ApiServer, monkeypa
         view.until(lambda cluster: free(cluster, MIG) == {"one": 1} and len(api.lists("resourceslices")) == 2)
 
 
-@pytest.mark.parametrize("status", [Status(403), Status(404)])
-def test_a_cluster_without_the_api_or_the_right_has_no_devices(api: ApiServer, status: Status) -> None:
+@pytest.mark.parametrize(("status", "unread"), [(Status(403), {""}), (Status(404), set())])
+def test_without_the_right_it_is_unknown_what_drivers_offer_without_the_api_it_is_nothing(
+    api: ApiServer, status: Status, unread: set[str]
+) -> None:
     api.put("deviceclasses", GPUS)
     api.fail("deviceclasses", *[status] * 200)
     with viewing(api, NEEDS) as view:
         view.until(lambda cluster: cluster.known and str(status.code) in str(view.health("deviceclasses").failure))
+        assert view.live.current().unread == unread
         assert [str(status.code) in message for message in view.live.absent] == [True]
         # It is asked for again, and read once that is possible.
-        view.until(lambda _: view.health("deviceclasses").synced)
+        view.until(lambda cluster: view.health("deviceclasses").synced and not cluster.unread)
         assert view.live.absent == []
+
+
+PROFILES = device_class("migs", MIG, f"device.attributes['{DRIVER}'].?profile.orValue('') == '3g.40gb'")
+
+
+def test_a_class_whose_slices_cannot_be_read_leaves_the_view_as_it_was(api: ApiServer) -> None:
+    """Regression test: one class took the server out of service until slices were read again, or for ever."""
+    clock = Clock()
+    api.put("deviceclasses", GPUS)
+    attributes = {"profile": {"string": "3g.40gb"}}
+    api.put("resourceslices", resource_slice("one", device("a", attributes=attributes), device("b")))
+    with viewing(api, NEEDS, clock=clock) as view:
+        settle(api, view)
+        api.forbidden = {"resourceslices"}
+        api.put("deviceclasses", PROFILES)
+        view.counted("resourceslices", "forbidden")
+        before = view.live.current()
+        assert (before.known, before.unread, free(before), free(before, MIG)) == (True, frozenset(), {"one": 2}, {})
+        clock.now += 61.0
+        for name in ("nodes", "pods", "deviceclasses", "resourceclaims"):
+            api.bookmark(name)
+        view.until(lambda cluster: cluster.known)
+        assert view.live.current().unread > {GPU, MIG}
+        assert "resourceslices is forbidden" in view.live.absent[0]
+        api.forbidden = set()
+        view.until(lambda cluster: not cluster.unread and free(cluster, MIG) == {"one": 1})
+        assert free(view.live.current()) == {"one": 2}
+
+
+def test_slices_that_cannot_be_read_from_the_start_leave_only_their_resources_unknown(api: ApiServer) -> None:
+    api.put("deviceclasses", device_class("nic", "example.com/nic", "true"))
+    api.forbidden = {"resourceslices"}
+    with viewing(api, NEEDS) as view:
+        unread = {"example.com/nic", "deviceclass.resource.kubernetes.io/nic"}
+        assert view.synced().unread == unread
+        api.put("nodes", node("one", {GPU: 1}))
+        view.until(lambda cluster: cluster.unread == unread and free(cluster) == {"one": 1})
+
+
+def test_a_class_that_is_deleted_while_it_waits_for_slices_offers_nothing(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    with viewing(api, NEEDS) as view:
+        settle(api, view)
+        api.forbidden = {"resourceslices"}
+        api.put("deviceclasses", device_class("gpus", GPU, "device.attributes['x'].y"))
+        view.counted("resourceslices", "forbidden")
+        assert free(view.live.current()) == {"one": 2}, "its former version is in force"
+        api.delete("deviceclasses", "gpus")
+        view.until(lambda cluster: free(cluster) == {})
 
 
 def test_slices_and_claims_are_read_only_if_there_is_a_class(api: ApiServer) -> None:
@@ -187,20 +250,39 @@ def offers(cluster: Cluster, resource: str) -> dict[str, tuple[Any, Any]]:
     return {each.name: (each.allocatable.get(resource), each.used.get(resource)) for each in cluster.nodes}
 
 
+def nodes(*names: str, **labels: str) -> dict[str, Node]:
+    return {name: Node(name=name, labels=labels) for name in names}
+
+
 def test_an_equal_object_touches_no_node() -> None:
     store = DeviceStore()
-    first = ResourceSlice(name="s", driver=DRIVER, pool="p")
-    store.put(first)
-    assert store.update(["one", "two"]) == ["one", "two"]
-    store.put(ResourceSlice(name="s", driver=DRIVER, pool="p"))
+    everywhere = NodeSelection(every=True)
+    store.put(ResourceSlice(name="s", driver=DRIVER, pool="p", nodes=everywhere))
+    assert store.update(nodes("one", "two")) == {"one", "two"}
+    store.put(ResourceSlice(name="s", driver=DRIVER, pool="p", nodes=everywhere))
     store.remove(DeviceClass(name="absent"))
-    assert store.update(["one"]) == ()
+    assert store.update(nodes("one")) == ()
     store.replace(Claim, [Claim("ml/c", (((DRIVER, "p", "a"), True),))])
-    assert store.update(["one"]) == ["one"]
+    assert store.update(nodes("one")) == {"one"}
     store.replace(ResourceSlice, [])
-    assert store.update(["one"]) == ["one"]
+    assert store.update(nodes("one")) == {"one"}
     plain = Node(name="one")
     assert store.offered(plain) is plain
+
+
+def test_only_nodes_that_a_pool_reaches_are_touched() -> None:
+    """Regression test: a claim of a rack's devices rebuilt all nodes of the cluster."""
+    store = DeviceStore()
+    rack = NodeSelection(terms=(NodeTerm((NodeExpression("rack", "In", ("x",)),), ()),))
+    store.put(ResourceSlice(name="s", driver=DRIVER, pool="rack", nodes=rack))
+    devices = (Device(name="a", nodes=NodeSelection(name="four")), Device(name="b", nodes=rack), Device(name="c"))
+    store.put(ResourceSlice(name="t", driver=DRIVER, pool="own", devices=devices))
+    everything = {**nodes("one", "two", rack="x"), **nodes("three", "four", rack="y")}
+    assert store.update(everything) == {"one", "two", "four"}
+    store.put(Claim("ml/c", (((DRIVER, "rack", "a"), True),)))
+    assert store.update(everything) == {"one", "two"}
+    store.put(DeviceClass(name="nic"))
+    assert store.update(everything) == everything.keys()
 
 
 def test_a_view_whose_publication_takes_too_long_is_stale(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +292,10 @@ def test_a_view_whose_publication_takes_too_long_is_stale(api: ApiServer, monkey
         settle(api, view)
         publish, begun, end = Store.publish, Event(), Event()
 
-        def take_long(store: Store, *, devices: bool = True) -> None:
+        def take_long(store: Store) -> None:
             begun.set()
             end.wait()
-            publish(store, devices=devices)
+            publish(store)
 
         monkeypatch.setattr(Store, "publish", take_long)
         api.put("nodes", node("three", {"cpu": 8}))
@@ -251,10 +333,10 @@ def test_a_view_that_cannot_be_published_is_stale_until_it_can(api: ApiServer, m
         view.synced()
         publish, failing = Store.publish, [True]
 
-        def fail(store: Store, *, devices: bool = True) -> None:
+        def fail(store: Store) -> None:
             if failing[0]:
                 raise RuntimeError("a bug")
-            publish(store, devices=devices)
+            publish(store)
 
         monkeypatch.setattr(Store, "publish", fail)
         api.put("nodes", node("three", {"cpu": 8}))
@@ -263,11 +345,50 @@ def test_a_view_that_cannot_be_published_is_stale_until_it_can(api: ApiServer, m
         view.until(lambda cluster: cluster.known and len(cluster.nodes) == 3)
 
 
-def test_a_reservation_waits_for_no_devices(api: ApiServer) -> None:
+def test_a_reservation_waits_for_no_publication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: it waited for the lock that a publication held, and all decisions with it."""
     store = Store()
-    store.replace_nodes([Node(name="one")])
-    store.put_device(ResourceSlice(name="s", driver=DRIVER, pool="p"))
-    store.publish(devices=False)
+    store.replace_nodes([read_node(node(name, {GPU: 2})) for name in ("one", "two")])
+    update, begun, end = DeviceStore.update, Event(), Event()
+
+    def take_long(devices: DeviceStore, nodes: Mapping[str, Node]) -> Iterable[str]:
+        begun.set()
+        assert end.wait(PATIENCE_SECONDS)
+        return update(devices, nodes)
+
+    monkeypatch.setattr(DeviceStore, "update", take_long)
+    store.put_node(read_node(node("one", {GPU: 4})))
+    store.remove_node(read_node(node("two")))
+    store.put_node(read_node(node("three", {GPU: 8})))
+    publication = Thread(target=store.publish)
+    publication.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    for name in "pq":
+        key, pod = PodKey(f"ml/{name}", f"uid-of-{name}"), Pod.parse(bound(name, "", {GPU: 1}))
+        reservation = Thread(target=reserve, args=(store, key, pod, 0.0))
+        reservation.start()
+        reservation.join(PATIENCE_SECONDS)
+        assert not reservation.is_alive()
+    assert free(store.cluster) == {"one": 0, "two": 2}
+    store.put_pod(read_pod(bound("p", "three", {GPU: 1})))
+    end.set()
+    publication.join(PATIENCE_SECONDS)
+    # What was held meanwhile is held on the new nodes as well.
+    assert free(store.cluster) == {"one": 3, "three": 7}
+    store.publish()
+    assert free(store.cluster) == {"one": 3, "three": 7}
+
+
+def test_a_view_that_could_not_be_built_is_built_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+
+    def fail(*_: object) -> Node:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceStore, "offered", fail)
+        with pytest.raises(RuntimeError):
+            store.replace_nodes([read_node(node("one", {GPU: 1}))])
     assert store.changed.is_set()
     store.publish()
-    assert not store.changed.is_set()
+    assert free(store.cluster) == {"one": 1}

@@ -2,11 +2,14 @@
 
 from functools import partial
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from rules_engine.cel import Budget
+from rules_engine.evaluation import decide
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
@@ -14,14 +17,18 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
+from server.cluster.source import RESERVATION_ANNOTATION as RESERVATION
 from server.cluster.source import ClusterSource, FixedCluster
+from server.http.admission_record import Callers
+from server.state import ServedRules, State
 from server.timing import FORGET_SECONDS, Backoff
 from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, bound, node
-from tests.support.cluster import NODES, PODS, Clock, plain, settle, used, viewing
-from tests.support.evaluation import request
+from tests.support.cluster import NODES, PODS, Clock, View, plain, settle, used, viewing
+from tests.support.evaluation import compiled, ladder, request, rung
+from tests.support.placing import expression, requiring
+from tests.support.server import application, call, encoded, review
 
 GPU = "nvidia.com/gpu"
-ALLOWED = Decision()
 
 
 @pytest.fixture
@@ -201,13 +208,33 @@ def test_a_view_that_was_never_started_can_be_stopped(api: ApiServer) -> None:
     LiveCluster(Connection(plain(api)), NODES).stop()
 
 
+def made(name: str, /, **metadata: Any) -> AdmissionRequest:
+    """Return a request for a pod; `...` removes a member of its metadata."""
+    pod = bound(name, "", {GPU: 1})
+    pod["metadata"] = {key: value for key, value in {**pod["metadata"], **metadata}.items() if value is not ...}
+    return request(pod)
+
+
+def create(view: View, request_: AdmissionRequest, decision: Decision | None = None) -> None:
+    """Reserve as /validate does."""
+    decision = Decision(object=request_.object) if decision is None else decision
+    assert view.live.reserve(request_, decision, Budget, created=True) == ""
+
+
+def mutate(view: View, request_: AdmissionRequest, **annotations: str) -> str:
+    """Reserve as /mutate does for a pod with these annotations; return the id."""
+    pod = cast(dict[str, Any], request_.object)
+    pod = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+    return view.live.reserve(replace(request_, object=pod), Decision(object=pod), Budget, created=False) or ""
+
+
 def test_ten_pods_in_a_row_do_not_get_the_same_devices(api: ApiServer) -> None:
     with viewing(api, PODS) as view:
         view.synced()
         left = []
         for number in range(10):
             left.append(4 - used(view.live.current(), "one", GPU))
-            view.live.reserve_devices(request(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
+            create(view, made(f"p{number}"))
         assert left == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]
         assert view.live.reservations == 4
         api.put("pods", bound("p0", "one", {GPU: 1}))
@@ -217,29 +244,36 @@ def test_ten_pods_in_a_row_do_not_get_the_same_devices(api: ApiServer) -> None:
         assert view.live.reservations == 2
 
 
-def without(pod: dict[str, Any], member: str) -> dict[str, Any]:
-    del pod["metadata"][member]
-    return pod
+TERMS: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
 
 
 @pytest.mark.parametrize(
     ("request_", "decision"),
     [
-        (request(bound("p", "", {GPU: 1}), dry_run=True), ALLOWED),
-        (request(bound("p", "", {GPU: 1}), operation="UPDATE"), ALLOWED),
-        (request(bound("p", "", {GPU: 1})), Decision(refusal=Refusal(403, "Forbidden", "no"))),
-        (request(without(bound("p", "", {GPU: 1}), "uid")), ALLOWED),
-        (request(without(bound("p", "", {GPU: 1}), "name")), ALLOWED),
-        (request({"metadata": []}), ALLOWED),
-        (request({}), ALLOWED),
-        (request(None), ALLOWED),
+        (replace(made("p"), dry_run=True), None),
+        (replace(made("p"), operation="UPDATE"), None),
+        (made("p"), Decision(refusal=Refusal(403, "Forbidden", "no"))),
+        (made("p", uid=...), None),
+        (made("p", name=...), None),
+        (request(bound("p", "", {"cpu": 1})), None),
+        (request(bound("p", "", {GPU: 0})), None),
+        (request(bound("p", "", {GPU: 1}, spec=TERMS)), None),
+        (request(bound("p", "", {GPU: 1}, spec={"tolerations": "odd"})), None),
+        (request({"metadata": []}), None),
+        (request({}), None),
+        (request(None), None),
     ],
-    ids=["dry-run", "update", "denied", "no-uid", "no-name", "no-pod", "empty", "no-object"],
+    ids=[
+        *("dry-run", "update", "denied", "no-uid", "no-name", "no-device", "zero", "large", "malformed"),
+        *("no-pod", "empty", "no-object"),
+    ],
 )
-def test_only_admitted_pods_have_reservations(api: ApiServer, request_: AdmissionRequest, decision: Decision) -> None:
+def test_only_admitted_pods_have_reservations(
+    api: ApiServer, request_: AdmissionRequest, decision: Decision | None
+) -> None:
     with viewing(api, PODS) as view:
         view.synced()
-        view.live.reserve_devices(request_, decision)
+        create(view, request_, decision)
         assert view.live.reservations == 0
 
 
@@ -247,29 +281,100 @@ def test_calls_of_mutate_reserve_devices_until_validate_is_called(api: ApiServer
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        for number in range(3):
-            made = without(without(bound("p", "", {GPU: 1}), "uid"), "name")
-            made["metadata"] |= {"generateName": "p-", "managedFields": [{"time": f"{number}"}]}
-            one = request(made, uid=str(number))
-            view.live.begin_call(one)
-            view.live.reserve_call(one, Decision(object=made))
-            assert used(view.live.current(), "one", GPU) == number + 1
-        changed = request({**made, "spec": {**made["spec"], "priority": 0}})
-        for other in (replace(changed, dry_run=True), request({})):
-            view.live.begin_call(other)
-            view.live.reserve_call(other, ALLOWED)
-        assert used(view.live.current(), "one", GPU) == 3
-        view.live.begin_call(changed)
-        assert used(view.live.current(), "one", GPU) == 2
-        view.live.reserve_call(changed, Decision(object=made))
+        ids = [mutate(view, made("p", name=..., generateName="p-", uid=...)) for _ in range(3)]
+        assert (len({*ids}), used(view.live.current(), "one", GPU)) == (3, 3)
+        create(view, made("p-x", annotations={RESERVATION: ids[0]}))
+        assert (used(view.live.current(), "one", GPU), view.live.reservations) == (3, 3)
+        create(view, made("p-y", annotations={RESERVATION: ids[0]}))
+        assert (used(view.live.current(), "one", GPU), view.live.reservations) == (4, 4), "an id serves once"
+        api.put("pods", bound("p-x", "one", {GPU: 1}))
+        view.until(lambda _: view.live.reservations == 3)
         clock.now += LIFETIME_SECONDS
-        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
+        view.until(lambda cluster: used(cluster, "one", GPU) == 1)
+
+
+def test_an_id_is_kept_for_its_namespace_and_caller_only(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, PODS, clock=clock) as view:
+        view.synced()
+        mine = made("p")
+        id = mutate(view, mine)
+        for other in (
+            replace(mine, namespace="other"),
+            replace(mine, raw={"userInfo": {"username": "mallory"}}),
+        ):
+            replaced = mutate(view, other, **{RESERVATION: id})
+            assert replaced not in (id, "")
+            assert used(view.live.current(), "one", GPU) > 1
+        before = used(view.live.current(), "one", GPU)
+        assert mutate(view, mine, **{RESERVATION: id}) == id
+        assert used(view.live.current(), "one", GPU) == before
+        assert mutate(view, mine, **{RESERVATION: "forged"}) not in (id, "forged", "")
+        clock.now += LIFETIME_SECONDS
+        assert mutate(view, mine, **{RESERVATION: id}) not in (id, "")
+
+
+def test_a_second_call_does_not_count_its_own_reservation(api: ApiServer) -> None:
+    with viewing(api, PODS) as view:
+        view.synced()
+        mine = made("p")
+        assert view.live.view_for(mine) is view.live.current()
+        again = made("p", annotations={RESERVATION: mutate(view, mine)})
+        assert (used(view.live.current(), "one", GPU), used(view.live.view_for(again), "one", GPU)) == (1, 0)
+        assert view.live.view_for(replace(again, dry_run=True)) is view.live.current()
+        assert view.live.view_for(replace(again, namespace="other")) is view.live.current()
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_reservation_takes_the_nodes_that_the_decision_found(api: ApiServer, moves: bool) -> None:
+    """Regression test: each reservation searched them again, in the event loop and with a budget of its own."""
+    rungs = (rung(GPU, name="Y", pool=(("pool", "y"),)), rung(GPU, name="X", pool=(("pool", "x"),)))
+    matching = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
+    rules = compiled(ladder(*(rungs if moves else (GPU,)), nodes=matching, offered=Offered.AVAILABLE))
+    api.put("nodes", node("two", {GPU: 4}, labels={"pool": "x"}))
+    wanted = request(bound("p", "", {GPU: 1}, spec={"nodeSelector": {"pool": "y" if moves else "x"}}))
+    with viewing(api, PODS) as view:
+        cluster = view.until(lambda cluster: len(cluster.nodes) == 2 and cluster.known)
+        decision = decide.mutate(rules, wanted, cluster)
+        assert bool(decision.patch) is moves
+        assert view.live.reserve(wanted, decision, lambda: Budget(0), created=False)
+        assert used(view.live.current(), "two", GPU) == 1
+
+
+def test_a_pod_whose_devices_are_reserved_meanwhile_is_decided_again(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the event loop decides a pod while a thread decides another one."""
+    rules = compiled(ladder(GPU, rung("example.com/other", assume=True), offered=Offered.AVAILABLE))
+    api.put("nodes", node("one", {GPU: 1}))
+    with viewing(api, PODS) as view:
+        view.synced()
+        reserve = view.live.reserve
+
+        def after_another(*arguments: Any, created: bool) -> str | None:
+            monkeypatch.undo()
+            assert mutate(view, made("another"))
+            return reserve(*arguments, created=created)
+
+        monkeypatch.setattr(view.live, "reserve", after_another)
+        app = application(State(ServedRules(rule_set=rules), view.live), callers=Callers.ALL)
+        answer = call(app, "/mutate", encoded(review(bound("p", "", {GPU: 1}))))
+        assert "example.com/other" in str(answer.patch)
+        assert RESERVATION not in str(answer.patch)
+
+
+def test_a_search_for_nodes_is_charged_to_the_request(api: ApiServer) -> None:
+    wanted = request(bound("p", "", {GPU: 1}, spec=requiring(*[expression("pool", "Exists")] * 100)))
+    with viewing(api, PODS) as view:
+        view.synced()
+        assert not view.live.reserve(wanted, Decision(object=wanted.object), lambda: Budget(100), created=False)
+        assert view.live.reservations == 0
 
 
 def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         before = view.synced()
-        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
+        create(view, made("p"))
         assert view.live.current() is before
 
 
@@ -277,7 +382,7 @@ def test_a_reservation_expires(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
+        create(view, made("p"))
         clock.now += LIFETIME_SECONDS
         api.put("nodes", node("two"))
         view.until(lambda cluster: used(cluster, "one", GPU) == 0)
@@ -288,7 +393,7 @@ def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
+        create(view, made("p"))
         clock.now += LIFETIME_SECONDS
         view.until(lambda _: view.live.reservations == 0)
 
@@ -305,7 +410,8 @@ def test_a_file_is_a_source_that_never_changes() -> None:
     cluster = Cluster()
     source: ClusterSource = FixedCluster(cluster)
     source.start()
-    source.reserve_devices(request(bound("p", "", {GPU: 1})), ALLOWED)
+    assert source.view_for(made("p")) is cluster
+    assert source.reserve(made("p"), Decision(), Budget, created=True) == ""
     assert source.need(PODS)
     assert source.current() is cluster
     assert source.problems == ()

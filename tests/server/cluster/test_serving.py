@@ -1,25 +1,28 @@
 """The real server over HTTPS, on a live cluster of a test API server."""
 
+import json
 import re
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from rules_engine.documents.load import load_cluster
+from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from server.cli import main
+from server.cluster.source import RESERVATION_ANNOTATION as RESERVATION
 from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.certificates import certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
-from tests.support.patching import apply_rfc_6902
+from tests.support.patching import apply_as_api_server, apply_rfc_6902, operations
 from tests.support.server import Running, encoded, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -73,12 +76,24 @@ def test_successive_pods_get_the_remaining_devices(api: ApiServer, tmp_path: Pat
     assert OVERPROMISES not in running.logged()
 
 
+def mutated(running: Running, made: dict[str, Any], **request: Any) -> dict[str, Any]:
+    """Return a pod after a call of /mutate."""
+    answer = running.send("POST", "/mutate", encoded(review(made, **request)))
+    if "patch" not in answer.response:
+        return made
+    sent = json.loads(json.dumps(made))  # the builder shares parts
+    changed = apply_as_api_server(sent, operations(answer.patch))
+    assert apply_rfc_6902(sent, answer.patch) == changed
+    return cast(dict[str, Any], changed)
+
+
 def fallbacks(running: Running) -> list[bool]:
     """Admit four pods in a row with room for two; return which of them fall back."""
     found = []
     for number in range(4):
-        found.append("patch" in ask(running, "/mutate", number))
-        assert ask(running, "/validate", number)["allowed"]
+        made = mutated(running, unbound(number))
+        found.append(GPU in made["spec"]["containers"][0]["resources"]["limits"])
+        assert running.send("POST", "/validate", encoded(review(made))).response["allowed"]
     return found
 
 
@@ -109,9 +124,7 @@ def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path:
         made = bound(f"p{number}", "", {GPU: 1}, spec={"nodeSelector": {"card": "h100"}})
         named = made["metadata"]
         made["metadata"] = {"generateName": "p"}
-        answer = running.send("POST", "/mutate", encoded(review(made, uid=f"first-{number}")))
-        if "patch" in answer.response:
-            made = apply_rfc_6902(made, answer.patch)
+        made = mutated(running, made, uid=f"first-{number}")
         if changed:
             made["spec"]["containers"].append({"name": "proxy", "image": "proxy:1"})
             assert "patch" not in running.send("POST", "/mutate", encoded(review(made, uid=f"again-{number}"))).response
@@ -134,6 +147,48 @@ def test_60_pods_at_once_fill_one_pool_after_the_other(api: ApiServer, tmp_path:
         assert "gpu_rules_cluster_reservations 60.0\n" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
+def test_different_pods_of_one_generated_name_get_the_remaining_devices(api: ApiServer, tmp_path: Path) -> None:
+    """Regression test: one of them was taken for another one that is sent again, whose devices counted as free."""
+    arguments = ("--rules", rules(tmp_path, "Available"), "--cluster", "kubeconfig", "--reserve-for", "all")
+    with started(tmp_path, *arguments, KUBECONFIG=str(api.kubeconfig(tmp_path))) as running:
+        eventually(running, status=200, cluster="synced")
+        found = []
+        for number in range(4):
+            made = unbound(number)
+            made["metadata"] = {"generateName": "p-", "labels": {"number": str(number)}}
+            found.append(GPU in mutated(running, made)["spec"]["containers"][0]["resources"]["limits"])
+        assert found == [False, False, True, True]
+
+
+def test_only_the_server_writes_the_id_of_a_reservation(api: ApiServer, tmp_path: Path) -> None:
+    api.put("nodes", node("two", {GPU: 8}))
+    log = tmp_path / "decisions"
+    arguments = ("--rules", rules(tmp_path, "Available"), "--cluster", "kubeconfig", "--reserve-for", "all")
+    more = ("--decision-log", log, "--decision-log-requests")
+    with started(tmp_path, *arguments, *more, KUBECONFIG=str(api.kubeconfig(tmp_path))) as running:
+        eventually(running, status=200, cluster="synced")
+
+        def written(given: dict[str, str] | None = None, **request: Any) -> dict[str, str]:
+            made = unbound(0)
+            if given is not None:
+                made["metadata"]["annotations"] = given
+            return cast(dict[str, str], mutated(running, made, **request)["metadata"].get("annotations", {}))
+
+        assert written(dryRun=True) == {}
+        first = written()
+        assert [*first] == [RESERVATION]
+        assert written(first) == first, "the same pod again"
+        assert written({**first, "a/b": "c"}, dryRun=True) == {**first, "a/b": "c"}
+        others = [written({**first, "a/b": "c"}, userInfo={"username": "mallory"}), written({RESERVATION: "forged"})]
+        assert [{**each, RESERVATION: ""} for each in others] == [
+            {"a/b": "c", RESERVATION: ""},
+            {FALLBACK_ANNOTATION: "2g.20gb->gpu", RESERVATION: ""},
+        ]
+        assert len({each[RESERVATION] for each in (first, *others)} | {"forged"}) == 4
+        until(lambda: log.read_text().count('"endpoint":"mutate"') == 6, "the decisions")
+    assert RESERVATION not in log.read_text()
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_pod_that_another_webhook_changed_is_decided_as_before(api: ApiServer, tmp_path: Path, named: bool) -> None:
     for card in ("h100", "a100", "l40s"):
@@ -146,9 +201,7 @@ def test_a_pod_that_another_webhook_changed_is_decided_as_before(api: ApiServer,
         for card in ("h100", "a100", "l40s"):
             made = bound("p", "", {GPU: 1}, spec={"nodeSelector": {"card": "h100"}})
             made["metadata"] = {"name": f"p-{card}"} if named else {"generateName": "p-"}
-            answer = running.send("POST", "/mutate", encoded(review(made)))
-            if "patch" in answer.response:
-                made = apply_rfc_6902(made, answer.patch)
+            made = mutated(running, made)
             assert made["spec"]["nodeSelector"] == {"card": card}
             made["spec"]["containers"].append({"name": "proxy", "image": "proxy:1"})
             assert "patch" not in running.send("POST", "/mutate", encoded(review(made))).response
@@ -187,6 +240,36 @@ def test_callers_with_a_client_certificate_reserve_devices(api: ApiServer, tmp_p
         assert "warnings" not in eventually(running, status=200, cluster="synced")
         assert fallbacks(running) == [False, False, True, True]
     assert OVERPROMISES not in running.logged()
+
+
+def test_a_server_stays_ready_when_a_class_comes_whose_slices_it_cannot_read(api: ApiServer, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Allocatable")
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
+        assert "warnings" not in eventually(running, status=200, cluster="synced")
+        api.forbidden = {"resourceslices"}
+        api.put("deviceclasses", {"metadata": {"name": "gpus"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}})
+        api.wait_for(lambda: api.lists("resourceslices"))
+        report = ready(running)
+        assert (report["status"], report["cluster"]) == (200, "synced")
+        until(lambda: "resourceslices is forbidden" in str(ready(running)["warnings"]), "the warning")
+        assert "patch" not in ask(running, "/mutate", 0)
+
+
+def test_a_request_stays_if_the_server_may_not_read_classes(api: ApiServer, tmp_path: Path) -> None:
+    """Regression test: drivers counted as offering nothing, and requests that they serve fell back."""
+    api.forbidden = {"deviceclasses"}
+    api.put("nodes", node("one", {GPU: 2}))
+    file = rules(tmp_path, "Allocatable")
+    with started(
+        tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(api.kubeconfig(tmp_path))
+    ) as running:
+        assert "deviceclasses is forbidden" in str(eventually(running, status=200, cluster="synced")["warnings"])
+        answer = ask(running, "/mutate", 0)
+        assert "patch" not in answer
+        assert answer["warnings"] == [
+            f"FallbackLadder/mig left the pod as it is: it is not known what drivers offer of {MIG}"
+        ]
 
 
 def test_a_server_without_cluster_starts_unready_and_recovers(api: ApiServer, tmp_path: Path) -> None:

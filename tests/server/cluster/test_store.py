@@ -38,6 +38,7 @@ from server.cluster.reading import (
 )
 from server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
+from tests.support.cluster import reserve
 from tests.support.evaluation import node as model_node
 from tests.support.placing import expression, lookups, requiring
 
@@ -201,21 +202,14 @@ def store_of(*nodes: dict[str, Any]) -> Store:
 
 def test_a_reservation_reduces_free_devices_at_once() -> None:
     store = store_of(node("a", {GPU: 2}))
-    store.reserve(*requesting("p"), 0.0)
+    reserve(store, *requesting("p"), 0.0)
     assert free(store) == {"a": "1"}
-    store.reserve(*requesting("p"), 1.0)
+    reserve(store, *requesting("p"), 1.0)
     assert free(store) == {"a": "1"}, "the same pod again"
-    store.reserve(*requesting("q"), 1.0)
+    reserve(store, *requesting("q"), 1.0)
     assert free(store) == {"a": "0"}
-    store.reserve(*requesting("r"), 1.0)
+    reserve(store, *requesting("r"), 1.0)
     assert (free(store), store.reservations) == ({"a": "0"}, 2), "who has to wait holds nothing"
-
-
-def test_a_pod_that_requests_no_device_has_no_reservation() -> None:
-    store = store_of(node("a", {GPU: 2}))
-    for resource, count in (("cpu", 1), (GPU, 0)):
-        store.reserve(*requesting("p", count, resource), 0.0)
-    assert store.reservations == 0
 
 
 def test_a_reservation_is_on_the_tightest_node_that_fits() -> None:
@@ -228,16 +222,16 @@ def test_a_reservation_is_on_the_tightest_node_that_fits() -> None:
         node("small", {GPU: 2}),
         node("other", {MIG: 9}),
     )
-    store.reserve(*requesting("p"), 0.0)
+    reserve(store, *requesting("p"), 0.0)
     assert {name for name, left in free(store).items() if left == "1"} == {"cordoned", "down", "tainted", "small"}
-    store.reserve(*requesting("q", nodeSelector={"kubernetes.io/hostname": "big"}), 0.0)
+    reserve(store, *requesting("q", nodeSelector={"kubernetes.io/hostname": "big"}), 0.0)
     assert free(store)["big"] == "7"
 
 
 def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
     store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
     for name in ("bound", "gone", "finished", "waiting"):
-        store.reserve(*requesting(name), 0.0)
+        reserve(store, *requesting(name), 0.0)
     assert free(store) == {"a": "0", "b": "8"}
     store.put_pod(read_pod(bound("bound", "b", {GPU: 1})))
     store.remove_pod(read_pod(bound("gone", "", {GPU: 1})))
@@ -250,7 +244,7 @@ def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
 def test_another_pod_of_the_same_name_ends_no_reservation() -> None:
     store = store_of(node("a", {GPU: 4}))
     store.put_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
-    store.reserve(*requesting("p"), 0.0)
+    reserve(store, *requesting("p"), 0.0)
     store.remove_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
@@ -258,100 +252,56 @@ def test_another_pod_of_the_same_name_ends_no_reservation() -> None:
 
 def test_a_list_ends_the_reservations_of_the_pods_in_it_only() -> None:
     store = store_of(node("a", {GPU: 4}))
-    store.reserve(*requesting("p"), 0.0)
-    store.reserve(*requesting("q"), 0.0)
+    reserve(store, *requesting("p"), 0.0)
+    reserve(store, *requesting("q"), 0.0)
     store.replace_pods([read_pod(bound("p", "a", {GPU: 1})), read_pod(bound("q", "", {GPU: 1}))])
     assert (free(store), store.reservations) == ({"a": "2"}, 1)
 
 
 def test_a_reservation_ends_after_its_lifetime() -> None:
     store = store_of(node("a", {GPU: 4}))
-    store.reserve(*requesting("p"), 0.0)
+    reserve(store, *requesting("p"), 0.0)
     store.expire(LIFETIME_SECONDS - 1)
     assert store.reservations == 1
-    store.reserve(*requesting("q"), LIFETIME_SECONDS)
+    reserve(store, *requesting("q"), LIFETIME_SECONDS)
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
-def call(name: str, content: str, call_id: str = "1", **spec: Any) -> tuple[PodKey, Pod]:
-    """Return the key of a call of /mutate for a pod, and the pod."""
-    return PodKey(f"ml/{name}", f"{content} {call_id}"), requesting(name, **spec)[1]
+CALL = PodKey("ml/@controller", "id")
 
 
 def test_devices_of_a_pod_between_mutate_and_validate_are_not_free() -> None:
     store = store_of(node("a", {GPU: 4}))
-    store.reserve_call(*call("p", "x"), 0.0)
-    assert (free(store), store.reservations, store.expires) == ({"a": "3"}, 0, True)
-    store.reserve(*requesting("p"), 1.0)
+    key, pod = requesting("p")
+    reserve(store, CALL, pod, 0.0)
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
-    store.reserve_call(*call("q", "x"), 0.0)
+    assert store.rename(CALL, key, 1.0)
+    assert (free(store), store.reservations) == ({"a": "3"}, 1)
+    assert not store.rename(CALL, key, 1.0)
+    reserve(store, CALL, pod, 2.0)
     store.replace_pods([])
     assert free(store) == {"a": "2"}
-    store.expire(LIFETIME_SECONDS)
+    assert (store.holds(key, 11.0), store.holds(CALL, 11.0)) == (False, True)
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
 def test_a_second_call_for_a_pod_does_not_see_its_own_devices() -> None:
-    store = store_of(node("a", {GPU: 4}))
-    store.reserve_call(*call("p", "x"), 0.0)
-    store.begin_call("ml/p", lambda: "y", lambda: call("p", "y")[1])
-    assert free(store) == {"a": "4"}
-    store.begin_call("other/p", lambda: "y", lambda: None)
-
-
-def test_a_first_call_releases_no_pod_that_was_sent_again_alone() -> None:
-    store = store_of(node("a", {GPU: 4}))
-    for content in ("x", "y", "x"):
-        store.begin_call("ml/p-", lambda content=content: content, lambda: call("p-", "any")[1])  # type: ignore[misc]
-        store.reserve_call(*call("p-", content, content), 0.0)
-    assert free(store) == {"a": "2"}
-
-
-def test_equal_pods_that_get_a_generated_name_see_each_other() -> None:
-    store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
-    for number, place in enumerate("aab"):
-        store.begin_call("ml/p-", lambda: "x", lambda: None)
-        store.reserve_call(*call("p-", "x", str(number), nodeSelector={"kubernetes.io/hostname": place}), 0.0)
-    assert free(store) == {"a": "2", "b": "7"}
-    key, pod = requesting("p-2xk7f", nodeSelector={"kubernetes.io/hostname": "b"})
-    pod.original["metadata"]["generateName"] = "p-"  # type: ignore[index, call-overload]
-    store.reserve(key, pod, 0.0)
-    assert free(store) == {"a": "2", "b": "7"}
-    changed = call("p-", "y", nodeSelector={"kubernetes.io/hostname": "a"})
-    store.begin_call("ml/p-", lambda: "y", lambda: changed[1])
-    assert free(store) == {"a": "3", "b": "7"}
-
-
-def test_a_second_call_releases_the_devices_of_one_of_several_equal_pods() -> None:
-    store = store_of(node("a", {GPU: 4}), node("b", {GPU: 4}))
-    for content in ("first", "again"):
-        for number, place in enumerate("abab"):
-            key, pod = call("p-", content, str(number), nodeSelector={"kubernetes.io/hostname": place})
-            store.begin_call("ml/p-", lambda content=content: content, lambda pod=pod: pod)  # type: ignore[misc]
-            store.reserve_call(key, pod, 0.0)
-            if content == "first":
-                assert free(store) == {"a": str(4 - (number + 2) // 2), "b": str(4 - (number + 1) // 2)}
-            else:
-                assert free(store) == {"a": "2", "b": "2"}
-    store.begin_call("ml/p-", lambda: "first", lambda: pod)
-    assert free(store) == {"a": "2", "b": "2"}
-    store.expire(LIFETIME_SECONDS)
-    store.publish()
-    assert free(store) == {"a": "4", "b": "4"}
-
-
-def test_a_second_call_of_a_pod_with_malformed_placement_releases_nothing() -> None:
-    store = store_of(node("a", {GPU: 4}))
-    store.reserve_call(*call("p", "x"), 0.0)
-    store.begin_call("ml/p", lambda: "y", lambda: call("p", "y", nodeSelector=[])[1])
-    assert free(store) == {"a": "3"}
+    store = store_of(node("a", {GPU: 4}), node("b", {MIG: 1}))
+    reserve(store, CALL, requesting("p")[1], 0.0)
+    own = store.without(CALL)
+    assert {each.name: str(each.available(GPU)) for each in own.nodes} == {"a": "4", "b": "0"}
+    assert [*node_index_of(own).nodes.values()] == [*own.nodes]
+    assert free(store) == {"a": "3", "b": "0"}, "other decisions do"
+    reserve(store, CALL, requesting("p", 4)[1], 1.0)
+    assert free(store) == {"a": "0", "b": "0"}, "in place of what it held"
+    assert store.without(PodKey("ml/@other", "id")) is store.cluster
 
 
 def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
     store = store_of(*(node(name, {GPU: 1}) for name in "abc"))
     for name in ("o", "p", "q"):
-        store.reserve(*requesting(name), 0.0)
+        reserve(store, *requesting(name), 0.0)
     assert free(store) == {"a": "0", "b": "0", "c": "0"}
     store.put_pod(read_pod(bound("p", "c", {GPU: 1})))
     store.publish()
@@ -364,7 +314,7 @@ def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
 def test_only_as_many_reservations_move_as_a_node_lacks() -> None:
     store = store_of(node("a", {GPU: 2}), node("b", {GPU: 3}))
     for name in ("p", "q"):
-        store.reserve(*requesting(name), 0.0)
+        reserve(store, *requesting(name), 0.0)
     store.put_pod(read_pod(bound("other", "a", {GPU: 1})))
     store.publish()
     assert free(store) == {"a": "0", "b": "2"}
@@ -374,7 +324,7 @@ def test_a_node_that_loses_all_its_devices_loses_all_reservations() -> None:
     """Each moves to the tightest node that has room, of several nodes that lose theirs at once."""
     store = store_of(node("a", {GPU: 40}), node("b", {GPU: 41}), node("c", {GPU: 100}))
     for number in range(81):
-        store.reserve(*requesting(f"p{number}"), 0.0)
+        reserve(store, *requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": "0", "b": "0", "c": "100"}
     for name in "ab":
         store.put_node(read_node(node(name, {})))
@@ -387,7 +337,7 @@ def test_only_so_many_reservations_move_in_one_update() -> None:
     store = store_of(node("a", {GPU: devices}), node("b", {GPU: 2 * devices}))
     for number in range(devices):
         key, requested = requesting(f"p{number}")
-        store.reserve(PodKey(f"ns{number % 2}/{key.name}", key.uid), requested, 0.0)
+        reserve(store, PodKey(f"ns{number % 2}/{key.name}", key.uid), requested, 0.0)
     store.put_node(read_node(node("a", {})))
     store.publish()
     assert free(store) == {"a": "-10", "b": str(2 * devices - MAX_RELOCATIONS)}
@@ -448,24 +398,14 @@ def test_expired_reservations_do_not_count() -> None:
 def test_a_dropped_reservation_frees_its_devices() -> None:
     store = store_of(node("a", {GPU: MAX_PER_NAMESPACE + 2}))
     for number in range(MAX_PER_NAMESPACE + 1):
-        store.reserve(*requesting(f"p{number}"), 0.0)
+        reserve(store, *requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": "2"}
 
 
 def test_a_reservation_is_on_a_node_where_the_pod_can_run() -> None:
     store = store_of(node("a", {GPU: 1}), node("b", {GPU: 4}, labels={"pool": "x"}), node("c", {GPU: 8}))
-    store.reserve(*requesting("p", nodeSelector={"pool": "x"}), 0.0)
+    reserve(store, *requesting("p", nodeSelector={"pool": "x"}), 0.0)
     assert free(store) == {"a": "1", "b": "3", "c": "8"}
-
-
-LARGE: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
-
-
-@pytest.mark.parametrize("spec", [LARGE, {"tolerations": "odd"}], ids=["large", "malformed"])
-def test_a_pod_with_an_unreadable_placement_has_no_reservation(spec: dict[str, Any]) -> None:
-    store = store_of(node("a", {GPU: 1}, labels={"pool": "x"}))
-    store.reserve(*requesting("p", **spec), 0.0)
-    assert (free(store), store.reservations) == ({"a": "1"}, 0)
 
 
 def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
@@ -482,7 +422,7 @@ def test_a_reservation_reads_only_the_name_of_each_node() -> None:
     terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
     wanted = requesting("p", **requiring(*terms))
     with lookups() as counted:
-        store.reserve(*wanted, 0.0)
+        reserve(store, *wanted, 0.0)
     assert store.reservations == 0
     assert counted[0] <= 1_000 + 500
 
@@ -507,7 +447,7 @@ def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
 def test_a_namespace_reserves_at_most_its_share_for_a_short_time() -> None:
     store = store_of(node("a", {GPU: 1000}))
     for number in range(1000):
-        store.reserve(*requesting(f"p{number}"), 0.0)
+        reserve(store, *requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": str(1000 - MAX_PER_NAMESPACE)}
     store.expire(10.0)
     store.publish()

@@ -13,11 +13,8 @@ Column = Literal["count", "elapsed", "remaining"]
 
 
 @contextmanager
-def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
-    """Show a progress bar while the block runs; yield the function that moves it.
-
-    `threaded`: a thread redraws it. Without, it is drawn when it moves, and processes can be forked in the block.
-    """
+def progress_bar(*columns: Column) -> Iterator[Reported]:
+    """Show a progress bar while the block runs; yield the function that moves it."""
     if not sys.stderr.isatty():
         yield lambda _text, _done, _total: None
         return
@@ -40,12 +37,10 @@ def progress_bar(*columns: Column, threaded: bool = True) -> Iterator[Reported]:
         "remaining": TimeRemainingColumn,
     }
     shown = TextColumn("{task.description}", markup=False), BarColumn(), *(kinds[column]() for column in columns)
-    with Progress(*shown, console=Console(stderr=True), transient=True, auto_refresh=threaded) as bar:
+    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(text: str, done: int, total: int) -> None:
-            bar.update(
-                task, description=escape_controls(text), completed=done, total=total or None, refresh=not threaded
-            )
+            bar.update(task, description=escape_controls(text), completed=done, total=total or None)
 
         yield show

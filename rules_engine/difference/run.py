@@ -1,19 +1,15 @@
-"""Run of a diff: reads the input, and decides its pods under both rule sets in several processes."""
+"""Run of a diff: reads the input, and decides its pods under both rule sets."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
-from mmap import mmap
 from pathlib import Path
 
 from rules_engine.difference.answer import ActiveRules, Answer
-from rules_engine.difference.grouping import Grouping, RecordedTotals
+from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.processes import end_without_parent, run_in_processes
 from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
 from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -21,14 +17,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location
 from rules_engine.recording.views import ViewFields
-
-DEFAULT_PROCESSES = 4
-"""Largest default number of processes: each takes up to 100 MiB of memory of its own."""
-
-SMALL_BYTES = 8 * 1024 * 1024
-"""Size of input from which several processes are the default: some 1,500 pods."""
-
-_COUNTER_BYTES = 8
 
 ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its bytes that are done, and all its bytes."""
@@ -56,56 +44,21 @@ class DifferenceRun:
     sources: Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The results of one process."""
-
-    grouping: Grouping
-    recorded: RecordedTotals
-    problems: Sequence[Problem]
-    unreported: int
-    sources: Mapping[str, Sequence[str]]
-
-
 class _Progress:
-    """The bytes that were read, counted in memory that processes share."""
+    """The bytes that were read in a stage."""
 
     def __init__(self, report: ReportProgress) -> None:
         self._report = report
-        self._counts = _allocate_counters(1)
-        self._process = 0
-        self._parent = os.getpid()
-        self._forked = False
-        self._stage = ""
-        self._total = 0
 
-    def begin(self, stage: str, total: int, processes: int = 1) -> None:
+    def begin(self, stage: str, total: int) -> None:
         """Begin a stage that reads `total` bytes."""
-        self._stage, self._total = stage, total
-        self._counts = _allocate_counters(processes)
-        self.show()
-
-    def fork(self, process: int) -> None:
-        """Count in a forked process, which shows nothing and ends without its parent."""
-        self._process = process
-        self._forked = True
+        self._stage, self._total, self._done = stage, total, 0
+        self.count(0)
 
     def count(self, read: int) -> None:
         """Count bytes that were just read."""
-        self._counts[self._process] += read
-        if self._forked:
-            end_without_parent(self._parent)
-        else:
-            self.show()
-
-    def show(self) -> None:
-        """Report the bytes of all processes."""
-        self._report(self._stage, sum(self._counts), self._total)
-
-
-def _allocate_counters(processes: int) -> "memoryview[int]":
-    """Return a counter for each process, in memory that forked processes share."""
-    return memoryview(mmap(-1, _COUNTER_BYTES * processes)).cast("Q")
+        self._done += read
+        self._report(self._stage, self._done, self._total)
 
 
 def run_difference(
@@ -117,7 +70,6 @@ def run_difference(
     *,
     default_name: str = "default",
     namespace: str = "default",
-    processes: int | None = None,
     allowed: frozenset[Kind] = frozenset(),
     active_rules: ActiveRules | None = None,
     report: ReportProgress = lambda _stage, _done, _total: None,
@@ -125,11 +77,9 @@ def run_difference(
     """Decide the pods of files under both rule sets, on one or more clusters.
 
     `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: for manifests
-    without a namespace. `processes`: by default, one for each core if the input is large; the answer does not depend on
-    it. Raises ProcessError.
+    without a namespace.
     """
     views = [ViewFields.of(side.rule_set) for side in (old, new)]
-    usage = _usage_resources(views)
     progress = _Progress(report)
     collected = Problems()
     with Inputs(paths, clusters, default, collected, progress.count) as inputs:
@@ -137,26 +87,9 @@ def run_difference(
         inputs.read()
         if any(view.reads.namespaces for view in views):
             inputs.report_missing_namespaces()
-        count = processes or _default_processes(inputs.size())
-        progress.begin("deciding", inputs.size(count), count)
-        input_problems = len(collected.items)
-
-        def work(process: int) -> _Part:
-            if count > 1:
-                progress.fork(process)
-            grouping, recorded = _decide_share(old, new, inputs, namespace, Share(process, count), usage)
-            return _Part(grouping, recorded, collected.items[input_problems:], inputs.unreported, inputs.sources)
-
-        parts = run_in_processes(count, work, progress.show) if count > 1 else [work(0)]
-        grouping = parts[0].grouping
-        for part in parts[1:]:
-            grouping.merge(part.grouping)
-        grouping.leave_out()
+        progress.begin("deciding", inputs.size)
+        grouping = _decide_pods(old, new, inputs, namespace, _usage_resources(views))
         recorded = inputs.recorded.totals
-        for part in parts:
-            recorded.merge(part.recorded)
-        sources = {name: lines for part in parts for name, lines in part.sources.items()}
-        collected.items[input_problems:] = [problem for part in parts for problem in part.problems]
         pods = sum(totals.pods for totals in grouping.totals.values())
         if not (pods or inputs.recorded.files or collected.failed):
             message = "no pod and no workload found"
@@ -179,8 +112,8 @@ def run_difference(
         return DifferenceRun(
             answer=None if collected.failed else answer,
             problems=sort_problems(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
-            unreported=len(problems[MAX_PROBLEMS:]) + sum(part.unreported for part in parts),
-            sources=sources,
+            unreported=len(problems[MAX_PROBLEMS:]) + inputs.unreported,
+            sources=inputs.sources,
         )
 
 
@@ -194,32 +127,16 @@ def _is_warning(problem: Problem) -> bool:
     return problem.severity is Severity.WARNING
 
 
-def _default_processes(size: int) -> int:
-    """Return the number of processes for an input of a size in bytes."""
-    return 1 if size < SMALL_BYTES else min(_usable_cores(), DEFAULT_PROCESSES)
-
-
-def _usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    # macOS has no affinity.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _decide_share(
-    old: Side, new: Side, inputs: Inputs, namespace: str, share: Share, usage: Set[str] | None
-) -> tuple[Grouping, RecordedTotals]:
-    """Return the changes of the pods of a share, and the totals of its recorded admissions."""
+def _decide_pods(old: Side, new: Side, inputs: Inputs, namespace: str, usage: Set[str] | None) -> Grouping:
+    """Return the changes of all pods."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
-    grouping, recorded = Grouping(inputs.column_names), RecordedTotals()
+    grouping = Grouping(inputs.column_names)
     replay = Replay(
         sides=[RecordedSide.of(option, side.rule_set) for option, side in (("--old", old), ("--new", new))],
         decide=before.decision,
         digest=old.digest,
         column=inputs.recorded_column,
     )
-    for submitted, view in chain(
-        inputs.pods(before.mutate_request, namespace, share, usage),
-        inputs.admissions(replay, recorded, share),
-    ):
-        grouping.add(submitted, before.of(submitted, view), after.of(submitted, view), share.position)
-    return grouping, recorded
+    for submitted, view in chain(inputs.pods(before.mutate_request, namespace, usage), inputs.admissions(replay)):
+        grouping.add(submitted, before.of(submitted, view), after.of(submitted, view))
+    return grouping

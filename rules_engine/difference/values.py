@@ -1,6 +1,6 @@
 """Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes.
 
-All but Submitted are hashable, so that equal values are stored once.
+All but Submitted and Line are hashable, so that equal values are stored once.
 """
 
 from collections.abc import Hashable
@@ -144,7 +144,7 @@ class Change(Struct, frozen=True, kw_only=True):
     after: Outcome
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class Line(Struct, kw_only=True):
     """Pods of a workload with the same change."""
 
     workload: Workload

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from errno import ENOMEM
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
     from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import RuleSource, Sides
-
-MAX_PROCESSES = 64
-"""Processes at most: each reads the whole input."""
-
-_NO_MEMORY = "too little memory"
 
 ACTIVE_RULES_SECONDS = 30.0
 """Default timeout of --active-rules: a busy server answers within a second."""
@@ -88,11 +82,7 @@ class _Command(Command):
         try:
             return super().invoke(ctx)
         except MemoryError:
-            _fail(_NO_MEMORY)
-        except OSError as error:
-            if error.errno != ENOMEM:
-                raise
-            _fail(_NO_MEMORY)
+            _fail("too little memory")
 
 
 @click.command(
@@ -160,12 +150,6 @@ class _Command(Command):
     metavar="SECONDS",
     help="Maximum time to read the active rules.",
 )
-@click.option(
-    "--processes",
-    type=click.IntRange(1, MAX_PROCESSES),
-    metavar="NUMBER",
-    help="Number of processes. Default: 1 for small input, else the number of cores, at most 4.",
-)
 @targets_option("text", "json", "markdown", "html")
 def diff(
     inputs: tuple[Path, ...],
@@ -178,7 +162,6 @@ def diff(
     url: str | None,
     ca: Path | None,
     timeout: float,
-    processes: int | None,
     targets: tuple[Target, ...],
 ) -> None:
     """Show which workloads a change of rules changes, and how.
@@ -207,7 +190,7 @@ def diff(
     active_rules = None if url is None else _active_rules(url, ca, timeout, sides)
     files = [each.file for each in clusters]
     pods = (*inputs, *further) or tuple(each.file for each in live)
-    run = _decide_pods(pods, files, sides, (old, new), namespace, processes, frozenset(allow), active_rules)
+    run = _decide_pods(pods, files, sides, (old, new), namespace, frozenset(allow), active_rules)
     problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
         problems.end()
@@ -246,12 +229,10 @@ def _decide_pods(
     sides: "Sides",
     sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
     namespace: str,
-    processes: int | None,
     allowed: "frozenset[Kind]",
     active_rules: "ActiveRules | None",
 ) -> "DifferenceRun":
     """Decide all pods."""
-    from rules_engine.difference.processes import ProcessError
     from rules_engine.difference.run import run_difference
     from rules_engine.documents.load import load_cluster
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
@@ -259,23 +240,19 @@ def _decide_pods(
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file
     old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
-    try:
-        with progress_bar("remaining", threaded=False) as report:
-            return run_difference(
-                old,
-                new,
-                inputs,
-                clusters,
-                default,
-                default_name=DEFAULT_CLUSTER.stem,
-                namespace=namespace,
-                processes=processes,
-                allowed=allowed,
-                active_rules=active_rules,
-                report=report,
-            )
-    except ProcessError as error:
-        _fail(str(error))
+    with progress_bar("remaining") as report:
+        return run_difference(
+            old,
+            new,
+            inputs,
+            clusters,
+            default,
+            default_name=DEFAULT_CLUSTER.stem,
+            namespace=namespace,
+            allowed=allowed,
+            active_rules=active_rules,
+            report=report,
+        )
 
 
 def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import resource
 import sys
 from collections.abc import Sequence, Set
@@ -11,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading import object_stream
 from rules_engine.difference.reading.inputs import Inputs
-from rules_engine.difference.reading.share import RUN_LENGTH, Share
 from rules_engine.loading.files import STDIN
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -37,7 +34,7 @@ def read(
         inputs.read()
         found = [
             (submitted.workload.cluster, f"{submitted.workload.namespace}/{submitted.workload.name}", view)
-            for submitted, view in inputs.pods(_unchanged, "default", Share(), usage)
+            for submitted, view in inputs.pods(_unchanged, "default", usage)
         ]
     return found, [str(problem).replace(str(Path(paths[0]).parent), "") for problem in problems.items]
 
@@ -239,58 +236,6 @@ def test_progress_is_of_all_bytes_that_are_read(tmp_path: Path) -> None:
     with Inputs(paths, clusters, DEFAULT, Problems(), counted.append) as inputs:
         inputs.read()
         counted.clear()
-        list(inputs.pods(_unchanged, "default", Share(), frozenset()))
+        list(inputs.pods(_unchanged, "default", frozenset()))
         sizes = [path.stat().st_size for path in paths]
-        assert sum(counted) == inputs.size() == sizes[0] + sizes[1] + 2 * sizes[2]
-
-
-@pytest.mark.parametrize("indent", [None, 4])
-def test_each_pod_is_in_one_share(tmp_path: Path, indent: int | None) -> None:
-    pods = [live(asks({GPU: 1}), ("ReplicaSet", "a"), name=f"pod-{number}") for number in range(3 * RUN_LENGTH + 1)]
-    nodes = [node("n", {GPU: "2"})]
-    paths = [
-        *(manifest(tmp_path, f"{name}.yaml", f"{POD}\n---\n{POD}") for name in "abc"),
-        write_list(tmp_path / "pods.json", [*pods, *nodes], indent=indent),
-        write_list(tmp_path / "one.json", pods[:1], indent=indent),
-    ]
-
-    def positions(process: int, processes: int) -> list[tuple[int, str]]:
-        share = Share(process, processes)
-        with Inputs(paths, [], DEFAULT, Problems()) as inputs:
-            inputs.read()
-            return [
-                (share.position, one.workload.name) for one, _ in inputs.pods(_unchanged, "default", share, frozenset())
-            ]
-
-    whole = positions(0, 1)
-    shares = [positions(process, 3) for process in range(3)]
-    assert len(whole) == 3 * 2 + len(pods)
-    assert whole == sorted(entry for share in shares for entry in share)
-    assert all(len(share) > 2 for share in shares)
-
-
-def test_objects_of_other_shares_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(2 * RUN_LENGTH)])
-    with Inputs([path], [], DEFAULT, Problems()) as inputs:
-        inputs.read()
-        parsed = []
-
-        def decode(text: str) -> Any:
-            parsed.append(text)
-            return json.loads(text)
-
-        monkeypatch.setattr(object_stream, "parse_lenient", decode)
-        assert len(list(inputs.pods(_unchanged, "default", Share(1, 2), frozenset()))) == len(parsed) == RUN_LENGTH
-
-
-def test_forked_processes_read_at_places_of_their_own(tmp_path: Path) -> None:
-    path = write_list(tmp_path / "pods.json", [live(asks({GPU: 1}), name=f"pod-{n}") for n in range(5)])
-    with Inputs([path], [], DEFAULT, Problems()) as inputs:
-        inputs.read()
-        pods = inputs.pods(_unchanged, "default", Share(), frozenset())
-        next(pods)
-        child = os.fork()
-        if not child:
-            os._exit(len(list(pods)))
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == len(list(pods)) == 4
+        assert sum(counted) == inputs.size == sizes[0] + sizes[1] + 2 * sizes[2]

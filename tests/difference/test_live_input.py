@@ -18,7 +18,6 @@ from rules_engine.difference.reading.live_input import (
     LiveInput,
 )
 from rules_engine.difference.reading.object_stream import ObjectFile
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.evaluation import RuleSet, mutate
@@ -84,7 +83,7 @@ def read(
         whole = found.usage.cluster if on is None else on
         assert whole is not None
         views = ViewsWithout(whole, found.usage.counted, usage, found.usage.claims)
-        pods = [submitted for submitted, _ in found.pods(views, views, old, "", problems, Share())]
+        pods = [submitted for submitted, _ in found.pods(views, views, old, "", problems)]
     assert not problems.failed
     return pods
 
@@ -506,7 +505,7 @@ def test_objects_beyond_the_bounds_are_left_out_with_a_warning(tmp_path: Path, m
         found.add(file, problems)
         found.report_left_out(problems)
         views = ViewsWithout(NODES, frozenset(), frozenset())
-        pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", problems, Share())]
+        pods = [submitted.as_it_is for submitted, _ in found.pods(views, views, _unchanged, "", problems)]
     assert [problem.message for problem in problems.items] == [
         "more than 1 amounts of LimitRanges: the others are left out",
     ]

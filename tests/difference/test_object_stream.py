@@ -27,7 +27,7 @@ ITEMS: list[Any] = [
 def objects(file: ObjectFile) -> tuple[list[Any], list[str]]:
     """Return the objects and problems of a pass."""
     problems = Problems()
-    return list(file.objects(problems, lambda: True)), [str(problem) for problem in problems.items]
+    return list(file.objects(problems)), [str(problem) for problem in problems.items]
 
 
 @pytest.mark.parametrize("indent", [None, 0, 1, 4])

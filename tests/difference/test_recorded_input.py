@@ -31,7 +31,6 @@ from rules_engine.difference.reading.recorded_input import (
     Replay,
     is_decision_log,
 )
-from rules_engine.difference.reading.share import RUN_LENGTH, Share
 from rules_engine.difference.values import Kind, Submitted, Workload
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -67,11 +66,11 @@ def log(path: Path, state: State, *calls: Call, **fields: Any) -> Path:
 
 
 def replayed(
-    *paths: Path, old: Sequence[Rule] = (FALLS,), new: Sequence[Rule] = (FALLS,), share: Share | None = None
+    *paths: Path, old: Sequence[Rule] = (FALLS,), new: Sequence[Rule] = (FALLS,)
 ) -> tuple[list[tuple[Submitted, Cluster]], RecordedTotals, list[str]]:
     """Return the pods of logs with their views, the totals and the problems."""
     sides = {"--old": compiled(*old), "--new": compiled(*new)}
-    problems, totals, found = Problems(), RecordedTotals(), RecordedInput()
+    problems, found = Problems(), RecordedInput()
     replay = Replay(
         sides=[RecordedSide.of(option, side) for option, side in sides.items()],
         decide=Outcomes(sides["--old"]).decision,
@@ -82,9 +81,8 @@ def replayed(
             file = stack.enter_context(ObjectFile(path))
             assert is_decision_log(file)
             found.add(file, problems)
-        pods = list(found.pods(replay, totals, problems, share or Share()))
-    totals.merge(found.totals)
-    return pods, totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in problems.items]
+        pods = list(found.pods(replay, problems))
+    return pods, found.totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in problems.items]
 
 
 def lines(path: Path) -> list[bytes]:
@@ -323,7 +321,7 @@ def test_a_log_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     with ObjectFile(path) as file:
         found.add(file, problems)
         path.write_text("")
-        assert list(found.pods(replay, RecordedTotals(), problems, Share())) == []
+        assert list(found.pods(replay, problems)) == []
     message = "cannot be read: it was made shorter while it was read"
     assert [problem.message for problem in problems.items] == [message]
 
@@ -420,22 +418,6 @@ def test_the_log_of_several_servers_may_be_mixed_and_have_other_lines(tmp_path: 
     ]
 
 
-def test_each_line_is_in_one_share(tmp_path: Path) -> None:
-    calls = [("/mutate", asks({MIG3: 1}, name=f"p{n}")) for n in range(2 * RUN_LENGTH + 9)]
-    paths = [log(tmp_path / name, served(FALLS), *calls) for name in "ab"]
-    whole, totals, problems = replayed(*paths)
-    merged, found = RecordedTotals(), []
-    for process in range(3):
-        pods, part, same = replayed(*paths, share=Share(process, 3))
-        assert same == problems
-        found += pods
-        merged.merge(part)
-    names = sorted(submitted.workload.name for submitted, _ in whole)
-    assert len(names) == 2 * len(calls)
-    assert sorted(submitted.workload.name for submitted, _ in found) == names
-    assert (merged.admissions, merged.replayed) == (totals.admissions, totals.replayed)
-
-
 @pytest.mark.parametrize("content", ["", "{}\n", '{"kind": "List", "items": []}', "a: b\n", "{", '{"record": "x"}'])
 def test_other_files_are_no_logs(tmp_path: Path, content: str) -> None:
     path = tmp_path / "file"
@@ -479,7 +461,5 @@ def test_any_bytes_are_read_or_counted(
     assert totals.replayed == len(pods)
     assert totals.lines >= totals.admissions + totals.unreadable.total()
     outcomes = Outcomes(compiled(*rules))
-    shares = [replayed(path, old=rules, new=rules, share=Share(process, 2)) for process in range(2)]
-    assert sum(part.admissions for _, part, _ in shares) == totals.admissions
     for submitted, view in pods:
         outcomes.of(submitted, view)

@@ -1,4 +1,4 @@
-"""The answer of a run, whatever the number of processes."""
+"""The answer of a run, its problems and its progress."""
 
 import json
 import os
@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference import processes
 from rules_engine.difference import run as runs
 from rules_engine.difference.reading import inputs
-from rules_engine.difference.reading.share import RUN_LENGTH
 from rules_engine.difference.run import DifferenceRun, Side, run_difference
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
@@ -49,39 +47,21 @@ def manifest(folder: Path, name: str, text: str) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> list[Path]:
-    """Write a cluster of several shares, and manifests."""
-    pods = [
-        live(
-            asks({MIG1 if number % 3 else GPU: 1 + number % 2}), ("ReplicaSet", f"set-{number % 5}"), name=f"p{number}"
-        )
-        for number in range(4 * RUN_LENGTH)
-    ]
+    """Write a cluster of 20 pods, and manifests."""
+    pods = [live(asks({MIG1: 1}), ("ReplicaSet", f"set-{number % 5}"), name=f"p{number}") for number in range(20)]
     controllers = [controller("ReplicaSet", f"set-{number}", asks({MIG1: 1})) for number in range(5)]
     paths = [write_list(tmp_path / "c.json", [*pods, *controllers, node("n", {GPU: "4"})])]
     return [*paths, *(manifest(tmp_path, name, POD % name) for name in ("ada", "bob", "cy"))]
 
 
-def test_processes_change_nothing_in_the_answer(large: list[Path]) -> None:
-    one, *others = (decided(large, NO_ADA, FALL, processes=count, clusters=large[:1]) for count in (1, 2, 3, 7))
-    assert one.answer is not None
-    assert one.answer.exit_code == 1
-    assert len(one.answer.grouping.lines) > 5
-    for other in others:
-        assert other.answer is not None
-        assert other.answer.grouping.lines == one.answer.grouping.lines
-        assert other.answer.grouping.totals == one.answer.grouping.totals
-        assert (other.problems, other.sources) == (one.problems, one.sources)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (runs, inputs):
         monkeypatch.setattr(module, "MAX_PROBLEMS", 2)
     log = recorded_log(tmp_path / "log", recording(on=DEFAULT), [("/mutate", asks({GPU: 1}))])
     with log.open("ab") as file:
         file.write(b"{\n{\n{\n")
     bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
-    result = decided([log, *bad], processes=count)
+    result = decided([log, *bad])
     assert result.answer is None
     assert [problem.location.file for problem in result.problems] == list(map(str, bad))
     assert len(result.problems) + result.unreported == 5
@@ -89,33 +69,26 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
     rules = ladder(MIG1, GPU)
-    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(3 * RUN_LENGTH)]
+    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(9)]
     log = recorded_log(tmp_path / "log", recording(rules, on=DEFAULT), [*calls, ("/validate", asks({GPU: 1}))])
     with log.open("ab") as file:
         file.write(b"{\n")
-    one, other = (decided([*large, log], processes=count, clusters=large[:1]) for count in (1, 3))
-    assert one.answer is not None
-    assert other.answer is not None
-    for found in (one, other):
-        assert [(problem.location.line, problem.message) for problem in found.problems] == [
-            (3 * RUN_LENGTH + 4, "the line is left out: cut, or not JSON")
-        ]
-    assert one.answer.recorded == other.answer.recorded
-    assert one.answer.recorded is not None
-    assert one.answer.recorded.replayed == 3 * RUN_LENGTH + 1
-    assert one.answer.grouping.lines == other.answer.grouping.lines
-    assert one.answer.grouping.totals == other.answer.grouping.totals
-    assert {name: totals.pods for name, totals in one.answer.grouping.totals.items()} == {
-        "": 4 * RUN_LENGTH + 3,
-        "recorded": 3 * RUN_LENGTH + 1,
-    }
+    found = decided([*large, log], clusters=large[:1])
+    assert found.answer is not None
+    assert [(problem.location.line, problem.message) for problem in found.problems] == [
+        (13, "the line is left out: cut, or not JSON")
+    ]
+    assert found.answer.recorded is not None
+    assert found.answer.recorded.replayed == 10
+    totals = {name: totals.pods for name, totals in found.answer.grouping.totals.items()}
+    assert totals == {"": 23, "recorded": 10}
     alone = decided([log])
     assert alone.answer is not None
     assert [*alone.answer.grouping.totals] == [""]
     assert alone.answer.exit_code == 1
 
 
-def test_problems_are_in_file_order_for_any_number_of_processes(tmp_path: Path) -> None:
+def test_problems_are_in_file_order(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     paths = [
         *(manifest(tmp_path, name, "{kind: Pod") for name in "dcb"),
@@ -124,10 +97,9 @@ def test_problems_are_in_file_order_for_any_number_of_processes(tmp_path: Path) 
         tmp_path / "a",
     ]
     paths[4].write_text(paths[4].read_text()[:-9])
-    one, other = (decided(paths, processes=count) for count in (1, 3))
-    assert one.answer is None
-    assert (one.problems, one.sources) == (other.problems, other.sources)
-    assert [Path(problem.location.file).name for problem in one.problems] == [
+    found = decided(paths)
+    assert found.answer is None
+    assert [Path(problem.location.file).name for problem in found.problems] == [
         "d.yaml",
         "c.yaml",
         "b.yaml",
@@ -137,8 +109,7 @@ def test_problems_are_in_file_order_for_any_number_of_processes(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_beyond_the_bound_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "MAX_PROBLEMS", 3)
     monkeypatch.setattr(runs, "MAX_PROBLEMS", 3)
     live_object = POD.replace("name: %s", "name: a, uid: u")
@@ -150,7 +121,7 @@ def test_problems_beyond_the_bound_are_counted(count: int, tmp_path: Path, monke
         "a": "{kind: Pod",
         "e": "{kind: Pod",
     }
-    result = decided([manifest(tmp_path, name, text) for name, text in texts.items()], processes=count)
+    result = decided([manifest(tmp_path, name, text) for name, text in texts.items()])
     assert [Path(problem.location.file).stem for problem in result.problems] == ["d", "c", "b"]
     assert result.unreported == 2
     shown = [render_problem(problem, result.sources).splitlines() for problem in result.problems]
@@ -161,17 +132,16 @@ def test_a_file_may_be_a_cluster_and_a_manifest_with_problems(tmp_path: Path) ->
     path = manifest(
         tmp_path, "i", "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: i}\nspec: {}\nx: 1\n"
     )
-    result = decided([path], clusters=[path], processes=2)
+    result = decided([path], clusters=[path])
     assert result.answer is None
     assert all(len(render_problem(problem, result.sources).splitlines()) == 3 for problem in result.problems)
     assert len({problem.code for problem in result.problems}) > 1
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_input_without_pods_is_an_error(count: int, tmp_path: Path) -> None:
+def test_input_without_pods_is_an_error(tmp_path: Path) -> None:
     """Nothing was compared: a wrong folder must not look like a change without effect."""
     path = write_list(tmp_path / "nodes.json", [node("n", {GPU: "4"})])
-    result = decided([path], processes=count)
+    result = decided([path])
     assert result.answer is None
     message = "no live pod found, and workloads of a cluster are decided by their pods"
     assert list(map(str, result.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
@@ -201,9 +171,8 @@ def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
     assert max(done for stage, done, _ in seen if stage == "deciding") == 0
 
 
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("kind", ["manifest", "dump", "log"])
-def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, count: int, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, tmp_path: Path) -> None:
     path = {
         "manifest": lambda: manifest(tmp_path, "ada", POD % "ada"),
         "dump": lambda: write_list(tmp_path / "dump.json", [live(asks({GPU: 1}))]),
@@ -219,23 +188,22 @@ def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, count: int, tm
                     os.dup2(folder, int(number.name))
 
     try:
-        result = decided([path], processes=count, report=report)
+        result = decided([path], report=report)
     finally:
         os.close(folder)
     assert result.answer is None
     assert list(map(str, result.problems)) == [f"{path}:1:1: error: cannot be read: Is a directory [unreadable-file]"]
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_progress_ends_at_the_total(large: list[Path], count: int) -> None:
+def test_progress_ends_at_the_total(large: list[Path]) -> None:
     seen: list[tuple[str, int, int]] = []
-    decided(large, processes=count, report=lambda *shown: seen.append(shown))
+    decided(large, report=lambda *shown: seen.append(shown))
     size = sum(path.stat().st_size for path in large)
     # Some bytes are read once more, to recognize the kind of a file.
     assert max(done for stage, done, _ in seen if stage == "reading") >= size
     last, done, total = seen[-1]
     assert (last, done) == ("deciding", total)
-    assert total > count * large[0].stat().st_size
+    assert total == size
 
 
 def test_a_cluster_without_namespaces_is_a_warning_if_rules_read_them(tmp_path: Path) -> None:
@@ -261,33 +229,6 @@ def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
         (2, 1, 0)
     ]
     assert answer.grouping.totals[""].gpus == {MIG1: (2 * NANOS, 2 * NANOS)}
-
-
-def test_small_input_is_decided_in_one_process(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    counts: list[int] = []
-    in_processes = processes.run_in_processes
-
-    def counted(count: int, *arguments: Any) -> Any:
-        counts.append(count)
-        return in_processes(count, *arguments)
-
-    monkeypatch.setattr(runs, "run_in_processes", counted)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1, 2})
-    decided(large)
-    assert counts == []
-    monkeypatch.setattr(runs, "SMALL_BYTES", 1)
-    decided(large)
-    assert counts == [3]
-    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(100)))
-    decided(large)
-    assert counts == [3, runs.DEFAULT_PROCESSES]
-
-
-def test_all_cores_count_where_a_system_has_no_affinity(large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("os.sched_getaffinity")
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(runs, "SMALL_BYTES", 1)
-    assert decided(large).answer is not None
 
 
 def test_a_log_without_replayable_admissions_has_exit_code_2(tmp_path: Path) -> None:

@@ -117,6 +117,5 @@ def answer(pods: Sequence[Pods] = WHOLE, *, clusters: Sequence[str] = ("",), omi
     grouping = Grouping(clusters)
     for each, before, after in pods:
         grouping.add(each, before, after)
-    grouping.leave_out()
     grouping.omitted += omitted
     return Answer(**{"old": "git:main:rules", "new": "rules", "same_rules": False, "grouping": grouping, **fields})

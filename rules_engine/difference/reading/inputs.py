@@ -10,11 +10,9 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any, Self
 
-from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.live_input import LiveInput, MutatePod
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress
 from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_decision_log, submit_manifest
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.views import NO_CLAIMS, Claims, ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.load import load_inventory
@@ -35,7 +33,7 @@ HEAD_BYTES = 4096
 """Bytes of the beginning of a file by which JSON is recognized."""
 
 RESERVED_FILES = 256
-"""Open files besides the inputs: pipes of processes, temporary files, and files of Python."""
+"""Open files besides the inputs: temporary files, and files of Python."""
 
 EXAMPLE = "pods of tests, inventories and simulations are no input"
 LIVE_YAML = "live objects are read in JSON only: write them with -o json"
@@ -183,26 +181,22 @@ class Inputs:
                 total += file.stat().st_size
         return total
 
-    def size(self, processes: int = 1) -> int:
-        """Return the number of bytes that the second pass reads in all processes, for their progress."""
+    @property
+    def size(self) -> int:
+        """The number of bytes that the second pass reads, for its progress."""
         live = [(file.size, self._columns_of(real)) for real, dump in self._live.items() for file in dump.files]
-        each = sum(size * len(columns) for size, columns in live) + sum(file.size for file in self.recorded.files)
-        return each * processes + sum(file.size for _, file, _ in self._manifests)
+        files = [*self.recorded.files, *(file for _, file, _ in self._manifests)]
+        return sum(size * len(columns) for size, columns in live) + sum(file.size for file in files)
 
-    def pods(
-        self, mutated: MutatePod, namespace: str, share: Share, usage: Set[str] | None
-    ) -> Iterator[tuple[Submitted, Cluster]]:
+    def pods(self, mutated: MutatePod, namespace: str, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield pods as they were submitted, with the clusters on which they are decided.
 
-        `mutated` applies the old rules. `namespace`: for manifests without a namespace. `share` selects the pods;
-        its position is the position of the last pod. `usage`: the resources whose usage rules of either side read;
-        None: any.
+        `mutated` applies the old rules. `namespace`: for manifests without a namespace. `usage`: the resources whose
+        usage rules of either side read; None: any.
         """
         for path, file, is_named in self._manifests:
-            share.begin_file()
-            if share.takes_file:
-                with self._reporting(path):
-                    yield from self._read_manifests(path, file, namespace, share, is_named=is_named)
+            with self._reporting(path):
+                yield from self._read_manifests(path, file, namespace, is_named=is_named)
         # After an error, the run has no answer.
         for real, live_input in self._live.items() if not self._problems.failed else ():
             home_column = self._unlisted_column if self.columns and not real else None
@@ -211,15 +205,12 @@ class Inputs:
                 home = views
                 if home_column is not None:
                     home = ViewsWithout(home_column.cluster, home_column.counted, usage, home_column.claims)
-                yield from live_input.pods(views, home, mutated, column.name, self._problems, share)
+                yield from live_input.pods(views, home, mutated, column.name, self._problems)
 
-    def admissions(self, replay: Replay, totals: RecordedTotals, share: Share) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass over decision logs, after `pods`: yield recorded pods with their views.
-
-        Lines are counted in `totals`.
-        """
+    def admissions(self, replay: Replay) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass over decision logs: yield recorded pods with their views."""
         if not self._problems.failed:
-            yield from self.recorded.pods(replay, totals, self._problems, share)
+            yield from self.recorded.pods(replay, self._problems)
 
     def _open(self, path: Path, *, is_named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
@@ -239,7 +230,7 @@ class Inputs:
         self._manifests.append((path, file, is_named))
 
     def _read_manifests(
-        self, path: Path, file: ObjectFile, namespace: str, share: Share, *, is_named: bool
+        self, path: Path, file: ObjectFile, namespace: str, *, is_named: bool
     ) -> Iterator[tuple[Submitted, Cluster]]:
         if not is_named and OTHER_TOOLS.fullmatch(path.name):
             return
@@ -257,7 +248,6 @@ class Inputs:
                     refusal.error(Code.NOT_A_POD, EXAMPLE if is_example else LIVE_YAML, manifest.location)
                     self._keep(refusal.items, part.sources)
                     return
-                share.next_object()
                 for column in self._columns_of(""):
                     pod_problems = Problems()
                     yield submit_manifest(manifest, namespace, column.name, pod_problems), column.cluster

@@ -8,7 +8,6 @@ from pathlib import Path
 from rules_engine.difference.reading import limit_ranges, live_pods
 from rules_engine.difference.reading.controllers import Controllers, Owner, is_builtin_controller
 from rules_engine.difference.reading.object_stream import ObjectFile
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.reading.usage import MAX_DEVICES, MAX_ENTRIES, MAX_NODES, ClusterUsage
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
@@ -51,14 +50,14 @@ class LiveInput:
     def add(self, file: ObjectFile, problems: Problems) -> bool:
         """Read the first pass over a file; return True if it has live objects. Raises OSError."""
         live, manifests = False, 0
-        share, repeated = Share(), array("Q")
-        for item in file.objects(problems, share.takes):
+        repeated = array("Q")
+        for number, item in enumerate(file.objects(problems)):
             if text_member(as_mapping(item.get("metadata")), "uid"):
                 live = True
                 self._controllers.take(item)
                 self._limit_ranges.take(item)
                 if not self.usage.take(item):
-                    repeated.append(share.number)
+                    repeated.append(number)
             elif text_member(item, "kind") == "Pod" or "template" in as_mapping(item.get("spec")):
                 manifests += 1
         if live:
@@ -85,7 +84,7 @@ class LiveInput:
             return
         for file in self.files:
             try:
-                for item in file.objects(Problems(), lambda: True):
+                for item in file.objects(Problems()):
                     if text_member(item, "kind") == "ResourceSlice":
                         self._read_slice(item, reader, file.name, problems)
             except OSError as error:
@@ -122,22 +121,20 @@ class LiveInput:
         mutated: MutatePod,
         cluster_name: str,
         problems: Problems,
-        share: Share,
     ) -> Iterator[tuple[Submitted, Cluster]]:
         """Read the second pass: yield each live pod as it was submitted, and the view without it.
 
         `home`: views of the cluster that admitted the pods. Finished and terminating pods are left out.
         """
         for file, repeated in zip(self.files, self._repeated, strict=True):
-            share.begin_file()
             try:
-                for item in file.objects(problems, share.takes):
+                for number, item in enumerate(file.objects(problems)):
                     metadata = as_mapping(item.get("metadata"))
                     if (
                         text_member(item, "kind") == "Pod"
                         and text_member(metadata, "uid")
                         and not _is_terminating(item)
-                        and not _contains_number(repeated, share.number)
+                        and not _contains_number(repeated, number)
                     ):
                         yield self._restore_pod(item, home.without(item), mutated, cluster_name), views.without(item)
             except OSError as error:

@@ -21,14 +21,10 @@ Progress = Callable[[int], None]
 """A function that gets the number of bytes that were just read."""
 
 
-Takes = Callable[[], bool]
-"""A function that is called for each object, and returns False if the object is skipped."""
-
-
 class ObjectFile:
     """A file that is read from its beginning several times; standard input and pipes are copied to a temporary file.
 
-    Forked processes read it independently of each other. Opening it raises OSError.
+    Opening it raises OSError.
     """
 
     def __init__(self, path: Path, progress: Progress = lambda _read: None) -> None:
@@ -37,8 +33,6 @@ class ObjectFile:
         self._file = _open_file(path)
         self._at = 0
         self._end: int | None = None
-        self._indented = False
-        """True if the last line of every object of the last pass showed its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,7 +56,6 @@ class ObjectFile:
         """
         if self._end is not None:
             size = min(size, self._end - self._at)
-        # Forked processes share the offset of the file.
         chunk = os.pread(self._file.fileno(), size, self._at)
         self._at += len(chunk)
         if size and not chunk:
@@ -72,26 +65,22 @@ class ObjectFile:
         self._progress(len(chunk))
         return chunk
 
-    def objects(self, problems: Problems, takes: Takes) -> Iterator[dict[str, Json]]:
+    def objects(self, problems: Problems) -> Iterator[dict[str, Json]]:
         """Yield the objects of the list from its beginning, or the object of a file without a list.
 
         Items without a kind get the kind of their list. A list that is cut or not JSON is an error after its last
-        readable object. Objects are skipped only after a pass that took all. Raises OSError.
+        readable object. Raises OSError.
         """
         self.rewind()
-        taken = takes()
-        items = LenientItems(lambda item_bytes: parse_lenient(item_bytes) if taken or not self._indented else None)
-        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, items.scan)
+        listed = JsonList(self.name, self.read(CHUNK_BYTES), self, MAX_LIST_BYTES, LenientItems(parse_lenient).scan)
         try:
             for _, item in listed.items():  # noqa: PERF102 - no dict
-                if taken and isinstance(item, dict):
+                if isinstance(item, dict):
                     yield item if "kind" in item else {"kind": _kind_of_items(listed.members), **item}
-                taken = takes()
         except ListError as error:
             problems.error(error.code, str(error), listed.here())
         else:
-            self._indented = items.indented
-            if taken and not listed.listed and listed.members:
+            if not listed.listed and listed.members:
                 yield listed.members
 
 

@@ -16,7 +16,6 @@ from rules_engine.difference.decisions import depends_on_devices
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.recorded_views import RecordedViews
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents.workloads import pod_count
 from rules_engine.evaluation import RuleSet
@@ -146,7 +145,7 @@ class Replay(Struct, frozen=True, kw_only=True):
 class RecordedInput:
     """Decision logs, which are read in two passes: first the names of pods, then the pods.
 
-    `totals`: the numbers of lines of the first pass.
+    `totals`: the numbers of their lines.
     """
 
     def __init__(self) -> None:
@@ -195,22 +194,15 @@ class RecordedInput:
             self._calls.add(head.names(head.pod))
         return ""
 
-    def pods(
-        self, replay: Replay, totals: RecordedTotals, problems: Problems, share: Share
-    ) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass: yield each pod as it was submitted, with the view of its decision.
-
-        Lines are counted in `totals`.
-        """
-        reader = _Reader(replay, totals, self._calls)
+    def pods(self, replay: Replay, problems: Problems) -> Iterator[tuple[Submitted, Cluster]]:
+        """Read the second pass: yield each pod as it was submitted, with the view of its decision."""
+        reader = _Reader(replay, self.totals, self._calls)
         for file in self.files:
-            share.begin_file()
             file.rewind()
             try:
                 for line in log_lines(file):
-                    taken = share.takes()
-                    if line and (taken or _RECORD in line):
-                        admission = reader.read(line, taken=taken)
+                    if line:
+                        admission = reader.read(line)
                         if admission is not None:
                             yield admission
             except OSError as error:
@@ -228,11 +220,11 @@ class _Reader:
         self._fields: dict[str, str] = {}
         """Reasons why requests cannot be decided again, by the name of their list of fields; "" if they can."""
 
-    def read(self, line: bytes, *, taken: bool) -> tuple[Submitted, Cluster] | None:
-        """Return the pod of a line if it is decided again. A line that is not taken may have fields or a view."""
+    def read(self, line: bytes) -> tuple[Submitted, Cluster] | None:
+        """Return the pod of a line if it is decided again."""
         if _RECORD in line and self._read_record(line):
             return None
-        return self._read_decision(line) if taken else None
+        return self._read_decision(line)
 
     def _read_record(self, line: bytes) -> bool:
         """Keep fields or a view. Return False for a line that may be a decision."""

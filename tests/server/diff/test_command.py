@@ -1,26 +1,22 @@
-"""`gpu-rules diff`: usage, exit codes, problems of each side and of the input, processes, outputs."""
+"""`gpu-rules diff`: usage, exit codes, problems of each side and of the input, outputs."""
 
 import json
 import os
 import pty
 import resource
-import signal
 import subprocess
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.difference.reading.share import RUN_LENGTH
 from rules_engine.difference.values import Kind
 from rules_engine.sources.rule_sources import parse_source, read_sources
 from server.cli import main
 from server.http.messages import Response
-from tests.support.api import controller, live, node, write_list
+from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, asks
@@ -197,7 +193,6 @@ def test_input_without_pods_is_an_error(folder: Path) -> None:
         (["ada.yaml", "--ca", "ada.yaml"], "--ca needs --active-rules"),
         (["ada.yaml", "--allow", "Deny"], "'Deny' is not one of Denied, Admitted, Rung, Resources"),
         (["ada.yaml", "--namespace", "A"], "'A' is not a valid namespace name"),
-        (["ada.yaml", "--processes", "0"], "0 is not in the range 1<=x<=64"),
         (["ada.yaml", "--timeout", "0"], "0.0 is not in the range"),
         (["ada.yaml", "--output", "csv"], "'csv' is not one of text, json, markdown, html"),
         (["ada.yaml", "--output", "html=absent/a.html"], "Could not open file 'absent/a.html': "),
@@ -278,22 +273,16 @@ def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
     assert result.stderr.endswith("Could not open file 'out': File too large\n")
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_too_little_memory_is_an_error(folder: Path, count: int) -> None:
+def test_too_little_memory_is_an_error(folder: Path) -> None:
     write(folder, {"many.yaml": "---\n".join(pod_text(f"ada-{number}") for number in range(20_000))})
     assert diff("ada.yaml", new="deny.yaml").exit_code == 1  # imports all modules
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1, limits[1]))
     try:
-        result = diff("many.yaml", f"--processes={count}", new="deny.yaml")
+        result = diff("many.yaml", new="deny.yaml")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr in (
-        "gpu-rules diff: too little memory\n",
-        "gpu-rules diff: a process had too little memory\n",
-        "gpu-rules diff: a process cannot be started: Cannot allocate memory\n",
-    )
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "gpu-rules diff: too little memory\n")
 
 
 def test_a_full_device_is_an_error(folder: Path) -> None:
@@ -331,106 +320,11 @@ def test_rules_of_a_config_map(folder: Path) -> None:
         assert "configmap:ml/absent:1:1: error: ConfigMap not found [missing-file]" in result.stderr
 
 
-# Processes
-
-
-@pytest.fixture
-def large(folder: Path) -> Path:
-    """Write a cluster that several processes share."""
-    items: list[Any] = [controller("ReplicaSet", f"set-{n}", asks({MIG1: 1})) for n in range(5)]
-    items += [live(asks({MIG1: 1}), ("ReplicaSet", f"set-{n % 5}"), name=f"p{n}") for n in range(4 * RUN_LENGTH)]
-    return write_list(folder / "large.json", items)
-
-
-def test_processes_change_nothing(large: Path) -> None:
-    write(large.parent, {"new.yaml": ladder("fall", MIG1, FULL)})
-    shown = {
-        form: [diff(str(large), f"--output={form}", f"--processes={count}", new="new.yaml") for count in (1, 3)]
-        for form in ("text", "json", "markdown", "html")
-    }
-    for one, other in shown.values():
-        assert (one.exit_code, one.stdout, one.stderr) == (other.exit_code, other.stdout, other.stderr)
-        assert one.exit_code == 1
-
-
-@contextmanager
-def stopped(path: Path, **files: Any) -> Iterator[tuple["subprocess.Popen[bytes]", list[int]]]:
-    """Yield a command, and its processes, which are stopped before they have read their input."""
-    line = command("diff", "--old", "keep.yaml", "--new", "fall.yaml", "--processes", "2", path)
-    with subprocess.Popen(line, env=environment(), **files) as running:
-        children: list[int] = []
-        try:
-            while len(children) < 2:
-                assert running.poll() is None
-                pids = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-                for child in set(map(int, pids)) - set(children):
-                    os.kill(child, signal.SIGSTOP)
-                    children.append(child)
-            yield running, children
-        finally:
-            running.kill()
-            for child in children:  # a stopped one would outlive a test that fails
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-
-
-@pytest.fixture
-def slow(folder: Path) -> Path:
-    """Write a cluster that takes seconds, so that a process can be stopped before its end."""
-    pods = [live(asks({MIG1: 1}), name=f"p{number}") for number in range(10_000)]
-    return write_list(folder / "slow.json", pods)
-
-
-def ended(process: int) -> bool:
-    """Return True if a process has ended: its parent may not have waited for it."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def test_ctrl_c_ends_all_processes(slow: Path) -> None:
-    with stopped(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (running, children):
-        running.send_signal(signal.SIGINT)
-        output = running.communicate()
-    assert (running.returncode, *output) == (130, b"", b"")
-    assert all(map(ended, children))
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
-        (signal.SIGKILL, b"a process was killed by SIGKILL: was there too little memory?"),
-        (signal.SIGUSR1, b"a process was killed by SIGUSR1"),
-    ],
-)
-def test_an_answer_needs_all_processes(slow: Path, number: int, message: bytes) -> None:
-    with stopped(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (running, children):
-        os.kill(children[1], number)
-        os.kill(children[1], signal.SIGCONT)
-        output = running.communicate()
-    assert (running.returncode, *output) == (2, b"", b"gpu-rules diff: " + message + b"\n")
-    assert all(map(ended, children))
-
-
-def test_processes_end_with_their_parent(slow: Path) -> None:
-    reader, writer = os.pipe()
-    with stopped(slow, stdout=writer, stderr=writer) as (running, children):
-        os.close(writer)
-        running.terminate()
-        running.wait()
-        for child in children:
-            os.kill(child, signal.SIGCONT)
-        assert os.read(reader, 1) == b""  # all have closed it
-        os.close(reader)
-    assert running.returncode == -signal.SIGTERM
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_progress_is_shown_on_a_terminal(slow: Path, count: int) -> None:
+def test_progress_is_shown_on_a_terminal(folder: Path) -> None:
+    many = write_list(folder / "many.json", [live(asks({MIG1: 1}), name=f"p{number}") for number in range(2_000)])
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, 100))
-    line = command("diff", "--old", "keep.yaml", "--new", "fall.yaml", "--processes", str(count), str(slow))
+    line = command("diff", "--old", "keep.yaml", "--new", "fall.yaml", str(many))
     variables = environment(TERM="xterm-256color")
     with subprocess.Popen(line, env=variables, stdout=subprocess.PIPE, stderr=theirs) as running:
         os.close(theirs)

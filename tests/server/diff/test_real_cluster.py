@@ -18,7 +18,6 @@ import pytest
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
-from rules_engine.difference.reading.share import Share
 from rules_engine.difference.values import Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -186,13 +185,13 @@ def decided(
 ) -> tuple[Grouping, list[tuple[Submitted, Outcome, Outcome]]]:
     """Return the difference of two rule sets on the pods of dumps and manifests."""
     diagnostics = Problems()
-    before, after, grouping, share = Outcomes(old), Outcomes(new), Grouping(), Share()
+    before, after, grouping = Outcomes(old), Outcomes(new), Grouping()
     found = []
     with Inputs(paths, clusters, Cluster(nodes=()), diagnostics) as inputs:
         inputs.read()
-        for submitted, view in inputs.pods(before.mutate_request, "default", share, None):
+        for submitted, view in inputs.pods(before.mutate_request, "default", None):
             outcomes = before.of(submitted, view), after.of(submitted, view)
-            grouping.add(submitted, *outcomes, share.position)
+            grouping.add(submitted, *outcomes)
             found.append((submitted, *outcomes))
     assert not diagnostics.items
     return grouping, found

@@ -12,7 +12,7 @@ from rules_engine.difference.comparison import differing_rules
 from rules_engine.difference.grouping import Totals
 from rules_engine.difference.values import Change, Contribution, Kind, Line, Outcome
 from rules_engine.model.kubernetes.quantity import base_units
-from rules_engine.report.documents import Dump, field_members, location_members, native_members, object_parts
+from rules_engine.report.documents import Dump, field_members, location_members, object_parts
 
 
 def difference_document(
@@ -25,9 +25,6 @@ def difference_document(
     grouping, recorded = answer.grouping, answer.recorded
     summary = {
         **field_members(answer, "old new same_rules without_rules"),
-        "activeRules": None
-        if answer.active_rules is None
-        else {**field_members(answer.active_rules, "url digest side"), **native_members(answer.active_rules.native)},
         "assumedCluster": answer.assumed_cluster or None,
         "allowed": _kind_names(answer.allowed),
         "exitCode": answer.exit_code,

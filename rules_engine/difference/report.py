@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.difference.answer import ActiveRules, ActiveSide, Answer
+from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import RecordedTotals, Totals
 from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.wording import format_count, format_names
+from rules_engine.model.wording import format_count
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
@@ -16,9 +16,6 @@ MAX_GPUS = 10
 
 ONLY_CLUSTER = "cluster"
 """Header of the only cluster's column, beside the column of recorded admissions."""
-
-SHOWN_DIGEST = 12
-"""Digits of a digest, as in the server's log."""
 
 PODS = "pods"
 """Header of a column with numbers of pods."""
@@ -163,9 +160,7 @@ def _format_devices(nanos: int) -> str:
 
 def _notice_sentences(answer: Answer) -> Sequence[str]:
     """Return sentences on the rules of both sides, and on the limits of the answer."""
-    notices = [] if answer.active_rules is None else [_active_rules_sentence(answer.active_rules)]
-    if answer.same_rules:
-        notices.append("both sides have the same rules")
+    notices = ["both sides have the same rules"] if answer.same_rules else []
     notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
     if answer.assumed_cluster:
         notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (use --cluster for another one)")
@@ -177,19 +172,6 @@ def _notice_sentences(answer: Answer) -> Sequence[str]:
     if answer.grouping.omitted:
         notices.append(f"{format_count(answer.grouping.omitted, 'changed pod')} counted in the totals only")
     return notices
-
-
-def _active_rules_sentence(active_rules: ActiveRules) -> str:
-    """Return a sentence on the active rules at a server."""
-    digest = active_rules.digest[:SHOWN_DIGEST]
-    which = {
-        ActiveSide.OLD: "are those of --old",
-        ActiveSide.NEW: "are those of --new already",
-        ActiveSide.BOTH: "are those of --old and --new, which are equal",
-        ActiveSide.NEITHER: f"have digest {digest}: they are neither those of --old nor those of --new",
-    }
-    native = f"; native: {format_names(sorted(active_rules.native))}" if active_rules.native else ""
-    return f"the active rules of {active_rules.url} {which[active_rules.side]}{native}"
 
 
 def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from rules_engine.difference.answer import ActiveRules, Answer
+from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
@@ -71,7 +71,6 @@ def run_difference(
     default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
-    active_rules: ActiveRules | None = None,
     report: ReportProgress = lambda _stage, _done, _total: None,
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
@@ -103,7 +102,6 @@ def run_difference(
             new=new.name,
             same_rules=old.digest == new.digest,
             without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
-            active_rules=active_rules,
             assumed_cluster=default_name if assumes_default else "",
             grouping=grouping,
             recorded=recorded if inputs.recorded.files else None,

@@ -1,6 +1,5 @@
 """The command `diff`: its options, and one run. Everything else is imported when it runs."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,17 +28,13 @@ from rules_engine.cli.program import (
     write_report,
 )
 from rules_engine.cli.progress import progress_bar
-from server.option_types import Seconds
 
 if TYPE_CHECKING:
-    from rules_engine.difference.answer import ActiveRules, Answer
+    from rules_engine.difference.answer import Answer
     from rules_engine.difference.run import DifferenceRun, Side
     from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import RuleSource, Sides
-
-ACTIVE_RULES_SECONDS = 30.0
-"""Default timeout of --active-rules: a busy server answers within a second."""
 
 COLLECTIONS = (
     "nodes",
@@ -82,7 +77,7 @@ class _Command(Command):
         try:
             return super().invoke(ctx)
         except MemoryError:
-            _fail("too little memory")
+            end_unusable("diff", "too little memory")
 
 
 @click.command(
@@ -130,26 +125,6 @@ class _Command(Command):
     metavar="NAME",
     help="Namespace of manifests that name none.",
 )
-@click.option(
-    "--active-rules",
-    "url",
-    metavar="URL",
-    help="URL of a server's --metrics-listen, such as http://localhost:9090: print which side has the active rules.",
-)
-@click.option(
-    "--ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="CA certificates of the server of --active-rules, in PEM. Default: the system's.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(1, 3600),
-    default=ACTIVE_RULES_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Maximum time to read the active rules.",
-)
 @targets_option("text", "json", "markdown", "html")
 def diff(
     inputs: tuple[Path, ...],
@@ -159,9 +134,6 @@ def diff(
     clusters: tuple[ClusterArgument, ...],
     allow: "tuple[Kind, ...]",
     namespace: str,
-    url: str | None,
-    ca: Path | None,
-    timeout: float,
     targets: tuple[Target, ...],
 ) -> None:
     """Show which workloads a change of rules changes, and how.
@@ -172,8 +144,6 @@ def diff(
     Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
     input cannot be read.
     """
-    if ca is not None and url is None:
-        raise click.UsageError("--ca needs --active-rules")
     live = [each for each in clusters if each.name == KUBECONFIG]
     if not (inputs or further or live):
         raise click.UsageError("Missing argument 'INPUT...', or --cluster kubeconfig for the pods of a live cluster.")
@@ -187,10 +157,9 @@ def diff(
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
     if sides.failed:
         problems.end()
-    active_rules = None if url is None else _active_rules(url, ca, timeout, sides)
     files = [each.file for each in clusters]
     pods = (*inputs, *further) or tuple(each.file for each in live)
-    run = _decide_pods(pods, files, sides, (old, new), namespace, frozenset(allow), active_rules)
+    run = _decide_pods(pods, files, sides, (old, new), namespace, frozenset(allow))
     problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
         problems.end()
@@ -198,29 +167,10 @@ def diff(
     raise SystemExit(run.answer.exit_code)
 
 
-_fail = partial(end_unusable, "diff")
-
-
 def _source_names(sources: "Sequence[RuleSource]") -> str:
     from rules_engine.model.problems.excerpt import escape_controls
 
     return escape_controls(" ".join(map(str, sources)))
-
-
-def _active_rules(url: str, ca: Path | None, seconds: float, sides: "Sides") -> "ActiveRules":
-    """Return the active rules at a server. Ends the command if they cannot be read."""
-    from server.diff.active_rules import ActiveRulesError, read_active_rules
-
-    rule_sets = {side.loaded.digest: side.rule_set for side in (sides.old, sides.new)}
-    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
-    try:
-        return read_active_rules(
-            url, sides.old.loaded.digest, sides.new.loaded.digest, ca=ca, seconds=seconds, rule_sets=rule_sets
-        )
-    except ActiveRulesError as error:
-        _fail(str(error))
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _decide_pods(
@@ -230,7 +180,6 @@ def _decide_pods(
     sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
     namespace: str,
     allowed: "frozenset[Kind]",
-    active_rules: "ActiveRules | None",
 ) -> "DifferenceRun":
     """Decide all pods."""
     from rules_engine.difference.run import run_difference
@@ -250,7 +199,6 @@ def _decide_pods(
             default_name=DEFAULT_CLUSTER.stem,
             namespace=namespace,
             allowed=allowed,
-            active_rules=active_rules,
             report=report,
         )
 

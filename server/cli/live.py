@@ -94,7 +94,7 @@ class LiveCluster(ClusterAccess):
 
     def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":
         """Return the parser of `configmap:NAMESPACE/NAME`."""
-        from server.diff.config_map import PREFIX, config_map_parser
+        from server.cluster.config_map import PREFIX, config_map_parser
 
         return {PREFIX: config_map_parser(open_connection(context))}
 

@@ -8,12 +8,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from rules_engine.difference.answer import ActiveSide, Answer
+from rules_engine.difference.answer import Answer
 from rules_engine.difference.document import difference_document as rendered
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.differences import (
-    ACTIVE_RULES,
     GPU,
     LADDER,
     LIMIT,
@@ -49,7 +48,7 @@ def change(*pods: Pods) -> Any:
     [
         answer(),
         answer([]),
-        answer(recorded=RECORDED, active_rules=ACTIVE_RULES, same_rules=True, omitted=3, allowed=frozenset(Kind)),
+        answer(recorded=RECORDED, same_rules=True, omitted=3, allowed=frozenset(Kind)),
         answer([(submitted("a", cluster="x"), Outcome(annotations=(("a", None),)), kept())], clusters=("x", "y")),
     ],
 )
@@ -93,23 +92,9 @@ def test_totals_of_a_cluster() -> None:
             "gpus": {GPU: {"before": 320, "after": 328}, MIG3: {"before": 8, "after": 0}},
         }
     ]
-    assert (found["old"], found["new"], found["sameRules"], found["activeRules"]) == (
-        "git:main:rules",
-        "rules",
-        False,
-        None,
-    )
+    assert (found["old"], found["new"], found["sameRules"]) == ("git:main:rules", "rules", False)
     assert (found["allowed"], found["exitCode"]) == (["Admitted", "Rung"], 1)
     assert (found["recorded"], found["omittedPods"]) == (None, 0)
-
-
-def test_the_active_side() -> None:
-    assert document(answer(active_rules=ACTIVE_RULES))["activeRules"] == {
-        "url": "https://gpu-rules",
-        "digest": "2" * 64,
-        "side": "old",
-    }
-    assert SCHEMA["$defs"]["activeRules"]["properties"]["side"]["enum"] == [side.value for side in ActiveSide]
 
 
 def test_an_answer_with_allowed_changes_has_exit_code_0() -> None:

@@ -1,21 +1,19 @@
 """Reports of diffs."""
 
 from collections import Counter
-from dataclasses import replace as changed
 from io import StringIO
 
 import pytest
 from msgspec.structs import replace
 
 from rules_engine.cli.program import ENCODING_ERRORS
-from rules_engine.difference.answer import ActiveSide, Answer
+from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.wording import MAX_NAMES
 from rules_engine.report.text import MAX_FIELDS, MAX_ROWS, MAX_TEXT, Screen
 from tests.support.differences import (
-    ACTIVE_RULES,
     GPU,
     LIMIT,
     RECORDED,
@@ -133,7 +131,6 @@ GPUs of admitted pods
   nvidia.com/gpu          320 → 328 (+8)
   nvidia.com/mig-3g.40gb      8 → 0 (−8)
 
-  the active rules of https://gpu-rules are those of --old
   1 live pod decided as it is now
   3 changed pods counted in the totals only
 """
@@ -142,21 +139,7 @@ GPUs of admitted pods
 def test_an_answer_with_everything() -> None:
     allowed = frozenset({Kind.MESSAGE})
 
-    assert text(answer(omitted=3, recorded=RECORDED, active_rules=ACTIVE_RULES, allowed=allowed)) == WHOLE_TEXT
-
-
-@pytest.mark.parametrize(
-    ("side", "end"),
-    [
-        (ActiveSide.NEW, "are those of --new already"),
-        (ActiveSide.BOTH, "are those of --old and --new, which are equal"),
-        (ActiveSide.NEITHER, "have digest 222222222222: they are neither those of --old nor those of --new"),
-    ],
-)
-def test_the_active_side(side: ActiveSide, end: str) -> None:
-    assert f"  the active rules of https://gpu-rules {end}\n" in text(
-        answer(active_rules=changed(ACTIVE_RULES, side=side))
-    )
+    assert text(answer(omitted=3, recorded=RECORDED, allowed=allowed)) == WHOLE_TEXT
 
 
 def test_lines_of_ordinary_answers_fit_a_terminal() -> None:
@@ -357,7 +340,7 @@ def test_control_characters_are_escaped() -> None:
     evil = "\x1b[31m\n\u202e"
     pods = [(submitted(evil, kind=evil, namespace=evil, cluster=evil), Outcome(unknown=evil), denied(evil))]
 
-    shown = text(answer(pods, clusters=(evil,), old=evil, new=evil, active_rules=changed(ACTIVE_RULES, url=evil)))
+    shown = text(answer(pods, clusters=(evil,), old=evil, new=evil))
 
     assert not {"\x1b", "\u202e"} & set(shown)
     assert "  \\x1b[31m\\n\\u202e → \\x1b[31m\\n\\u202e\n" in shown

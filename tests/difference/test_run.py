@@ -19,7 +19,6 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
 from rules_engine.recording.views import ViewFields
 from tests.support.api import controller, live, node, write_list
-from tests.support.differences import ACTIVE_RULES
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
 from tests.support.recorded import Call, recorded_log, recording
 
@@ -249,9 +248,9 @@ def test_allowed_kinds_are_part_of_the_answer(tmp_path: Path) -> None:
 
 def test_names_of_an_answer(tmp_path: Path) -> None:
     path = manifest(tmp_path, "ada", POD % "ada")
-    answer = run_difference(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT, active_rules=ACTIVE_RULES).answer
+    answer = run_difference(side("a", NO_ADA), side("a", NO_ADA), [path], [], DEFAULT).answer
     assert answer is not None
-    assert (answer.old, answer.new, answer.same_rules, answer.active_rules) == ("a", "a", True, ACTIVE_RULES)
+    assert (answer.old, answer.new, answer.same_rules) == ("a", "a", True)
     assert answer.exit_code == 0
     assert json.dumps(sorted(answer.allowed)) == "[]"
 

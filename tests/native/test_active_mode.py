@@ -1,4 +1,4 @@
-"""`explain`, `effective`, `list` and `diff` say which rules the API server evaluates itself, where that is known."""
+"""`explain`, `effective` and `list` say which rules the API server evaluates itself, where that is known."""
 
 import json
 from collections.abc import Iterator
@@ -174,30 +174,3 @@ def test_a_large_list_with_custom_resources_is_read(
         results = [run(command, *options, *access) for command, options in commands(folder, "kubeconfig")]
 
     assert [result.exit_code for result in results] == [0, 0, 0], results[0].output
-
-
-@pytest.mark.parametrize(
-    ("native", "known"),
-    [
-        ({"active": "{digest:.12}.01234567"}, True),
-        ({"active": "{digest:.11}.01234567"}, False),
-        ({"active": ""}, False),
-        ({"active": 7}, False),
-        ([], False),
-        (None, False),
-    ],
-)
-def test_diff_says_which_of_the_active_rules_are_native(folder: Path, tmp_path: Path, native: Any, known: bool) -> None:
-    rules = folder / "rules.yaml"
-    active = read_rules([rules]).loaded.digest
-    other = tmp_path / "other.yaml"
-    other.write_text(LADDER.replace("a.b/d", "a.b/e"))
-    if isinstance(native, dict) and isinstance(native["active"], str):
-        native = {"active": native["active"].format(digest=active)}
-    with api_server() as api:
-        api.single["/rules"] = {"digest": active, "native": native}
-        arguments = (folder / "pod.json", "--old", rules, "--new", other, "--active-rules", api.url)
-        shown, text = document("diff", *arguments), run("diff", *arguments).stdout
-
-    assert shown["activeRules"].get("native") == ([NATIVE] if known else None)
-    assert (f"are those of --old; native: {NATIVE}\n" in text) is known

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -12,7 +11,7 @@ from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Outcome
 from rules_engine.report import markdown as renderer
 from rules_engine.report.markdown import MAX_BYTES, MAX_ROWS
-from tests.support.differences import ACTIVE_RULES, RECORDED, Pods, answer, denied, injected, kept, submitted
+from tests.support.differences import RECORDED, Pods, answer, denied, injected, kept, submitted
 from tests.support.html_pages import Page
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -134,7 +133,7 @@ def evil_answer(evil: str) -> Answer:
         (submitted("b", cluster=evil), Outcome(unknown=evil or "-"), kept()),
         (submitted("c", cluster=evil), kept(), Outcome(annotations=((evil, evil),), gpus=((f"gpu/{evil}", 1),))),
     ]
-    return answer(made, clusters=(evil, "other"), old=evil, new=evil, active_rules=replace(ACTIVE_RULES, url=evil))
+    return answer(made, clusters=(evil, "other"), old=evil, new=evil)
 
 
 @pytest.mark.parametrize("evil", EVIL)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rules_engine.difference.answer import ActiveRules, ActiveSide, Answer
+from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.values import Amount, Contribution, Fallback, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
@@ -98,8 +98,6 @@ WHOLE: Sequence[Pods] = (
     (submitted("same", count=300), kept(), kept()),
 )
 """Pods with every kind of change."""
-
-ACTIVE_RULES = ActiveRules(url="https://gpu-rules", digest="2" * 64, side=ActiveSide.OLD)
 
 RECORDED = RecordedTotals(
     lines=1_010,

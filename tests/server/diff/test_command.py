@@ -13,15 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rules_engine.difference.values import Kind
-from rules_engine.sources.rule_sources import parse_source, read_sources
 from server.cli import main
-from server.http.messages import Response
 from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, asks
 from tests.support.git import commit, repository
-from tests.support.listener import Recorder, reachable
 from tests.support.loading import rule
 from tests.support.server import command, environment
 from tests.support.terminals import shown_on
@@ -190,13 +187,10 @@ def test_input_without_pods_is_an_error(folder: Path) -> None:
         ([], "Missing argument 'INPUT...'"),
         (["absent.yaml"], "'absent.yaml' does not exist"),
         (["ada.yaml", "--cluster", "absent.yaml"], "'absent.yaml' does not exist"),
-        (["ada.yaml", "--ca", "ada.yaml"], "--ca needs --active-rules"),
         (["ada.yaml", "--allow", "Deny"], "'Deny' is not one of Denied, Admitted, Rung, Resources"),
         (["ada.yaml", "--namespace", "A"], "'A' is not a valid namespace name"),
-        (["ada.yaml", "--timeout", "0"], "0.0 is not in the range"),
         (["ada.yaml", "--output", "csv"], "'csv' is not one of text, json, markdown, html"),
         (["ada.yaml", "--output", "html=absent/a.html"], "Could not open file 'absent/a.html': "),
-        (["ada.yaml", "--active-rules", "ftp://a"], "gpu-rules diff: ftp://a: not the URL of a server"),
         (["ada.yaml", "--old", "gpu-alocation"], "(did you mean 'gpu-allocation'?)"),
     ],
 )
@@ -290,20 +284,6 @@ def test_a_full_device_is_an_error(folder: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(line, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "gpu-rules diff: cannot write the output: No space left on device\n")
-
-
-def test_the_active_rules_are_compared(folder: Path, tmp_path: Path) -> None:
-    digest = read_sources([parse_source("deny.yaml")]).loaded.digest
-    body = json.dumps({"digest": digest}).encode()
-    with reachable(tmp_path, Recorder(lambda _request: Response(200, body))) as server:
-        url = f"https://localhost:{server.port}"
-        arguments = ("--active-rules", url, "--ca", str(tmp_path / "ca.crt"))
-        assert document("ada.yaml", *arguments, new="deny.yaml")["activeRules"] == {
-            "url": url,
-            "digest": digest,
-            "side": "new",
-        }
-        assert "CERTIFICATE_VERIFY_FAILED" in error("ada.yaml", "--active-rules", url)
 
 
 def test_rules_of_a_config_map(folder: Path) -> None:

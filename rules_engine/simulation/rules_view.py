@@ -7,7 +7,6 @@ from dataclasses import replace
 from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.offers import DeviceOffers, without_device_offers
 from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
-from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.placement import Placement
@@ -40,7 +39,7 @@ class RulesView:
         self.reservations = Reservations(lambda node, usage, sign: self.hold(node, dict(usage), sign))
         """Reservations of waiting pods, with times in milliseconds."""
         for node in cluster.nodes:
-            self.reservations.room.update(node.name, node)
+            self.reservations.room.update(node.name, node, cluster)
             if offers is not None and reads_pods:
                 # The offers so far do not know which devices the pods of other nodes without a claim got.
                 self._changed[node.name] = node
@@ -74,8 +73,7 @@ class RulesView:
             nodes = matching_nodes(node_index_with_places(self.cluster), placement, Budget())
         except CostExceeded:
             return
-        takes = node_predicate(nodes, self.cluster)
-        self.reservations.reserve(PodKey(pod, ""), demand, takes, now + 1000 * LIFETIME_SECONDS)
+        self.reservations.reserve(PodKey(pod, ""), demand, nodes, now + 1000 * LIFETIME_SECONDS)
 
     @property
     def cluster(self) -> Cluster:
@@ -97,7 +95,7 @@ class RulesView:
             if new != before:
                 old.setdefault(name, before)
                 self._nodes[name] = new
-                self.reservations.room.update(name, new)
+                self.reservations.room.update(name, new, self._cluster)
         self._changed = {}
         return self._nodes
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rules_engine.cel import Budget, EvaluationError
-from rules_engine.evaluation.nodes.offers import Reach, node_predicate
+from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.nodes.reservations import PodKey, Usage, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
@@ -293,18 +293,18 @@ class LiveCluster:
             key = PodKey(key.name, token_hex(8))
         try:
             if decision.context is None:
-                pod, cluster = Pod.parse(decision.result), self.current()
-                reach = Reach(pod, cluster)
+                pod = Pod.parse(decision.result)
+                reach = Reach(pod, self.current())
             else:
                 context = decision.context()
-                pod, cluster, reach = context.pod, context.cluster, context.reach
+                pod, reach = context.pod, context.reach
             demand = device_usage(pod.effective_requests())
             if not demand:
                 return ""
-            takes = node_predicate(reach.nodes(budget()), cluster)
+            nodes = reach.nodes(budget())
         except (PodError, EvaluationError):
             return ""  # not a pod, or one whose placement is malformed or takes too long
-        is_reserved = self._store.reserve(key, demand, takes, now)
+        is_reserved = self._store.reserve(key, demand, nodes, now)
         return "" if created else key.uid if is_reserved else None
 
     def _may_reserve(self, request: AdmissionRequest) -> bool:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 from rules_engine.devices.offers import without_device_offers
-from rules_engine.evaluation.nodes import node_index_with_places
+from rules_engine.evaluation.nodes import NodeSet, node_index_with_places
 from rules_engine.evaluation.nodes.reservations import (
     LIFETIME_SECONDS,
     PodKey,
@@ -99,7 +99,7 @@ class Store:
                 raise
             for name in old:
                 with self._lock:
-                    self._reservations.room.update(name, nodes.get(name))
+                    self._reservations.room.update(name, nodes.get(name), cluster)
             with self._lock:
                 if cluster is not before:
                     self.cluster, self._nodes, self._unshown = cluster, nodes, {}
@@ -151,8 +151,8 @@ class Store:
             self.expire(now)
             return key in self._reservations
 
-    def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], now: float) -> bool:
-        """Reserve devices, in place of what was reserved by this key, on a node that takes the pod.
+    def reserve(self, key: PodKey, demand: Usage, nodes: NodeSet, now: float) -> bool:
+        """Reserve devices on a node of a set, in place of what was reserved by this key.
 
         Later decisions do not see them as free. Return False if no node has them: the pod stays pending, and holds
         nothing.
@@ -160,7 +160,7 @@ class Store:
         with self._lock:
             self.expire(now)
             self._reservations.drop(key)
-            is_reserved = self._reservations.reserve(key, demand, takes, now + LIFETIME_SECONDS)
+            is_reserved = self._reservations.reserve(key, demand, nodes, now + LIFETIME_SECONDS)
             self._show()
             return is_reserved
 
@@ -178,7 +178,7 @@ class Store:
     def replace_nodes(self, nodes: Iterable[Node]) -> None:
         facts = {node.name: node for node in nodes}
         with self._lock:
-            self._touch(facts.keys() | self._facts.keys())
+            self._touch((*facts, *self._facts))
             self._facts = facts
         self.publish()
 
@@ -286,7 +286,7 @@ class Store:
             used = {resource: amount.nanos for resource, amount in node.used.items()}
             self._unshown.setdefault(name, node)
             self._nodes[name] = _with_used(node, _sum_usage(used, usage, sign))
-            self._reservations.room.update(name, self._nodes[name])
+            self._reservations.room.update(name, self._nodes[name], self.cluster)
 
     def _touch(self, names: Iterable[str]) -> None:
         self._touched.update(dict.fromkeys(names))

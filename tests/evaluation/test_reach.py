@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import NodeIndex, matching_nodes, node_index_with_places
-from rules_engine.evaluation.nodes.offers import node_predicate
-from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
+from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
+from rules_engine.model.kubernetes.cluster import Change, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent
 from tests.support.placing import expression, requiring, takes
@@ -267,11 +266,3 @@ def test_taints_are_not_read_for_a_pod_that_matches_no_node() -> None:
     budget = Budget()
     assert matching_nodes(index, Placement.parse({"nodeSelector": {"a": "1"}, **requiring({})}), budget) == 0
     assert units_spent(budget) == 2
-
-
-def test_the_nodes_of_a_pod_are_known_by_name() -> None:
-    on = Cluster(nodes=(node("a", (), zone="x"), node("b", (), zone="y")))
-    index = node_index_with_places(on)
-    nodes = matching_nodes(index, Placement.parse({"nodeSelector": {"zone": "x"}}), Budget())
-    may_run_on = node_predicate(nodes, on)
-    assert [may_run_on(name) for name in ("a", "b", "c")] == [True, False, False]

@@ -59,7 +59,7 @@ PATHS = {
 }
 """Collections by path."""
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 300
 """Timeout of anything that a test waits for on a busy machine."""
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
-from rules_engine.evaluation.nodes.offers import node_predicate
 from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -90,7 +89,7 @@ def viewing(
 def reserve(store: Store, key: PodKey, pod: Pod, now: float) -> bool:
     """Reserve the devices of a pod on a node that it may run on in the present view."""
     nodes = matching_nodes(node_index_with_places(store.cluster), pod.placement, Budget())
-    return store.reserve(key, device_usage(pod.effective_requests()), node_predicate(nodes, store.cluster), now)
+    return store.reserve(key, device_usage(pod.effective_requests()), nodes, now)
 
 
 def used(cluster: Cluster, node: str, resource: str) -> int:

@@ -1,6 +1,6 @@
 """The resources that nodes offer to one pod, as one ladder counts them."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from rules_engine.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.evaluation.nodes import (
@@ -211,9 +211,3 @@ class Offers:
         names, _ = self._find_uncertain(demand, None)
         amounts = " and ".join(f"{demand[name] // NANOS} of {name}" for name in names)
         return UnknownOfferError(f"it takes too long to say which devices fit together: {amounts}")
-
-
-def node_predicate(nodes: NodeSet, cluster: Cluster) -> Callable[[str], bool]:
-    """Return a predicate on names: the node is in a set."""
-    names = node_index_with_places(cluster).by_name.values
-    return lambda name: bool(names[name] & nodes)

@@ -1,12 +1,12 @@
 """Devices reserved for pods that were admitted and are not yet bound to a node."""
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from sys import intern
 
-from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.evaluation.nodes import NodeSet, node_index_of
+from rules_engine.model.kubernetes.cluster import Cluster, Node
 
 LIFETIME_SECONDS = 10.0
 """Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that
@@ -65,11 +65,11 @@ def is_extended_resource(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Devices reserved on a node for a pod, of the nodes that take it: a guess of what the scheduler will choose."""
+    """Devices reserved for a pod on one of the nodes that it may run on: a guess of what the scheduler will choose."""
 
     key: PodKey
     node: str
-    takes: Callable[[str], bool]
+    nodes: NodeSet
     usage: Usage
     expires: float
 
@@ -96,12 +96,12 @@ class Reservations:
     def get(self, key: PodKey) -> Reservation | None:
         return self._by_key.get(key)
 
-    def reserve(self, key: PodKey, demand: Usage, takes: Callable[[str], bool], expires: float) -> bool:
-        """Reserve devices on the tightest node that takes a pod. Return False if there is none."""
-        node = self.room.tightest(demand, takes)
+    def reserve(self, key: PodKey, demand: Usage, nodes: NodeSet, expires: float) -> bool:
+        """Reserve devices on the tightest node of a set. Return False if there is none."""
+        node = self.room.tightest(demand, nodes)
         if node is None:
             return False
-        self._keep(Reservation(key=key, node=node, takes=takes, usage=demand, expires=expires))
+        self._keep(Reservation(key=key, node=node, nodes=nodes, usage=demand, expires=expires))
         return True
 
     def rename(self, key: PodKey, to: PodKey, expires: float) -> bool:
@@ -135,7 +135,7 @@ class Reservations:
         candidates = (each for each in [*self._by_key.values()] if each.node in lacking)
         for each in islice(candidates, MAX_RELOCATIONS):
             if not _lacking(current(each.node)).isdisjoint(resource for resource, _ in each.usage):
-                target = self.room.tightest(each.usage, each.takes)
+                target = self.room.tightest(each.usage, each.nodes)
                 if target is not None:
                     self._hold(each.node, each.usage, -1)
                     self._hold(target, each.usage, 1)
@@ -168,40 +168,46 @@ Vector = tuple[tuple[str, int], ...]
 
 
 class Room:
-    """Index of nodes that take pods by free extended resources, to find one for a pod without visiting all of them."""
+    """Index of nodes by free extended resources, to find one for a pod without visiting all of them.
+
+    The sets of nodes are those of the index of the view, in which a node keeps its number.
+    """
 
     def __init__(self) -> None:
-        self._vectors: dict[str, Vector] = {}
-        self._nodes: dict[Vector, list[str]] = {}
-        """The names of the nodes, in order, by what they have free."""
+        self._places: dict[str, tuple[Vector, NodeSet]] = {}
+        self._names: dict[NodeSet, str] = {}
+        self._nodes: dict[Vector, NodeSet] = {}
+        """The nodes by what they have free."""
         self._free: dict[Vector, Mapping[str, int]] = {}
 
-    def update(self, name: str, node: Node | None) -> None:
-        """Add, replace or, with None, remove a node."""
-        old = self._vectors.pop(name, None)
-        if old is not None:
-            names = self._nodes[old]
-            del names[bisect_left(names, name)]
-            if not names:
-                del self._nodes[old], self._free[old]
+    def update(self, name: str, node: Node | None, cluster: Cluster) -> None:
+        """Add, replace or, with None, remove a node of a cluster."""
+        vector, number = self._places.pop(name, ((), 0))
+        if number:
+            self._nodes[vector] ^= number
+            if not self._nodes[vector]:
+                del self._nodes[vector], self._free[vector]
         if node is not None and node.ready and not node.unschedulable:
+            number = node_index_of(cluster).by_name.values[name]
             vector = tuple(
                 (resource, node.available(resource).nanos)
                 for resource in sorted(node.allocatable)
                 if is_extended_resource(resource)
             )
-            self._vectors[name] = vector
-            if vector not in self._nodes:
-                self._nodes[vector], self._free[vector] = [], dict(vector)
-            insort(self._nodes[vector], name)
+            self._places[name] = vector, number
+            self._names[number] = name
+            self._nodes[vector] = self._nodes.get(vector, 0) | number
+            self._free.setdefault(vector, dict(vector))
 
-    def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
-        """Return the accepted node with the least left after `demand`, or None; of equal nodes, the first by name."""
+    def tightest(self, demand: Usage, nodes: NodeSet) -> str | None:
+        """Return the node of a set with the least left after `demand`, or None; of equal nodes, the first."""
         fitting = [
             (left, vector) for vector, free in self._free.items() if (left := _amount_left(free, demand)) is not None
         ]
-        candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
-        return next(filter(accepts, candidates), None)
+        for _, vector in sorted(fitting):
+            if found := self._nodes[vector] & nodes:
+                return self._names[found & -found]
+        return None
 
 
 def _amount_left(free: Mapping[str, int], demand: Usage) -> int | None:

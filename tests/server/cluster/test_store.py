@@ -175,13 +175,13 @@ def test_a_pod_of_more_resources_than_a_node_has_is_left_out() -> None:
     assert len(read_pod(bound("many", "nowhere", amounts)).usage) == MAX_RESOURCES
 
 
-def anywhere(_node: str) -> bool:
-    return True
+ANYWHERE = -1
+"""The set of all nodes."""
 
 
 def reservation(name: str, namespace: str = "ml") -> Reservation:
     return Reservation(
-        key=PodKey(f"{namespace}/{name}", name), node="a", takes=anywhere, usage=((GPU, 1),), expires=10.0
+        key=PodKey(f"{namespace}/{name}", name), node="a", nodes=ANYWHERE, usage=((GPU, 1),), expires=10.0
     )
 
 
@@ -348,11 +348,12 @@ class Holding(Reservations):
 
     def __init__(self) -> None:
         super().__init__(self._count)
-        self.room.update("a", model_node("a", {GPU: 1}))
+        one = model_node("a", {GPU: 1})
+        self.room.update("a", one, Cluster(nodes=(one,)))
         self.held = 0
 
     def add(self, reservation: Reservation) -> None:
-        self.reserve(reservation.key, reservation.usage, reservation.takes, reservation.expires)
+        self.reserve(reservation.key, reservation.usage, reservation.nodes, reservation.expires)
 
     def _count(self, node: str, usage: Usage, sign: int) -> None:
         assert (node, usage) == ("a", ((GPU, 1),))
@@ -436,11 +437,12 @@ def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
             return super().get(key, default)
 
     room = Room()
-    room.update("a", model_node("a", {GPU: 8}))
+    one = model_node("a", {GPU: 8})
+    room.update("a", one, Cluster(nodes=(one,)))
     demand = tuple((f"example.com/{number:05}", 1) for number in range(10_000))
     [vector] = room._free
     room._free[vector] = Counting(room._free[vector])
-    assert room.tightest(demand, lambda _: True) is None
+    assert room.tightest(demand, ANYWHERE) is None
     assert Counting.calls == 1
 
 
@@ -456,15 +458,38 @@ def test_a_namespace_reserves_at_most_its_share_for_a_short_time() -> None:
 
 def test_room_finds_the_tightest_fit() -> None:
     room = Room()
-    for name, has in (("a", {GPU: 8, "cpu": 64}), ("b", {GPU: 4}), ("c", {GPU: 4, MIG: 2}), ("d", {MIG: 1})):
-        room.update(name, model_node(name, has))
+    has = {"a": {GPU: 8, "cpu": 64}, "b": {GPU: 4}, "c": {GPU: 4, MIG: 2}, "d": {MIG: 1}}
+    on = Cluster(nodes=tuple(model_node(name, amounts) for name, amounts in has.items()))
+    for one in on.nodes:
+        room.update(one.name, one, on)
     two = ((GPU, 2 * 10**9),)
-    assert room.tightest(two, lambda _: True) == "b"
-    assert room.tightest(two, lambda name: name != "b") == "c"
-    room.update("b", None)
-    room.update("c", model_node("c", {GPU: 1}))
-    assert room.tightest(two, lambda _: True) == "a"
-    assert room.tightest(((GPU, 9 * 10**9),), lambda _: True) is None
+    assert room.tightest(two, ANYWHERE) == "b"
+    assert room.tightest(two, ANYWHERE & ~node_index_of(on).by_name.values["b"]) == "c"
+    assert room.tightest(two, 0) is None
+    room.update("b", None, on)
+    room.update("c", model_node("c", {GPU: 1}), on)
+    assert room.tightest(two, ANYWHERE) == "a"
+    assert room.tightest(((GPU, 9 * 10**9),), ANYWHERE) is None
+
+
+def test_room_does_not_visit_each_node() -> None:
+    """Regression test: pods of one pool were compared with all nodes of the pools before it, for each reservation."""
+
+    class Counting(dict[int, str]):
+        calls = 0
+
+        def __getitem__(self, key: int) -> str:
+            Counting.calls += 1
+            return super().__getitem__(key)
+
+    on = Cluster(nodes=tuple(model_node(f"n{number:04}", {GPU: 8}) for number in range(1_000)))
+    room = Room()
+    for one in on.nodes:
+        room.update(one.name, one, on)
+    room._names = Counting(room._names)
+    assert room.tightest(((GPU, 10**9),), 1 << 999) == "n0999"
+    assert room.tightest(((GPU, 10**9),), 0) is None
+    assert Counting.calls == 1
 
 
 def test_extended_resources_have_a_domain() -> None:

@@ -242,6 +242,26 @@ class TestCosts:
             assert not decision.allowed
         assert mutate(compiled(rule), request(self.pod), on).trace[0].reason == "offered"
 
+    def test_equal_nodes_are_searched_once(self) -> None:
+        halves = [device(f"s{number}", "slice", {"g/a": 1}) for number in range(3)]
+        devices = [device("c", "card", {"g/a": 2}), *halves, device("t", "slice", {"g/a": 1, "h/a": 9})]
+        names = [f"n{number}" for number in range(20)]
+        slices = [
+            made
+            for name in names
+            for made in (
+                part(f"{name}-0", counts={"g/a": 4, "h/a": 9}, pool=name, nodes=on(name), slice_count=2),
+                part(f"{name}-1", *devices, pool=name, nodes=on(name), slice_count=2),
+            )
+        ]
+        one, many = (cluster(*map(node, some), slices=tuple(slices)) for some in (names[:1], names))
+        assert covers(many, cards=1, slices=2)
+        assert not covers(many, cards=1, slices=3)
+        limits = {CARDS: 1, SLICES: 3}
+        cold, of_one, of_many = (spent(ladder(CARDS, SLICES), limits, found) for found in (one, one, many))
+        assert of_one < cold
+        assert of_one < of_many < of_one + 20 * len(names)
+
     def test_each_node_and_device_has_a_cost(self) -> None:
         def cost(nodes: int, cards: int, *more: Device) -> int:
             names = [f"n{number}" for number in range(nodes)]

@@ -170,6 +170,12 @@ def test_nodes_that_are_cordoned_or_not_ready_could_hold_pods(state: str) -> Non
     assert answer(pod(f"{MIDDLE}: 1"), "--fail-on", "never", on=on)["workloads"][0]["verdict"] == "Waits"
 
 
+def test_pods_with_affinity_wait_for_other_pods() -> None:
+    term = "{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: x}}}"
+    near = f"{{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
+    assert workload(pod("cpu: 1", affinity=near), code=1)["verdict"] == "Waits"
+
+
 def test_declared_nodes_could_hold_pods() -> None:
     declared = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {LARGE}: 4}}}}\n  pods:"
     found = workload(
@@ -387,11 +393,15 @@ def test_pods_that_wait_start_where_preemption_makes_room() -> None:
 
 def test_of_pods_that_wait_the_highest_priority_starts_first() -> None:
     values = {"low": -9, "middle": -5, "high": 9}
+    policies = {"low": "Never", "middle": "Never", "high": "PreemptLowerPriority"}
     on = cluster_text(
         *(f"{{kind: PriorityClass, metadata: {{name: {name}}}, value: {value}}}" for name, value in values.items())
     )
     on = on.replace(f"{MIDDLE}: 2}}}}", f"{MIDDLE}: 4}}}}").replace(f"{{{NODE}, {MIDDLE}: 4}}", f"{{{NODE}}}")
-    pods = [pod(f"{MIDDLE}: {1 if name == 'high' else 3}", name, priorityClassName=name) for name in values]
+    pods = [
+        pod(f"{MIDDLE}: {1 if name == 'high' else 3}", name, priorityClassName=name, preemptionPolicy=policy)
+        for name, policy in policies.items()
+    ]
     found = answer("---\n".join(pods), on=on, code=1)
     assert [each["verdict"] for each in found["workloads"]] == ["Waits", "Starts", "Starts"]
 

@@ -116,6 +116,13 @@ def test_releasing_gives_back_exactly_what_was_bound() -> None:
     assert scheduler.answer(subject).message() == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
+def test_a_node_with_as_many_pods_as_its_new_limit_is_full() -> None:
+    nodes, bound = read([node("a")], [pod("x", on="a")])
+    scheduler = Scheduler(nodes, {}, lambda: bound)
+    scheduler.change_node(0, replace(nodes[0], allocatable={"pods": Quantity.of(1)}))
+    assert scheduler.full == 1
+
+
 def test_names_and_labels_of_nodes_cannot_change() -> None:
     nodes, _ = read([node("a")], [])
     with pytest.raises(ValueError, match=r"^the name and the labels of node a cannot change$"):

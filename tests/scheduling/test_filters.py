@@ -141,6 +141,13 @@ def test_pods_on_the_nodes_network_use_the_ports_of_their_containers() -> None:
     assert answer.feasible == 0
 
 
+@pytest.mark.parametrize(("policy", "feasible"), [({}, 1), ({"restartPolicy": "Always"}, 0)])
+def test_of_init_containers_only_sidecars_use_ports(policy: dict[str, Any], feasible: int) -> None:
+    port = [{"hostPort": 80}]
+    init = {"name": "i", "ports": port, **policy}
+    assert scheduled(pod(initContainers=[init]), [node("a")], [pod("b", on="a", ports=port)]).feasible == feasible
+
+
 def test_every_insufficient_resource_is_counted_and_full_nodes_too() -> None:
     nodes = [node("a", {"pods": "1"}), node("b", {GPU: "1"})]
     answer = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])

@@ -43,6 +43,13 @@ def test_a_request_beyond_every_node_is_not_helped() -> None:
     )
 
 
+def test_a_node_without_the_label_of_a_constraint_is_not_helped() -> None:
+    spread = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    assert end(pod(topologySpreadConstraints=[spread]), [node("a")], [low("x", "a")]).endswith(
+        ": 1 Preemption is not helpful for scheduling."
+    )
+
+
 def test_nodes_without_pods_of_lower_priority_have_no_victims() -> None:
     nodes = [node("a"), node("b", taints=["x:NoSchedule"])]
     pods = [pod("same", {"cpu": "3"}, on="a", priority=100)]

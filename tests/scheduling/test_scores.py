@@ -234,6 +234,13 @@ def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> Non
         assert model.top(kind, feasible) == best(model.totals(kind, feasible))
 
 
+def test_devices_that_a_pod_does_not_request_are_not_scored() -> None:
+    nodes = [read(node("a", allocatable={GPU: "4"})), read(node("b"))]
+    model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
+    found = model.by_plugin(preferences(pod(requests={"cpu": "2"})), 0b11)
+    assert found[Plugin.NODE_RESOURCES_FIT] == {0: 50, 1: 50}
+
+
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
     nodes = [read(node(name, {"cpu": None, GPU: "4"})) for name in ("a", "b")]
     model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))

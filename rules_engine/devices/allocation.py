@@ -60,8 +60,8 @@ def allocate(
 ) -> tuple[DeviceKey, ...] | None:
     """Return the devices of the requests, in order; None if they do not fit.
 
-    `allocated`: the devices of other claims. `spend` is charged for each device that is tried. People's claims need a
-    few hundred. Raises SelectorError, CostlyError and CostExceeded.
+    `allocated`: the devices of other claims. `spend` is charged for each device that is tried, and for its counters.
+    People's claims need a few thousand. Raises SelectorError, CostlyError and CostExceeded.
     """
     return _Search(pools, allocated, matches, spend).find(requests)
 
@@ -108,6 +108,7 @@ class _Search:
 
     def _take(self, pool: Pool, device: Device) -> bool:
         if device.consumes:
+            self._spend(STEP_COST * len(device.consumes) + len(self._chosen))
             self._consume(pool, device, 1)
             if self._overdrawn[pool.pool_key]:
                 self._consume(pool, device, -1)
@@ -283,6 +284,7 @@ def _pack_part(
         (consumption, index), count = kinds[kind]
         fitting = min((left[counter] // nanos for counter, nanos in consumption if nanos), default=count)
         for number in range(min(count, fitting), -1 if consumption else count - 1, -1):
+            spend(len(consumption))
             for counter, nanos in consumption:
                 left[counter] -= number * nanos
             attempt(kind + 1, _add(taken, index, number))

@@ -309,7 +309,7 @@ class LiveCluster:
 
     def _may_reserve(self, request: AdmissionRequest) -> bool:
         reads_pods = self._all_reflectors["pods"] in self._reflectors
-        return reads_pods and not request.dry_run and request.operation == "CREATE"
+        return reads_pods and request.is_pod and not request.dry_run and request.operation == "CREATE"
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
         """Wait for a view that satisfies `holds`. Return True if it came in time."""

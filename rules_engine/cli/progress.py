@@ -41,6 +41,9 @@ def progress_bar(*columns: Column) -> Iterator[Reported]:
         task = bar.add_task("", total=None)
 
         def show(text: str, done: int, total: int) -> None:
-            bar.update(task, description=escape_controls(text), completed=done, total=total or None)
+            description = escape_controls(text)
+            # Each text is shown, also if it is for less time than between two refreshes.
+            is_new = description != bar.tasks[0].description
+            bar.update(task, description=description, completed=done, total=total or None, refresh=is_new)
 
         yield show

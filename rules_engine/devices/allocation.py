@@ -284,7 +284,7 @@ def _pack_part(
         (consumption, index), count = kinds[kind]
         fitting = min((left[counter] // nanos for counter, nanos in consumption if nanos), default=count)
         for number in range(min(count, fitting), -1 if consumption else count - 1, -1):
-            spend(len(consumption))
+            spend(len(consumption) // STEP_COST)
             for counter, nanos in consumption:
                 left[counter] -= number * nanos
             attempt(kind + 1, _add(taken, index, number))

@@ -340,7 +340,7 @@ def test_more_than_32_devices_end_the_attempt() -> None:
 
 
 def test_a_search_of_too_many_steps_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "MAX_STEPS", 10)
+    monkeypatch.setattr(filters, "MAX_STEPS", 70)
     subject = _cycle([node("a")], MIGS, *card_with_partitions("a", 12))
     assert subject.explain(_gpus(7, MIG)).feasible == 1
     assert _message(subject, _gpus(8, MIG)) == (

@@ -357,11 +357,10 @@ def test_an_absolute_target_gets_the_same_answer(all_ways: Ways) -> None:
     assert over(other)(asked) == expected
 
 
-class Broken(State):
-    """A state that cannot be read."""
+class Broken(FixedCluster):
+    """A cluster that cannot be read."""
 
-    @property
-    def cluster(self) -> Cluster:
+    def current(self) -> Cluster:
         raise RuntimeError("our bug")
 
 
@@ -369,7 +368,7 @@ class Broken(State):
 def test_our_own_error_is_the_same_failure_and_logged(
     rule_set: RuleSet, tmp_path: Path, caplog: pytest.LogCaptureFixture, body: bytes
 ) -> None:
-    with ways(tmp_path, Broken(ServedRules(rule_set=rule_set), FixedCluster(Cluster()))) as found:
+    with ways(tmp_path, State(ServedRules(rule_set=rule_set), Broken(Cluster()))) as found:
         answer = found.ask(Asked(body=body))
     assert (answer.status, answer.code, answer.document["response"]["allowed"]) == (500, 500, False)
     assert "our bug" not in answer.body.decode()

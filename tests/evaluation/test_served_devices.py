@@ -323,6 +323,14 @@ class TestUnknown:
         ):
             covers(cluster(node("a"), slices=self.costly), slices=9)
 
+    @pytest.mark.parametrize("exhausted", WhenExhausted)
+    def test_a_ladder_that_denies_denies_what_it_cannot_find_out(self, exhausted: WhenExhausted) -> None:
+        on_it = cluster(node("a"), slices=self.costly)
+        rule = ladder(SLICES, when_exhausted=exhausted)
+        decision = mutate(compiled(rule), request(pod(container("main", {SLICES: 9}))), on_it)
+        assert decision.allowed is (exhausted is WhenExhausted.KEEP)
+        assert f"it takes too long to say which devices fit together: 9 of {SLICES}" in str(decision.trace)
+
     def test_another_node_that_offers_the_amounts_settles_it(self) -> None:
         assert covers(cluster(node("a"), node("b", {SLICES: 9}), slices=self.costly), slices=9)
 

@@ -36,6 +36,10 @@ class UnknownOfferError(Exception):
     """It is unknown whether a node offers amounts, for the reason in the message."""
 
 
+class CostlyOfferError(UnknownOfferError):
+    """It takes too long to say which devices of drivers fit together."""
+
+
 class Reach:
     """The nodes that a pod may run on, searched once per request and placement, on first use.
 
@@ -207,7 +211,7 @@ class Offers:
                     answer = by_shape[shape]
                 yield node, counts, not lacking, answer
 
-    def _too_long(self, demand: Demand) -> UnknownOfferError:
+    def _too_long(self, demand: Demand) -> CostlyOfferError:
         names, _ = self._find_uncertain(demand, None)
         amounts = " and ".join(f"{demand[name] // NANOS} of {name}" for name in names)
-        return UnknownOfferError(f"it takes too long to say which devices fit together: {amounts}")
+        return CostlyOfferError(f"it takes too long to say which devices fit together: {amounts}")

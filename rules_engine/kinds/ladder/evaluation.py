@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import Program
+from rules_engine.cel import CostExceeded, Program
 from rules_engine.cel.program import constant_texts
 from rules_engine.evaluation.applicability import (
     MAX_CONTAINERS,
@@ -17,7 +17,7 @@ from rules_engine.evaluation.applicability import (
 )
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.nodes import Demand, NodeQuery, Offered
-from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers, Reach, UnknownOfferError
+from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
@@ -275,6 +275,9 @@ class _LadderRun:
         try:
             decisions = self._decide_requests(indexes)
         except UnknownOfferError as error:
+            # A pod must not pass a ladder that denies by the combination of devices that it requests.
+            if isinstance(error, CostlyOfferError) and self._rule.when_exhausted is WhenExhausted.DENY:
+                raise CostExceeded(str(error)) from None
             return self._keep_all(undecided, "cluster-unknown", str(error)), {}
         return self._final_step(decisions, notes)
 

@@ -155,7 +155,7 @@ class State:
         """None before the first reload."""
         self.reloads_refused = 0
         self.keep_problem: str | None = None
-        """Why the active rules cannot be kept for the next start."""
+        """Reason for which the active rules cannot be kept for the next start."""
         self.reserves = True
         """False if no request can reserve devices: reservations need a client certificate, and none is required."""
         self.certificate_not_after: datetime | None = None

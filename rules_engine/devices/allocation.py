@@ -39,7 +39,7 @@ Matches = Callable[[DeviceClass, Pool, Device], bool]
 """A predicate: a device matches a class. It may raise SelectorError and CostlyError."""
 
 Consumption: TypeAlias = tuple[tuple[CounterKey, int], ...]
-"""What a device consumes of counters, in nanos."""
+"""The counters that a device consumes, in nanos."""
 
 Numbers: TypeAlias = tuple[int, ...]
 """Numbers of devices, one for each of several classes."""

@@ -36,7 +36,7 @@ DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim
 
 
 MAX_NAMES = 1_000
-"""Names of attributes that are kept for classes that exist no more, so that a class may come back without a list."""
+"""Attribute names remembered for deleted DeviceClasses, so that recreating one needs no relist."""
 
 
 class DeviceStore:
@@ -62,7 +62,7 @@ class DeviceStore:
     def replace(
         self, kind: type[DeviceObject], objects: Iterable[DeviceObject], reader: SliceReader | None = None
     ) -> None:
-        """Replace all objects of a kind. `reader`: of slices that another one read than those before."""
+        """Replace all objects of a kind. `reader`: the reader of these slices, if it differs from the former one."""
         if reader is not None:
             self._reader = reader
             self._changed_kinds.add(DeviceClass)

@@ -79,7 +79,8 @@ RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
 
 ABSENT = (Cause.FORBIDDEN, Cause.MISSING)
-"""Causes after which classes of devices count as none: the cluster lacks the API, or the role the right."""
+"""Causes after which the server is ready without the devices of drivers. If the API is missing, there are none; without
+the right, they are unknown."""
 
 
 class LiveCluster:
@@ -201,7 +202,7 @@ class LiveCluster:
         return read_slice(raw, self._slice_reader)
 
     def _read(self, reflector: Reflector[Any]) -> None:
-        """Read a collection in a thread of its own; slices and claims once there is a class, as in few clusters."""
+        """Start the reflector's thread; ResourceSlices and ResourceClaims only once a DeviceClass exists."""
 
         def run() -> None:
             if reflector in self._device_reflectors[1:]:

@@ -57,7 +57,7 @@ class ClusterSource(Protocol):
 
     @property
     def absent(self) -> Sequence[str]:
-        """Why collections are not read that the view does without: devices of drivers."""
+        """Messages of failures to read the devices of drivers, without which the server is ready."""
 
     @property
     def health(self) -> Sequence[Health]:

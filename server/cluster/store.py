@@ -56,7 +56,7 @@ class Store:
         self._unshown: dict[str, Node] = {}
         """Nodes of which more or less is held than in the view, as they are there."""
         self._late: list[tuple[str, Usage, int]] = []
-        """What was held or released since the nodes that are being built were marked."""
+        """Amounts held or released since the nodes that are being built were marked."""
         self.devices = DeviceStore()
         """Classes, slices and claims; only `change_devices` changes them."""
 

@@ -72,9 +72,7 @@ RULES = gauge("rules", "Active rules, by kind.", "kind")
 RULES_INFO = gauge("rules_info", "1, labelled with the digest of the active rules.", "digest")
 GENERATION = gauge("rules_generation", "Number of rule sets that this process has activated.")
 RULES_SINCE = gauge("rules_since_timestamp_seconds", "Time at which the active rules were activated.")
-RULES_KEPT = gauge(
-    "rules_kept", "1 if the active rules were kept, since the rule files had errors at the start, else 0."
-)
+RULES_KEPT = gauge("rules_kept", "1 if kept rules are active, because the rule files had errors at the start, else 0.")
 RELOAD_TIME = gauge("rules_last_reload_timestamp_seconds", "Time of the last reload.")
 FRESH = gauge("cluster_fresh", "1 if the view of the cluster is fresh, else 0.")
 COLLECTION_SYNCED = gauge("cluster_synced", "1 if a collection has been listed, else 0.", "collection")

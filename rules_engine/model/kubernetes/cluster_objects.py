@@ -226,7 +226,7 @@ class ClusterObjects:
 
     @property
     def unusable_slices(self) -> Sequence[str]:
-        """Why slices are left out of `devices`."""
+        """Reasons for which slices are left out of `devices`."""
         return self._device_reading[1]
 
     @cached_property

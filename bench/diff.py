@@ -4,8 +4,8 @@ A dump of the cluster is generated as kubectl writes it. All of its pods request
 a template each, half of ReplicaSets with ten pods, and a rule reads a label that is different for each. Two rule sets
 decide it, first with ladders that count all devices, then with ladders that count free ones.
 
-A decision log is generated, too: each pod is submitted to both endpoints, and the view of the cluster changes after
-every hundred. The log repeats a block of pods under other names.
+A decision log is generated, too: each pod is submitted to both endpoints. The log repeats a block of pods under other
+names.
 
 The command runs in a new process. Its time and the peak of its memory count. With --check, the exit code is 1 if a
 target is missed.
@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,21 +29,16 @@ from bench.promise import Promise, exit_code
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.node import read_node
-from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.sources.rule_files import RuleFiles, read_rules
 from server.http.admission_record import AdmissionRecord
 from server.state import ServedRules
-from server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
-from server.telemetry.recorded_requests import Headers, Recorder
+from server.telemetry.decision_log import encode_line
 
 LIVE_SECONDS, RECORDED_SECONDS, MEMORY_MIB = 90, 900, 512
 
 BLOCK = 10_000
 """Admissions of a block of the log."""
-
-PODS_OF_VIEW = 100
-"""Admissions on one view of the cluster."""
 
 TASK = "example.com/task"
 """A label with another value for each pod, which a rule reads."""
@@ -170,63 +164,27 @@ def cluster_of(nodes: list[dict[str, Any]]) -> Cluster:
     return Cluster(nodes=tuple(read_node(node, lambda *_: None) for node in nodes))
 
 
-def views(cluster: Cluster) -> Iterator[Cluster]:
-    """Yield views of a cluster, each with other free devices on one node."""
-    nodes = list(cluster.nodes)
-    number = 0
-    while True:
-        yield replace(cluster, nodes=tuple(nodes))
-        node = nodes[number % len(nodes)]
-        used = {name: Quantity.of(number % 8) for name in node.allocatable if name.startswith("nvidia.com/")}
-        nodes[number % len(nodes)] = replace(node, used=used)
-        number += 1
-
-
-class Log:
-    """The lines of a decision log, as a server writes them."""
-
-    def __init__(self, path: Path, served: ServedRules) -> None:
-        self._served = served
-        self._file = path.open("wb")
-        # A clock on which no view changes too fast.
-        self._recorder = Recorder(MARK, self._later)
-        self._headers = Headers(self._recorder, MAX_LINE_BYTES, lambda: 0.0)
-        self._now = 0.0
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _later(self) -> float:
-        self._now += 1000.0
-        return self._now
-
-    def write(self, endpoint: str, request: AdmissionRequest, cluster: Cluster) -> Any:
-        """Write the line of a decision, with what must precede it; return the pod after it."""
-        record = AdmissionRecord(endpoint)
-        record.uid, record.request, record.served, record.cluster = request.uid, request, self._served, cluster
-        decide = mutate if endpoint == "mutate" else validate
-        decision = record.decision = decide(self._served.rule_set, request, cluster)
-        recorded = self._recorder(record)
-        self._file.writelines(self._headers.take_announced())
-        at = datetime.now(UTC)
-        written = encode_line(record, decision, id=f"{MARK}-1", at=at, view=1, recorded=recorded)
-        self._file.writelines(written.parts)
-        return decision.result
-
-
 MARK = "block-000"
 """The part of all names in a block of a log that is different in each block."""
 
 
+def log_line(served: ServedRules, endpoint: str, request: AdmissionRequest, cluster: Cluster) -> tuple[bytes, Any]:
+    """Return the line of a decision as a server writes it, and the pod after it."""
+    record = AdmissionRecord(endpoint)
+    record.uid, record.request, record.served, record.cluster = request.uid, request, served, cluster
+    decide = mutate if endpoint == "mutate" else validate
+    decision = record.decision = decide(served.rule_set, request, cluster)
+    line = encode_line(record, decision, id=f"{MARK}-1", at=datetime.now(UTC), view=1, requests=True)
+    return b"".join(line.parts), decision.result
+
+
 def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) -> int:
     """Write a log of admissions, in whole blocks, with two lines for each; return their number."""
-    log = Log(path, ServedRules(rule_set=rules.rule_set, digest=rules.loaded.digest, records=True))
-    changing = views(cluster_of([doctor.node(number) for number in range(node_count)]))
-    cluster = next(changing)
+    served = ServedRules(rule_set=rules.rule_set, digest=rules.loaded.digest)
+    cluster = cluster_of([doctor.node(number) for number in range(node_count)])
     size = min(BLOCK, admissions)
+    lines = []
     for number in range(size):
-        if number % PODS_OF_VIEW == 0:
-            cluster = next(changing)
         pod = submitted(number, node_count)
         for _ in owned(pod, number):
             pass
@@ -237,21 +195,22 @@ def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) ->
         del metadata["name"], metadata["uid"], pod["status"]
         pod["spec"].pop("nodeName", None)
         request = pod_request(pod, namespace=metadata["namespace"], uid=f"{MARK}-{number}")
-        made = log.write("mutate", request, cluster)
-        log.write("validate", pod_request(made, namespace=request.namespace, uid=f"{MARK}-{number}-2"), cluster)
-    log.close()
-    block = path.read_bytes()
-    with path.open("ab") as file:
-        for number in range(1, admissions // size):
+        mutation, made = log_line(served, "mutate", request, cluster)
+        later = pod_request(made, namespace=request.namespace, uid=f"{MARK}-{number}-2")
+        validation, _ = log_line(served, "validate", later, cluster)
+        lines += [mutation, validation]
+    block = b"".join(lines)
+    with path.open("wb") as file:
+        for number in range(admissions // size):
             file.write(block.replace(MARK.encode(), f"block-{number:03}".encode()))
     return admissions // size * size
 
 
-def measured(rules: tuple[Path, Path], path: Path, pods: int) -> tuple[float, float]:
+def measured(rules: tuple[Path, Path], pods: int, path: Path, *options: str) -> tuple[float, float]:
     """Run the command; return its time in seconds, and the peak of its memory in MiB."""
     answer = path.with_suffix(".answer")
     sides = [f"--{name}={file}" for name, file in zip(("old", "new"), rules, strict=True)]
-    command = [sys.executable, "-m", "server", "diff", *sides, str(path), "--output", f"json={answer}"]
+    command = [sys.executable, "-m", "server", "diff", *sides, *options, str(path), "--output", f"json={answer}"]
     begin = monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT)
     _, status, used = os.wait4(process.pid, 0)
@@ -261,8 +220,7 @@ def measured(rules: tuple[Path, Path], path: Path, pods: int) -> tuple[float, fl
         raise SystemExit(process.returncode or "nothing changed")
     found = json.loads(answer.read_text())
     [totals] = found["clusters"]
-    differing = found["recorded"] and found["recorded"]["differing"]
-    if (totals["pods"], totals["asTheyAreNow"]) != (pods, {}) or differing:
+    if (totals["pods"], totals["asTheyAreNow"], totals["unknown"]) != (pods, {}, {}):
         raise SystemExit(f"not all pods were decided as they were submitted: {totals}, {found['recorded']}")
     return seconds, used.ru_maxrss / 1024
 
@@ -283,13 +241,17 @@ def main() -> int:
             dump = folder / "dump.json"
             doctor.write_dump(dump, items(given.nodes, given.pods, read_rules([rules["Allocatable"][0]])))
             what = f"{given.pods:,} live pods"
-            runs += [(f"{what}, {offered}", paths, dump, given.pods, LIVE_SECONDS) for offered, paths in rules.items()]
+            runs += [
+                (f"{what}, {offered}", paths, given.pods, LIVE_SECONDS, (dump,)) for offered, paths in rules.items()
+            ]
         if given.admissions:
-            log, paths = folder / "decisions.log", rules["Available"]
+            log, nodes, paths = folder / "decisions.log", folder / "nodes.json", rules["Available"]
             count = write_log(log, given.nodes, given.admissions, read_rules([paths[0]]))
-            runs.append((f"{count:,} recorded admissions", paths, log, count, RECORDED_SECONDS))
-        for what, paths, path, pods, most in runs:
-            seconds, memory_mib = measured(paths, path, pods)
+            doctor.write_dump(nodes, map(doctor.node, range(given.nodes)))
+            options = (log, "--cluster", str(nodes), "--from-log")
+            runs.append((f"{count:,} recorded admissions", paths, count, RECORDED_SECONDS, options))
+        for what, paths, pods, most, (path, *options) in runs:
+            seconds, memory_mib = measured(paths, pods, path, *options)
             promises.append(Promise(f"{what} ({path.stat().st_size / 1e6:.0f} MB)", seconds, most, unit=" s"))
             promises.append(Promise(f"{what}, memory", memory_mib, MEMORY_MIB, unit=" MiB"))
     code = exit_code(promises)

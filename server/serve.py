@@ -76,7 +76,7 @@ def serve(settings: Settings) -> None:
         source = _cluster_source(settings, prepared)
         source.start()
         stack.callback(source.stop)
-        served = rules.served(kept=prepared.refused is not None, records=settings.decision_log_requests)
+        served = rules.served(kept=prepared.refused is not None)
         state = State(served, source)
         state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
         state.reserves = _can_reserve(settings)

@@ -173,8 +173,8 @@ class Settings:
         False,
         is_flag=True,
         chart="decisionLogRequests",
-        help="Log the fields of each request and of the cluster that rules read, too, so that other rules can decide "
-        "the same requests later. Values of environment variables are never among them.",
+        help="Log requests of pods, too, so that diff can decide them under other rules; without values of environment "
+        "variables, commands, arguments, and headers of probes.",
     )
     events: bool = _setting(
         "--events",

@@ -25,8 +25,8 @@ class ServedRules:
     """The active rule set. `digest`: of the rule documents; replicas with equal digests have the same rules.
 
     `generation` counts the sets that this process has activated, from 1. `listed`: all rules by kind, in order of
-    evaluation, also rules in mode Off. `records`: requests are recorded, each with the fields that the rules of both
-    endpoints read. `texts`: the rule files. `kept`: the files had errors at the start, and these were kept before.
+    evaluation, also rules in mode Off. `texts`: the rule files. `kept`: the files had errors at the start, and these
+    were kept before.
     """
 
     rule_set: RuleSet
@@ -36,7 +36,6 @@ class ServedRules:
     kept: bool = False
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    records: bool = False
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
     reads_free_devices: bool = field(init=False, repr=False, compare=False)

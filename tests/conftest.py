@@ -73,7 +73,6 @@ UNMEASURED = (
     "rules/test_card_sets.py",
     "server/cluster/test_bench.py",
     "server/diff/test_command.py",
-    "server/diff/test_recorded_law.py",
     "server/doctor/test_command.py",
     "webhooks/test_configuration.py",
 )

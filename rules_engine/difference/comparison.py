@@ -12,10 +12,10 @@ from rules_engine.model.rules.rule import RuleId
 def compare_outcomes(before: Outcome, after: Outcome) -> Change | None:
     """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
     if before.unknown or after.unknown:
-        if before.userless_key is not None and before.userless_key == after.userless_key:
+        if before.known_key is not None and before.known_key == after.known_key:
             return None
         unknown = frozenset({Kind.UNKNOWN})
-        return Change(kinds=unknown, before=replace(before, userless_key=None), after=replace(after, userless_key=None))
+        return Change(kinds=unknown, before=replace(before, known_key=None), after=replace(after, known_key=None))
     kinds = frozenset(_change_kinds(before, after))
     return Change(kinds=kinds, before=before, after=after) if kinds else None
 

@@ -1,20 +1,11 @@
 """Decisions of both endpoints under one rule set. Decisions on repeated requests are cached."""
 
-from collections.abc import Iterable
-
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.decision_cache import Decide
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
-from rules_engine.model.rules.decision import Decision, Step
-
-NOT_TOGETHER = "the recorded view does not have which devices of drivers fit together"
-
-
-def depends_on_devices(trace: Iterable[Step], recorded: Cluster) -> bool:
-    """Return True if a decision on a recorded view is not known, since it depends on devices that fit together."""
-    return recorded.known and any(step.cluster_unknown and not step.audit for step in trace)
+from rules_engine.model.rules.decision import Decision
 
 
 class Decisions:

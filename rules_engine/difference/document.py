@@ -32,7 +32,7 @@ def difference_document(
         "recorded": None
         if recorded is None
         else {
-            **field_members(recorded, "lines admissions replayed other_rules differing later_calls"),
+            **field_members(recorded, "lines admissions replayed later_calls"),
             **_sorted_counts(recorded, "not_replayable unreadable"),
         },
         "omittedPods": grouping.omitted,

@@ -161,17 +161,14 @@ def _amount_formats(change: Change) -> tuple[Format, ...]:
 class RecordedTotals(Struct, kw_only=True):
     """Numbers of lines of decision logs.
 
-    `admissions`: lines of decisions. `replayed`: admissions decided again under both rule sets. `other_rules`: replayed
-    admissions recorded under other rules than the old ones. `differing`: admissions recorded under the old rules, which
-    now decide differently. `later_calls`: calls of /validate whose pod is decided with its call of /mutate.
-    `not_replayable`: admissions by reason. `unreadable`: lines that do not come from a decision log, by reason.
+    `admissions`: lines of decisions. `replayed`: admissions decided again under both rule sets. `later_calls`: calls of
+    /validate whose pod is decided with its call of /mutate. `not_replayable`: admissions by reason. `unreadable`: lines
+    that do not come from a decision log, by reason.
     """
 
     lines: int = 0
     admissions: int = 0
     replayed: int = 0
-    other_rules: int = 0
-    differing: int = 0
     later_calls: int = 0
     not_replayable: Counter[str] = field(default_factory=Counter)
     unreadable: Counter[str] = field(default_factory=Counter)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from rules_engine.difference.decisions import NOT_TOGETHER, Decisions, depends_on_devices
-from rules_engine.difference.user_readers import UserReaders
+from rules_engine.difference.decisions import Decisions
+from rules_engine.difference.missing_members import RuleReads
 from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fallback, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
@@ -15,7 +15,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, Pod
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Decision, Step
 
 
@@ -24,32 +24,26 @@ class Outcomes:
 
     def __init__(self, rule_set: RuleSet) -> None:
         self._decisions = Decisions(rule_set)
-        self._user_readers = UserReaders(rule_set)
+        self._reads = RuleReads(rule_set)
 
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         admission = self._admission(submitted, cluster)
         decided = tuple(entry for decision in admission.decisions for entry in decision.once(_contributions))
-        user_readers = self._user_readers.user_dependent_rules(admission) if submitted.user_unknown else ()
-        if user_readers:
-            reads = "reads" if len(user_readers) == 1 else "read"
-            key = self._user_readers.userless_key(admission, decided, user_readers)
-            return Outcome(unknown=f"{', '.join(user_readers)} {reads} request.userInfo", userless_key=key)
-        if not submitted.user_unknown and depends_on_devices(admission.trace, cluster):
-            return Outcome(unknown=NOT_TOGETHER, userless_key=self._user_readers.contents)
+        dependent = self._reads.dependent_rules(admission, submitted.missing)
+        if dependent:
+            reads = "reads" if len(dependent) == 1 else "read"
+            members = dict.fromkeys(name for names in dependent.values() for name in names)
+            return Outcome(
+                unknown=f"{', '.join(dependent)} {reads} {', '.join(members)}",
+                known_key=self._reads.known_key(admission, decided, dependent),
+            )
         warnings = tuple(_strip_locations(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
             message = _strip_locations(admission.message, admission.trace)
             return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
         mutated = admission.mutation.once(_mutated_outcome)
         return replace(mutated, warnings=warnings, deciding=decided)
-
-    def decision(self, endpoint: Endpoint, request: AdmissionRequest, cluster: Cluster) -> Decision:
-        """Return the decision of one endpoint."""
-        if endpoint is Endpoint.VALIDATE:
-            return self._decisions.validate_request(request, cluster)
-        mutation, _ = self._decisions.mutate_request(request, cluster)
-        return mutation
 
     def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""

@@ -14,9 +14,6 @@ from rules_engine.report.values import Field, Item, Items, Lines, Report, Sectio
 MAX_GPUS = 10
 """GPU resources in a sentence. No cluster has as many, but pods may request any name."""
 
-ONLY_CLUSTER = "cluster"
-"""Header of the only cluster's column, beside the column of recorded admissions."""
-
 PODS = "pods"
 """Header of a column with numbers of pods."""
 
@@ -101,7 +98,7 @@ def _totals_sections(answer: Answer) -> Iterator[Section]:
 def _column_heads(answer: Answer, only: str) -> tuple[str, ...]:
     """Return the headers of the clusters' columns; `only` for a single cluster."""
     names = answer.grouping.totals
-    return tuple(name or ONLY_CLUSTER for name in names) if len(names) > 1 else (only,)
+    return tuple(names) if len(names) > 1 else (only,)
 
 
 def _summary_sentences(answer: Answer) -> Sequence[str]:
@@ -115,7 +112,7 @@ def _summary_sentences(answer: Answer) -> Sequence[str]:
 
 def _cluster_prefixes(answer: Answer) -> Mapping[str, str]:
     names = answer.grouping.totals
-    return {name: f"{name or ONLY_CLUSTER}: " if len(names) > 1 else "" for name in names}
+    return {name: f"{name}: " if len(names) > 1 else "" for name in names}
 
 
 def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
@@ -207,10 +204,6 @@ def _replay_sentences(totals: RecordedTotals) -> Sequence[str]:
     sentences = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
     if totals.later_calls:
         sentences.append(f"{format_count(totals.later_calls, 'call')} of /validate decided together with /mutate")
-    if totals.differing:
-        sentences.append(f"{totals.differing:,} decided otherwise than recorded under the old rules")
-    if totals.other_rules:
-        sentences.append(f"{totals.other_rules:,} recorded under other rules than the old ones")
     sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest_first(totals.not_replayable)]
     return [
         *sentences,

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
-from rules_engine.difference.reading.recorded_input import RecordedSide, Replay
 from rules_engine.difference.values import Kind
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location
-from rules_engine.recording.views import ViewFields
 
 ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its bytes that are done, and all its bytes."""
@@ -68,6 +66,7 @@ def run_difference(
     clusters: Sequence[Path],
     default: Cluster,
     *,
+    logs: Sequence[Path] = (),
     default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
@@ -75,27 +74,27 @@ def run_difference(
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
 
-    `default`: the cluster of pods if no other one is known, and `default_name` its name. `namespace`: for manifests
-    without a namespace.
+    `logs`: decision logs. `default`: the cluster of pods if no other one is known, and `default_name` its name.
+    `namespace`: for manifests without a namespace.
     """
-    views = [ViewFields.of(side.rule_set) for side in (old, new)]
+    rule_sets = old.rule_set, new.rule_set
+    reads = [*map(cluster_requirements, rule_sets)]
     progress = _Progress(report)
     collected = Problems()
-    with Inputs(paths, clusters, default, collected, progress.count) as inputs:
+    with Inputs(paths, clusters, default, collected, progress.count, logs) as inputs:
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
-        if any(view.reads.namespaces for view in views):
+        if any(read.namespaces for read in reads):
             inputs.report_missing_namespaces()
         progress.begin("deciding", inputs.size)
-        grouping = _decide_pods(old, new, inputs, namespace, _usage_resources(views))
-        recorded = inputs.recorded.totals
+        grouping = _decide_pods(old, new, inputs, namespace, usage_resources(rule_sets))
         pods = sum(totals.pods for totals in grouping.totals.values())
         if not (pods or inputs.recorded.files or collected.failed):
             message = "no pod and no workload found"
             if inputs.live:
                 message = "no live pod found, and workloads of a cluster are decided by their pods"
             collected.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
-        assumes_default = inputs.assumes_default and any(view.reads.nodes for view in views)
+        assumes_default = inputs.assumes_default and any(read.nodes for read in reads)
         problems = sort_problems(collected.items, inputs.files)
         answer = Answer(
             old=old.name,
@@ -104,7 +103,7 @@ def run_difference(
             without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
             assumed_cluster=default_name if assumes_default else "",
             grouping=grouping,
-            recorded=recorded if inputs.recorded.files else None,
+            recorded=inputs.recorded.totals if inputs.recorded.files else None,
             allowed=allowed,
         )
         return DifferenceRun(
@@ -115,10 +114,13 @@ def run_difference(
         )
 
 
-def _usage_resources(views: Iterable[ViewFields]) -> Set[str] | None:
-    """Return the resources whose usage the rules of either side read; None: any."""
-    read = [view.resources for view in views if view.reads.pods]
-    return None if None in read else frozenset[str]().union(*filter(None, read))
+def usage_resources(rule_sets: Iterable[RuleSet]) -> Set[str] | None:
+    """Return the resources whose usage these rules may read; None: any."""
+    rules = [rule for rule_set in rule_sets if cluster_requirements(rule_set).pods for rule in rule_set.rules]
+    # An expression that reads the cluster may read a resource whose name is in the pod.
+    if any("cluster" in program.reads for rule in rules for program in (*rule.programs, *rule.messages)):
+        return None
+    return frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
 
 
 def _is_warning(problem: Problem) -> bool:
@@ -129,12 +131,6 @@ def _decide_pods(old: Side, new: Side, inputs: Inputs, namespace: str, usage: Se
     """Return the changes of all pods."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
     grouping = Grouping(inputs.column_names)
-    replay = Replay(
-        sides=[RecordedSide.of(option, side.rule_set) for option, side in (("--old", old), ("--new", new))],
-        decide=before.decision,
-        digest=old.digest,
-        column=inputs.recorded_column,
-    )
-    for submitted, view in chain(inputs.pods(before.mutate_request, namespace, usage), inputs.admissions(replay)):
+    for submitted, view in inputs.pods(before.mutate_request, namespace, usage):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view))
     return grouping

@@ -3,8 +3,9 @@
 All but Submitted and Line are hashable, so that equal values are stored once.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Self
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.recorded_request import Path
 from rules_engine.model.rules.rule import RuleId
 
 
@@ -32,17 +34,21 @@ class Workload(Struct, frozen=True, kw_only=True, order=True):
         return cls(cluster=cluster, namespace=namespace, kind=kind, name=name)
 
 
+USER: Mapping[str, Path] = MappingProxyType({"request.userInfo": ("userInfo",)})
+"""The user: neither manifests nor live pods have the one who submitted them."""
+
+
 class Submitted(Struct, frozen=True, kw_only=True):
     """Equal pods of a workload with the request that creates them.
 
-    `user_unknown`: `request.userInfo` is not the user who submitted them. `as_it_is`: the reason why a live pod is
+    `missing`: paths of members of the request that the input lacks, by name. `as_it_is`: the reason why a live pod is
     decided as it is now; "" if the old rules, applied to its template, yield the pod.
     """
 
     workload: Workload
     request: AdmissionRequest
     count: int = 1
-    user_unknown: bool = True
+    missing: Mapping[str, Path] = USER
     as_it_is: str = ""
 
 
@@ -97,7 +103,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     `message`: of a denial. `resources`: the containers' requests and limits after the mutation, in order; a denied pod
     has none. `annotations`: the keys that rules write, with their values; None: a rule removes the key. `gpus`:
     effective requests of GPU resources, in nanos. `unknown`: the reason why all else is unknown, or "".
-    `userless_key`: everything but the user that an unknown outcome depends on: equal keys mean equal outcomes.
+    `known_key`: all that an unknown outcome depends on but what the input lacks: equal keys mean equal outcomes.
     A Change has no key.
     """
 
@@ -109,7 +115,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     gpus: tuple[tuple[str, int], ...] = ()
     deciding: tuple[Contribution, ...] = ()
     unknown: str = ""
-    userless_key: Hashable = None
+    known_key: Hashable = None
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:

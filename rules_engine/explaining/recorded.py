@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rules_engine.loading import STDIN
 from rules_engine.loading.files import standard_input
+from rules_engine.loading.log_lines import log_lines
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, string_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod_defaults import is_generated_name
@@ -29,7 +30,6 @@ from rules_engine.model.rules.decision import (
     Step,
 )
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.recording.fields import RECORD_KINDS, log_lines
 
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones. A pod gets fewer, even if its Job recreates it for a day."""
@@ -129,8 +129,6 @@ def read_log(path: Path, pod: PodName) -> LoggedDecisions:
             if members is None:
                 unread += 1
                 continue
-            if "outcome" not in members:
-                continue  # fields or a view of recorded requests
             decisions += 1
             if text_member(members, "namespace") == pod.namespace and pod.matches(text_member(members, "pod")):
                 matches += 1  # also the order of decisions of one time: heapq must not compare the members
@@ -149,8 +147,7 @@ def _parse_line(line: bytes) -> Object | None:
         return None
     if not isinstance(members, dict):
         return None
-    is_decision = isinstance(members.get("endpoint"), str) and "outcome" in members
-    return members if is_decision or members.get("record") in RECORD_KINDS else None
+    return members if isinstance(members.get("endpoint"), str) and "outcome" in members else None
 
 
 def _read_decision(members: Object) -> Decision:

@@ -88,6 +88,7 @@ class _Command(Command):
         "gpu-rules diff --old rules --new new-rules cluster.json",
         "gpu-rules diff --old mig-h200 --new rules --allow Rule .",
         "gpu-rules diff --old a --new b --output html=a.html a.json",
+        "gpu-rules diff --old a --new b --from-log log.jsonl",
     ),
 )
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]", type=PathOrStdin(exists=True, path_type=Path))
@@ -99,6 +100,15 @@ class _Command(Command):
     metavar="INPUT",
     type=PathOrStdin(exists=True, path_type=Path),
     help="An INPUT, as in other commands. Repeatable.",
+)
+@click.option(
+    "--from-log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
+    help="A decision log of a server with --decision-log-requests: its pods are decided; - for standard input. "
+    "Repeatable.",
 )
 @sources_option("--old", "Rules before the change", required=True)
 @sources_option("--new", "Rules after the change", required=True)
@@ -129,6 +139,7 @@ class _Command(Command):
 def diff(
     inputs: tuple[Path, ...],
     further: tuple[Path, ...],
+    logs: tuple[Path, ...],
     old: "tuple[RuleSource, ...]",
     new: "tuple[RuleSource, ...]",
     clusters: tuple[ClusterArgument, ...],
@@ -138,15 +149,17 @@ def diff(
 ) -> None:
     """Show which workloads a change of rules changes, and how.
 
-    INPUT is manifests of pods and workloads, live objects of a cluster in JSON, or decision logs of a server with
-    --decision-log-requests; - is standard input. Live pods are reconstructed as their controllers submitted them.
+    INPUT is manifests of pods and workloads, or live objects of a cluster in JSON; - is standard input. Live pods are
+    reconstructed as their controllers submitted them.
 
     Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
     input cannot be read.
     """
     live = [each for each in clusters if each.name == KUBECONFIG]
-    if not (inputs or further or live):
-        raise click.UsageError("Missing argument 'INPUT...', or --cluster kubeconfig for the pods of a live cluster.")
+    if not (inputs or further or logs or live):
+        raise click.UsageError(
+            "Missing argument 'INPUT...', --from-log, or --cluster kubeconfig for the pods of a live cluster."
+        )
     from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
@@ -158,8 +171,8 @@ def diff(
     if sides.failed:
         problems.end()
     files = [each.file for each in clusters]
-    pods = (*inputs, *further) or tuple(each.file for each in live)
-    run = _decide_pods(pods, files, sides, (old, new), namespace, frozenset(allow))
+    pods = (*inputs, *further) or (() if logs else tuple(each.file for each in live))
+    run = _decide_pods(pods, logs, files, sides, (old, new), namespace, frozenset(allow))
     problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
         problems.end()
@@ -175,6 +188,7 @@ def _source_names(sources: "Sequence[RuleSource]") -> str:
 
 def _decide_pods(
     inputs: Sequence[Path],
+    logs: Sequence[Path],
     clusters: Sequence[Path],
     sides: "Sides",
     sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
@@ -196,6 +210,7 @@ def _decide_pods(
             inputs,
             clusters,
             default,
+            logs=logs,
             default_name=DEFAULT_CLUSTER.stem,
             namespace=namespace,
             allowed=allowed,

@@ -84,7 +84,7 @@ class Reloader:
         generation = served.generation if unchanged else served.generation + 1
         # Unchanged rules may have other locations: their files have other comments, tests or names.
         since = served.since if unchanged else now
-        self._state.served = rules.served(generation=generation, since=since, records=served.records)
+        self._state.served = rules.served(generation=generation, since=since)
         if unchanged:
             _log.info("rules unchanged: generation %d stays active", generation)
         else:

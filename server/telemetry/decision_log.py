@@ -1,7 +1,7 @@
 """Decision log: one line of JSON for each decision, with its trace.
 
-A line holds the messages and actions of rules, never the pod. A message expression may quote any field of the pod, so
-its result is logged only if that is enabled. The thread that answers a request encodes the line; one other thread
+A line holds the messages and actions of rules. A message expression may quote any field of the pod, so its result is
+logged only if that is enabled; so is the request. The thread that answers a request encodes the line; one other thread
 writes. When the queue is full, lines are dropped and counted, so that requests never wait for the log.
 """
 
@@ -15,7 +15,6 @@ from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
 from secrets import token_hex
-from stat import S_ISREG
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import NamedTuple
@@ -26,10 +25,10 @@ from msgspec.structs import replace
 from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action, Decision, Step
-from rules_engine.recording.fields import Unrecorded
+from rules_engine.model.rules.recorded_request import reduce_request
 from server.http.admission_record import AdmissionRecord
-from server.telemetry.recorded_requests import Headers, Recorded, Recorder
 
 MAX_QUEUED = 4096
 """Queued lines: a third of a second at the highest rate of decisions."""
@@ -62,13 +61,12 @@ GATHER_SECONDS = 0.005
 class Line(NamedTuple):
     """A line in parts: many lines share the last two, which are then in memory once.
 
-    `truncated`: parts of the decision were omitted. `unrecorded`: why the request is not recorded; "" if it is, or is
-    not to be.
+    `truncated`: parts of the decision were omitted. `unrecorded`: so was its request.
     """
 
     parts: tuple[bytes, bytes, bytes]
     truncated: bool
-    unrecorded: str = ""
+    unrecorded: bool = False
 
     @property
     def size(self) -> int:
@@ -88,8 +86,7 @@ _log = logging.getLogger(__name__)
 class DecisionLog:
     """Observer that writes a line for each decision to a file, or to standard output if the path is None.
 
-    `messages`: results of message expressions are logged, too. `requests`: the fields of requests and of the cluster
-    that rules read are recorded.
+    `messages`: results of message expressions are logged, too. `requests`: so are requests of pods.
     """
 
     def __init__(
@@ -103,14 +100,13 @@ class DecisionLog:
     ) -> None:
         self._path = path
         self._messages = messages
+        self._requests = requests
         self._max_queued = max_queued
         self._max_queued_bytes = max_queued_bytes
         self._process = token_hex(4)
         self._numbers = count(1)
         self._views = _Views()
         self._lock = Lock()
-        self._recorder = Recorder(self._process) if requests else None
-        self._headers = None if self._recorder is None else Headers(self._recorder, MAX_LINE_BYTES)
         self._waiting: list[Line] = []
         self._bytes = 0
         self._stopping = Event()
@@ -124,8 +120,8 @@ class DecisionLog:
         """Lines dropped because the queue was full or the file could not be written."""
         self.truncated = 0
         """Lines with omitted parts."""
-        self.unrecorded = {reason.value: 0 for reason in Unrecorded} if requests else {}
-        """Lines whose requests are not recorded, by reason."""
+        self.unrecorded = 0
+        """Lines without a request, for which it was too long."""
 
     def start(self) -> None:
         """Start writing. Raises OSError if the file cannot be opened for writing."""
@@ -150,15 +146,15 @@ class DecisionLog:
             return
         id_ = f"{self._process}-{next(self._numbers)}"
         view = self._views.number(record.cluster)
-        recorded = None if self._recorder is None else self._recorder(record)
         at = datetime.now(UTC)
-        encoded = encode_line(record, decision, id=id_, at=at, view=view, messages=self._messages, recorded=recorded)
+        encoded = encode_line(
+            record, decision, id=id_, at=at, view=view, messages=self._messages, requests=self._requests
+        )
         with self._lock:
             self._waiting.append(encoded)
             self._bytes += encoded.size
             self.truncated += encoded.truncated
-            if encoded.unrecorded:
-                self.unrecorded[encoded.unrecorded] += 1
+            self.unrecorded += encoded.unrecorded
 
     def _run(self) -> None:
         pause = IDLE_SECONDS
@@ -174,7 +170,7 @@ class DecisionLog:
         until = monotonic() + IDLE_SECONDS
         try:
             with self._open_file() as descriptor:
-                lines = [*self._lines_to_repeat(descriptor), *self._take_lines()]
+                lines = self._take_lines()
                 while lines:
                     part = lines[:LINES_PER_WRITE]
                     self._write(descriptor, [piece for line in part for piece in line.parts])
@@ -187,8 +183,6 @@ class DecisionLog:
         except OSError as error:
             lines += self._take_lines()
             self._release(lines)
-            if self._headers is not None:
-                self._headers.forget_file()
             with self._lock:
                 self.dropped += len(lines)
             if not self._failing:
@@ -201,30 +195,11 @@ class DecisionLog:
     def _take_lines(self) -> list[Line]:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        if self._headers is None:
-            return waiting
-        # Fields and views are taken after the lines, which name only fields and views announced before.
-        return [*map(self._header, self._headers.take_announced()), *waiting]
-
-    def _lines_to_repeat(self, descriptor: int) -> Iterator[Line]:
-        """Yield the lines of fields and views with which a new file begins, and which follow after many others."""
-        if self._headers is not None:
-            status = os.fstat(descriptor)
-            empty = S_ISREG(status.st_mode) and not status.st_size
-            yield from map(self._header, self._headers.lines_to_repeat((status.st_dev, status.st_ino), empty=empty))
-
-    def _header(self, content: bytes) -> Line:
-        """Return a line of fields or of a view; its bytes count as queued from now on."""
-        header = Line((content, b"", b""), truncated=False)
-        with self._lock:
-            self._bytes += header.size
-        return header
+        return waiting
 
     def _release(self, lines: list[Line]) -> None:
         """Subtract the size of these lines from the queued bytes."""
         size = sum([line.size for line in lines])
-        if self._headers is not None:
-            self._headers.count(size)
         with self._lock:
             self._bytes -= size
 
@@ -263,12 +238,12 @@ def encode_line(
     at: datetime,
     view: int,
     messages: bool = False,
-    recorded: Recorded | None = None,
+    requests: bool = False,
 ) -> Line:
     """Encode the line of a decision; empty members are omitted.
 
-    `view` numbers the views of the cluster that this process has used, from 1. `messages`: as in DecisionLog.
-    `recorded` is left out if it is too long.
+    `view` numbers the views of the cluster that this process has used, from 1. `messages` and `requests`: as in
+    DecisionLog. A request that is too long is left out.
     """
     request, served, cluster = record.request, record.served, record.cluster
     members: dict[str, object] = {"time": at, "id": id, "seconds": round(record.seconds, 6)}
@@ -292,23 +267,22 @@ def encode_line(
     if truncated:
         members["truncated"] = truncated
     begin = orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1]
-    unrecorded = ""
-    if recorded is not None:
-        room = MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text)
-        request_members, unrecorded = _encode_recorded(recorded, room)
-        begin += request_members
+    unrecorded = False
+    if requests and request is not None and (request.is_pod or request.is_resize):
+        recorded = _encode_request(request, MAX_LINE_BYTES - len(begin) - len(grounds) - len(reasons.text))
+        unrecorded = not recorded
+        begin += recorded
     return Line((begin, grounds, reasons.text), bool(truncated), unrecorded)
 
 
-def _encode_recorded(recorded: Recorded, room: int) -> tuple[bytes, str]:
-    """Encode the recorded members of a line in `room` bytes, and return why the request is not in it, or ""."""
-    encoded = b"," + orjson.dumps(recorded.members)[1:-1]
-    if recorded.request is not None:
-        encoded += b',"request":' + recorded.request
-    if len(encoded) <= room:
-        return encoded, recorded.members.get("unrecorded", "")
-    reason = Unrecorded.SIZE.value
-    return b"," + orjson.dumps({"unrecorded": reason})[1:-1], reason
+def _encode_request(request: AdmissionRequest, room: int) -> bytes:
+    """Encode the recorded members of a request in `room` bytes; b"" if it is too long."""
+    reduced, left_out = reduce_request(request.raw)
+    try:
+        encoded = b"," + orjson.dumps({"request": reduced, "leftOut": left_out})[1:-1]
+    except orjson.JSONEncodeError:  # nested too deeply, as no pod of an API server is
+        return b""
+    return encoded if len(encoded) <= room else b""
 
 
 def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapping[str, str] | None) -> list[str]:

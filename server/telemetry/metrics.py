@@ -98,7 +98,7 @@ LOG_DROPPED = counter(
 )
 LOG_TRUNCATED = counter("decision_log_truncated", "Truncated lines of the decision log.")
 LOG_UNRECORDED = counter(
-    "decision_log_unrecorded", "Lines of the decision log whose requests are not recorded, by reason.", "reason"
+    "decision_log_unrecorded", "Lines of the decision log without their requests, which are too long for a line."
 )
 
 _WITHOUT_RULE = frozenset({REQUESTS.name, DECISION_CACHE_HITS.name})
@@ -170,12 +170,12 @@ class OutputCounts(Protocol):
 
 
 class LogCounts(OutputCounts, Protocol):
-    """Counts of a log that also truncates long lines. `unrecorded`: lines without their requests, by reason."""
+    """Counts of a log that also truncates long lines. `unrecorded`: lines without their requests."""
 
     @property
     def truncated(self) -> int: ...
     @property
-    def unrecorded(self) -> Mapping[str, int]: ...
+    def unrecorded(self) -> int: ...
 
 
 class Metrics(MetricsCollector):
@@ -296,8 +296,7 @@ class Metrics(MetricsCollector):
                 yield dropped, (), losses.dropped
         if self._decision_log is not None:
             yield LOG_TRUNCATED, (), self._decision_log.truncated
-            for reason, count in sorted(self._decision_log.unrecorded.items()):
-                yield LOG_UNRECORDED, (reason,), count
+            yield LOG_UNRECORDED, (), self._decision_log.unrecorded
 
     def _listener_values(self) -> Iterator[Value]:
         for listener in self._state.listeners:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rules_engine.explaining.recorded import MAX_RECORDS, PodName
+from rules_engine.loading.log_lines import MAX_LINE_BYTES
 from rules_engine.model.rules.rule import FailurePolicy, Rule
-from rules_engine.recording.fields import MAX_LINE_BYTES
 from server.telemetry.decision_log import encode_line
 from tests.support.authoring import cli
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation
@@ -152,13 +152,6 @@ def test_lines_that_are_not_decisions_are_counted(tmp_path: Path) -> None:
         result = cli("explain", "--from-log", write_log(tmp_path, good, *lines), "--pod", "ml/job")
         assert result.exit_code == 0
         assert f"warning: {count}" in result.stderr
-
-
-def test_lines_of_recorded_requests_are_skipped_without_a_warning(tmp_path: Path) -> None:
-    beside = b'{"record": "fields"}\n{"record": "view", "same": "a-1"}\n'
-    path = write_log(tmp_path, beside, logged("/mutate", asks({MIG2: 2}), FALLS))
-    result = cli("explain", "--from-log", path, "--pod", "ml/job")
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_values_of_other_types_are_read_as_absent(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
-from rules_engine.model.kubernetes.kept_fields import Kept, keeps_path, merge_by_kind, missing_paths
+from rules_engine.model.kubernetes.kept_fields import Kept, keeps_path, merge_by_kind
 from tests.support.api import GPU, MIG1, MIG3, NOW, event, node, pod, volume_claim
 from tests.support.documents import REPOSITORY
 from tests.support.evaluation import compiled, ladder, rung
+from tests.support.kept_fields import missing_paths
 
 PACKAGED = REPOSITORY / "rules" / "diagnostics"
 

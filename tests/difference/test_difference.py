@@ -166,8 +166,8 @@ def test_the_mutated_pod_is_none_if_the_mutation_denies_it() -> None:
 )
 def test_an_outcome_by_a_rule_that_reads_the_user_is_unknown(rule: Rule) -> None:
     result = outcome(asks({MIG2: 1}), rule)
-    assert replace(result, userless_key=None) == Outcome(unknown=f"{rule.id} reads request.userInfo")
-    known = outcome(asks({MIG2: 1}), rule, user_unknown=False)
+    assert replace(result, known_key=None) == Outcome(unknown=f"{rule.id} reads request.userInfo")
+    known = outcome(asks({MIG2: 1}), rule, missing={})
     assert known.unknown == ""
 
 
@@ -199,7 +199,7 @@ def test_another_user_does_not_change_a_known_outcome(data: st.DataObject) -> No
     one, other = data.draw(st.permutations(["ada", "root"]))
     result = Outcomes(rule_set).of(submitted(made, user=one), view)
     if not result.unknown:
-        assert Outcomes(rule_set).of(submitted(made, user=other, user_unknown=False), view) == result
+        assert Outcomes(rule_set).of(submitted(made, user=other, missing={}), view) == result
 
 
 # Kinds of change
@@ -321,7 +321,7 @@ def test_an_unknown_outcome_is_a_change_of_its_own() -> None:
         assert change is not None
         assert change.kinds == {Kind.UNKNOWN}
         assert differing_rules(change) == ()
-        assert change.before.userless_key is change.after.userless_key is None
+        assert change.before.known_key is change.after.known_key is None
 
 
 def scaled(weight: int) -> Rule:
@@ -366,7 +366,7 @@ def test_no_change_for_an_unknown_user_is_none_for_any_user(data: st.DataObject)
     old, new = (Outcomes(compiled(*data.draw(chosen))) for _ in range(2))
     if compare_outcomes(old.of(submitted(made), view), new.of(submitted(made), view)) is None:
         for user in ("ada", "root"):
-            one = submitted(made, user=user, user_unknown=False)
+            one = submitted(made, user=user, missing={})
             assert compare_outcomes(old.of(one, view), new.of(one, view)) is None
 
 
@@ -399,7 +399,7 @@ def test_gpus_are_summed_over_admitted_pods() -> None:
         groups.add(replace(submitted(asks({})), request=request), whole, whole)
     assert groups.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
     assert groups.totals[""].unknown == {"it is not known": 1}
-    unchanged = Outcome(unknown="it is not known", userless_key="all else")
+    unchanged = Outcome(unknown="it is not known", known_key="all else")
     groups.add(submitted(asks({})), unchanged, unchanged)
     assert groups.totals[""].unknown == {"it is not known": 1}
 

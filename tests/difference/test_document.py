@@ -106,10 +106,8 @@ def test_totals_of_recorded_admissions() -> None:
         "lines": 1_010,
         "admissions": 1_000,
         "replayed": 980,
-        "otherRules": 5,
-        "differing": 2,
         "laterCalls": 7,
-        "notReplayable": {"its view was not found": 9, "no view": 4},
+        "notReplayable": {"it was not recorded": 9, "it is cut": 4},
         "unreadable": {"no JSON": 10},
     }
 

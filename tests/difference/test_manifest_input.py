@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading.recorded_input import submit_manifest
+from rules_engine.difference.reading.inputs import submit_manifest
 from rules_engine.difference.values import Submitted
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.model.problems.problem import Problems

@@ -17,7 +17,6 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
-from rules_engine.recording.views import ViewFields
 from tests.support.api import controller, live, node, write_list
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
 from tests.support.recorded import Call, recorded_log, recording
@@ -60,31 +59,34 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     with log.open("ab") as file:
         file.write(b"{\n{\n{\n")
     bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
-    result = decided([log, *bad])
+    result = decided(bad, logs=[log])
     assert result.answer is None
     assert [problem.location.file for problem in result.problems] == list(map(str, bad))
     assert len(result.problems) + result.unreported == 5
 
 
-def test_recorded_admissions_have_a_column_of_their_own(tmp_path: Path, large: list[Path]) -> None:
-    rules = ladder(MIG1, GPU)
+def test_recorded_pods_are_decided_on_the_clusters_of_manifests(tmp_path: Path, large: list[Path]) -> None:
     calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=f"p{number}")) for number in range(9)]
-    log = recorded_log(tmp_path / "log", recording(rules, on=DEFAULT), [*calls, ("/validate", asks({GPU: 1}))])
+    log = recorded_log(tmp_path / "log", recording(on=DEFAULT), [*calls, ("/validate", asks({GPU: 1}))])
     with log.open("ab") as file:
         file.write(b"{\n")
-    found = decided([*large, log], clusters=large[:1])
-    assert found.answer is not None
-    assert [(problem.location.line, problem.message) for problem in found.problems] == [
-        (13, "the line is left out: cut, or not JSON")
-    ]
-    assert found.answer.recorded is not None
-    assert found.answer.recorded.replayed == 10
-    totals = {name: totals.pods for name, totals in found.answer.grouping.totals.items()}
-    assert totals == {"": 23, "recorded": 10}
-    alone = decided([log])
-    assert alone.answer is not None
-    assert [*alone.answer.grouping.totals] == [""]
-    assert alone.answer.exit_code == 1
+    other = write_list(tmp_path / "other.json", [node("n", {MIG1: "4"})])
+    for paths, clusters, expected in (
+        (large, large[:1], {"": (33, 29)}),
+        (large, [], {"": (33, 29)}),
+        ([], [large[0], other], {"c": (10, 9), "other": (10, 0)}),
+        ([], [], {"": (10, 9)}),
+    ):
+        found = decided(paths, logs=[log, log], clusters=clusters)
+        assert [(problem.location.line, problem.message) for problem in found.problems] == [
+            (11, "the line is left out: cut, or not JSON")
+        ]
+        assert found.answer is not None
+        assert found.answer.recorded is not None
+        assert found.answer.recorded.replayed == 10
+        totals = {name: (totals.pods, totals.changed) for name, totals in found.answer.grouping.totals.items()}
+        assert totals == expected
+        assert found.answer.assumed_cluster == ("" if paths or clusters else "default")
 
 
 def test_problems_are_in_file_order(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_usage_is_read_for_resources_whose_free_amounts_rules_read() -> None:
     allocatable, free = ladder(MIG3, "cpu"), ladder(MIG1, GPU, offered=Offered.AVAILABLE)
     any_free = validation("cluster.available(object.spec.nodeName) > 1")
     for rules, usage in (((allocatable,), set()), ((allocatable, free), {MIG1, GPU}), ((free, any_free), None)):
-        assert runs._usage_resources([ViewFields.of(compiled(rule)) for rule in rules]) == usage
+        assert runs.usage_resources([compiled(rule) for rule in rules]) == usage
 
 
 def test_live_pods_are_not_decided_after_an_error(tmp_path: Path) -> None:
@@ -187,7 +189,8 @@ def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, tmp_path: Path
                     os.dup2(folder, int(number.name))
 
     try:
-        result = decided([path], report=report)
+        paths, logs = ([], [path]) if kind == "log" else ([path], [])
+        result = decided(paths, logs=logs, report=report)
     finally:
         os.close(folder)
     assert result.answer is None
@@ -233,7 +236,7 @@ def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
 def test_a_log_without_replayable_admissions_has_exit_code_2(tmp_path: Path) -> None:
     calls: list[Call] = [("/mutate", asks({GPU: 1}))]
     log = recorded_log(tmp_path / "log", recording(on=DEFAULT), calls, requests=False)
-    answer = decided([log]).answer
+    answer = decided([], logs=[log]).answer
     assert answer is not None
     assert answer.exit_code == 2
 

@@ -22,7 +22,6 @@ from rules_engine.loading import schema
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
-from rules_engine.recording.views import MAX_VIEW_BYTES
 from rules_engine.scheduling.filters import devices
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings
@@ -30,7 +29,7 @@ from server.cli import main
 from server.http import limits, protocol
 from server.http.limits import Limit
 from server.http.review import StatusReason
-from server.telemetry import decision_log, events, recorded_requests
+from server.telemetry import decision_log, events
 from tests.support import command_reference, field_reference, metric_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
@@ -417,10 +416,6 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("how-to/operate.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
         ("how-to/operate.md", f"a cost of {REQUEST_COST:,} for one request"),
         ("how-to/operate.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
-        ("reference/decision-log.md", f"view of more than {MAX_VIEW_BYTES // MIB} MiB"),
-        ("reference/decision-log.md", f"after {recorded_requests.REPEAT_BYTES // MIB} MiB of lines"),
-        ("reference/decision-log.md", f"at most {recorded_requests.VIEW_BYTES_PER_SECOND // KIB} KiB per second"),
-        ("reference/decision-log.md", f"at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
         ("reference/http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
         ("reference/metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),
         ("reference/metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),

@@ -1,11 +1,10 @@
-"""Parts of a pod that expressions read: whatever of it is not recorded changes no decision."""
+"""Members of requests that decisions read: others change no decision."""
 
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
 
-import orjson
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,12 +14,12 @@ from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.fields_read import ALWAYS_READ_FIELDS, fields_read
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, missing_paths
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.decision import Decision
-from rules_engine.recording.fields import RecordedFields, Unrecorded
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation
+from tests.support.kept_fields import missing_paths
 from tests.support.laws import clusters
 
 READS: dict[str, list[str]] = {
@@ -106,52 +105,8 @@ def test_fields_read_are_those_that_an_expression_names(expression: str, reads: 
     assert sorted(".".join(path).removeprefix("object.") for path in found) == sorted(reads)
 
 
-@st.composite
-def containers(draw: st.DrawFn) -> Any:
-    value = st.sampled_from(["a", "b"])
-    optional = {
-        "image": value,
-        "args": st.lists(value, max_size=2),
-        "command": st.lists(value, max_size=1),
-        "env": st.lists(st.fixed_dictionaries({"name": value}, optional={"value": value}), max_size=2),
-    }
-    return draw(st.fixed_dictionaries({"name": value}, optional=optional))
-
-
-@st.composite
-def made_pods(draw: st.DrawFn) -> Any:
-    lists = {name: st.lists(containers(), min_size=1, max_size=2) for name in ("containers", "initContainers")}
-    spec = st.fixed_dictionaries(
-        {"containers": lists["containers"]},
-        optional={
-            "initContainers": lists["initContainers"],
-            "nodeName": st.sampled_from(["image", "env", "a", "args", LAST_APPLIED]),
-            "priority": st.sampled_from([0, 1]),
-        },
-    )
-    annotations = st.dictionaries(st.sampled_from(["a", "b", LAST_APPLIED]), st.sampled_from(["a", "b"]), max_size=2)
-    metadata = st.fixed_dictionaries({"name": st.just("p")}, optional={"annotations": annotations})
-    return draw(st.fixed_dictionaries({"metadata": metadata, "spec": spec}))
-
-
 def facts(decision: Decision) -> Any:
     return decision.refusal, [(step.rule, step.action, step.reason, step.fields) for step in decision.trace]
-
-
-@given(st.data(), made_pods(), made_pods())
-def test_fields_that_are_not_recorded_change_no_decision(data: st.DataObject, made: Any, old: Any) -> None:
-    expression = data.draw(st.sampled_from([*READS]))
-    rule_set = rules(expression)
-    asked = pod_request(made, namespace="ml", old_pod=data.draw(st.sampled_from([None, old])))
-    found = RecordedFields.of(rule_set.rules).reduce_request(asked)
-    text = orjson.dumps(None if found is Unrecorded.REDACTED else found)
-    assert LAST_APPLIED not in text.decode() or made["spec"].get("nodeName") == LAST_APPLIED
-    if isinstance(found, Unrecorded):
-        return
-    assert b'"value"' not in text
-    again = AdmissionRequest.parse(orjson.loads(text))
-    on = Cluster()
-    assert facts(validate(rule_set, again, on)) == facts(validate(rule_set, asked, on))
 
 
 def unlisted(value: Any, kept: Kept) -> Iterator[tuple[Any, Any]]:

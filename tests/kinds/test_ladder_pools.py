@@ -346,7 +346,6 @@ def test_free_devices_of_the_pool_count() -> None:
 
 def test_rules_outside_read_what_pools_read() -> None:
     rule = cards(on("H100", weight=2), on("A100", place=Place(annotations={"type": "a"}), weight=1))
-    assert rule.interests.node_labels == {CARD}
     assert rule.interests.annotations == {FALLBACK, "gpu-webhook.k8s.io/fallback", "type"}
     fingerprint = Fingerprint(compiled(rule).rules_at(Endpoint.MUTATE))
     keys = [

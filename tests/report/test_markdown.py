@@ -60,7 +60,7 @@ def test_an_answer_with_every_kind_of_change() -> None:
     assert "\n<details>\n<summary>Totals</summary>\n\n**Changed pods by kind of change**\n\n| kind | pods |\n" in text
     rendered = page(answer(recorded=RECORDED))
     assert [tag for tag, _ in rendered.elements].count("table") == 12
-    assert "9 not replayable: its view was not found" in rendered.text
+    assert "9 not replayable: it was not recorded" in rendered.text
 
 
 def test_an_answer_without_pods() -> None:

@@ -103,10 +103,8 @@ RECORDED = RecordedTotals(
     lines=1_010,
     admissions=1_000,
     replayed=980,
-    other_rules=5,
-    differing=2,
     later_calls=7,
-    not_replayable=Counter({"its view was not found": 9, "no view": 4}),
+    not_replayable=Counter({"it was not recorded": 9, "it is cut": 4}),
     unreadable=Counter({"no JSON": 10}),
 )
 

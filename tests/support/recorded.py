@@ -21,7 +21,7 @@ Call = tuple[str, Any]
 
 def recording(*rules: Rule, on: Cluster, digest: str = DIGEST) -> State:
     """Return the state of a server that records requests."""
-    return state_of(ServedRules(rule_set=compiled(*rules), digest=digest, records=True), cluster=on)
+    return state_of(ServedRules(rule_set=compiled(*rules), digest=digest), cluster=on)
 
 
 def recorded_log(path: Path, state: State, calls: Iterable[Call], *, requests: bool = True, **fields: Any) -> Path:

@@ -10,20 +10,24 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any, Self
 
+from msgspec import structs
+
 from rules_engine.difference.reading.live_input import LiveInput, MutatePod
 from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress
-from rules_engine.difference.reading.recorded_input import RecordedInput, Replay, is_decision_log, submit_manifest
+from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.reading.views import NO_CLAIMS, Claims, ViewsWithout
-from rules_engine.difference.values import Submitted
+from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents.load import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
+from rules_engine.documents.workloads import pod_count
 from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable
-from rules_engine.loading.kubernetes.manifests import manifest_json
+from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity
 from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import API_VERSION
 
 MAX_PROBLEMS = 1_000
@@ -40,9 +44,6 @@ LIVE_YAML = "live objects are read in JSON only: write them with -o json"
 
 _GROUP = API_VERSION.partition("/")[0]
 """The API group of tests, inventories and simulations."""
-
-RECORDED_COLUMN = "recorded"
-"""The column of recorded admissions, which are decided on the recorded views of their cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,9 @@ class Inputs:
     """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
 
     Each file of `clusters` holds the live objects of a cluster of its own. The live objects of all other files form one
-    cluster; manifests are decided on it, too, if `clusters` is empty. `default`: the cluster if no file has a node.
-    `columns`, `files` (the names of the files that are read) and `recorded` (the decision logs) are complete after
-    `read`.
+    cluster; manifests and pods of `logs` are decided on it, too, if `clusters` is empty. `default`: the cluster if no
+    file has a node. `columns`, `files` (the names of the files that are read) and `recorded` (the decision logs) are
+    complete after `read`.
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class Inputs:
         default: Cluster,
         problems: Problems,
         progress: Progress = lambda _read: None,
+        logs: Sequence[Path] = (),
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
         self.unreported = 0
         self.recorded = RecordedInput()
         self._paths = paths
+        self._logs = tuple(dict.fromkeys(logs))
         self._clusters = tuple(dict.fromkeys(clusters))
         self._real_clusters = frozenset(map(os.path.realpath, clusters))
         self._default = default
@@ -124,11 +127,15 @@ class Inputs:
         for path in self._paths:
             for file in find_files([path], self._problems):
                 real_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
-        _raise_file_limit(len(real_files))
+        _raise_file_limit(len(real_files) + len(self._logs))
         for file, is_named in real_files.values():
             self.files.append(str(file))
             with self._reporting(file):
                 self._open(file, is_named=is_named)
+        for log in self._logs:
+            self.files.append(str(log))
+            with self._reporting(log):
+                self.recorded.add(self._stack.enter_context(ObjectFile(log, self._progress)), self._problems)
         for live_input in self._live.values():
             live_input.read_slices(self._problems)
             live_input.report_left_out(self._problems)
@@ -154,18 +161,13 @@ class Inputs:
     @property
     def column_names(self) -> list[str]:
         """The names of all columns."""
-        names = [column.name for column in self.columns]
-        return [*names, RECORDED_COLUMN] if names and self.recorded.files else names or [""]
-
-    @property
-    def recorded_column(self) -> str:
-        """The name of the column of recorded admissions; "" if there is no other column."""
-        return self.column_names[-1]
+        return [column.name for column in self.columns] or [""]
 
     @property
     def assumes_default(self) -> bool:
         """True if some pods are decided on the default cluster."""
-        return not self.columns and self._unlisted_column is None and (self.live or bool(self._manifests))
+        decided = self.live or self._manifests or self.recorded.files
+        return not self.columns and self._unlisted_column is None and bool(decided)
 
     @property
     def live(self) -> bool:
@@ -176,7 +178,7 @@ class Inputs:
     def file_bytes(self) -> int:
         """The number of bytes of the files without standard input and pipes, for the progress of `read`."""
         total = 0
-        for file in find_files(self._paths, Problems()):
+        for file in (*find_files(self._paths, Problems()), *self._logs):
             with suppress(OSError):  # reported by read
                 total += file.stat().st_size
         return total
@@ -206,17 +208,13 @@ class Inputs:
                 if home_column is not None:
                     home = ViewsWithout(home_column.cluster, home_column.counted, usage, home_column.claims)
                 yield from live_input.pods(views, home, mutated, column.name, self._problems)
-
-    def admissions(self, replay: Replay) -> Iterator[tuple[Submitted, Cluster]]:
-        """Read the second pass over decision logs: yield recorded pods with their views."""
-        if not self._problems.failed:
-            yield from self.recorded.pods(replay, self._problems)
+        for submitted in self.recorded.pods(self._problems) if not self._problems.failed else ():
+            for column in self._columns_of(""):
+                workload = structs.replace(submitted.workload, cluster=column.name)
+                yield structs.replace(submitted, workload=workload), column.cluster
 
     def _open(self, path: Path, *, is_named: bool) -> None:
         file = self._stack.enter_context(ObjectFile(path, self._progress))
-        if is_decision_log(file):
-            self.recorded.add(file, self._problems)
-            return
         if _is_json(file):
             real = os.path.realpath(path)
             key = real if real in self._real_clusters else ""
@@ -319,6 +317,18 @@ def _is_json(file: ObjectFile) -> bool:
     return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
 
 
+def submit_manifest(manifest: Manifest, default_namespace: str, cluster_name: str, problems: Problems) -> Submitted:
+    """Return the pods of a manifest, as its controller submits them.
+
+    `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or
+    its changes would not count. A malformed number of pods is a problem.
+    """
+    namespace = manifest.namespace or default_namespace
+    workload = Workload.of(cluster_name, namespace, manifest.kind, manifest.name)
+    request = pod_request(manifest.submitted(), namespace=namespace)
+    return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))
+
+
 def _live_column(live_input: LiveInput, name: str, real: str) -> ClusterColumn | None:
     """Return the cluster of live objects; None if they have no node."""
     cluster = live_input.usage.cluster
@@ -332,5 +342,5 @@ def _cluster_names(clusters: Sequence[Path]) -> Mapping[Path, str]:
     """Return the names of clusters: "" for a single cluster, else the names of their files."""
     if len(clusters) == 1:
         return {clusters[0]: ""}
-    stems = Counter([RECORDED_COLUMN, *(path.stem for path in clusters)])
+    stems = Counter(path.stem for path in clusters)
     return {path: path.stem if stems[path.stem] == 1 else str(path) for path in clusters}

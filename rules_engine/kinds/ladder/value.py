@@ -123,9 +123,6 @@ class FallbackLadder(Rule):
             moves=True,
             gives=frozenset(self.resources),
             annotations=frozenset({*self.histories, *(key for rung in self.rungs for key in rung.place.annotations)}),
-            node_labels=frozenset(
-                {*self.pool_keys, *(requirement.key for requirement in self.nodes.selector.requirements)}
-            ),
             pod_fields=_POOL_FIELDS if self.pool_keys else NO_FIELDS,
         )
 

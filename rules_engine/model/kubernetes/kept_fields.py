@@ -1,6 +1,6 @@
 """Fields of objects to keep when they are read; all others are dropped to save memory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TypeAlias
 
@@ -48,20 +48,6 @@ def keeps_path(kept: Kept, *path: str) -> bool:
             return False
         kept = kept[name]
     return True
-
-
-def missing_paths(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
-    """Yield the paths that `other` keeps and `kept` does not."""
-    if kept is None:
-        return
-    if other is None:
-        yield ()
-        return
-    for name, below in sorted(other.items()):
-        if name in kept or below:
-            yield from ((name, *path) for path in missing_paths(kept.get(name, NO_FIELDS), below))
-        else:
-            yield (name,)
 
 
 def reduce_value(value: Json, kept: Kept) -> Json:

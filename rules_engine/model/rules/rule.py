@@ -128,8 +128,8 @@ class Interests:
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
     `gives`: the resources that it may write into a pod.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
-    `annotations`: keys of the annotations whose values the rule reads. `node_labels`: keys of the labels by which it
-    selects nodes itself. `pod_fields`: the other members of a pod that it reads, beyond what every rule reads.
+    `annotations`: keys of the annotations whose values the rule reads. `pod_fields`: the other members of a pod that it
+    reads, beyond what every rule reads.
     """
 
     resources: frozenset[str] | None = None
@@ -137,7 +137,6 @@ class Interests:
     gives: frozenset[str] = frozenset()
     annotation: tuple[str, str] | None = None
     annotations: frozenset[str] = frozenset()
-    node_labels: frozenset[str] = frozenset()
     pod_fields: Kept = field(default_factory=lambda: NO_FIELDS)
 
 

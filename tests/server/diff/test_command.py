@@ -17,10 +17,10 @@ from server.cli import main
 from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write
-from tests.support.evaluation import GPU, MIG1, asks
+from tests.support.evaluation import GPU, MIG1, asks, container, pod
 from tests.support.git import commit, repository
 from tests.support.loading import rule
-from tests.support.server import command, environment
+from tests.support.server import command, encoded, environment, review, started
 from tests.support.terminals import shown_on
 
 MIG, FULL = "nvidia.com/mig-1g.5gb", "nvidia.com/gpu"
@@ -187,6 +187,7 @@ def test_input_without_pods_is_an_error(folder: Path) -> None:
         ([], "Missing argument 'INPUT...'"),
         (["absent.yaml"], "'absent.yaml' does not exist"),
         (["ada.yaml", "--cluster", "absent.yaml"], "'absent.yaml' does not exist"),
+        (["--from-log", "."], "'.' is a directory"),
         (["ada.yaml", "--allow", "Deny"], "'Deny' is not one of Denied, Admitted, Rung, Resources"),
         (["ada.yaml", "--namespace", "A"], "'A' is not a valid namespace name"),
         (["ada.yaml", "--output", "csv"], "'csv' is not one of text, json, markdown, html"),
@@ -213,6 +214,38 @@ def test_a_namespace_for_manifests_that_name_none(folder: Path) -> None:
 def test_standard_input(folder: Path) -> None:
     result = diff("-", new="deny.yaml", stdin=pod_text())
     assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_the_log_of_a_server_is_decided_on_each_cluster(folder: Path) -> None:
+    write(folder, {"mig.yaml": INVENTORY % MIG, "full.yaml": INVENTORY % FULL})
+    made: Any = pod(container("main", limits={MIG: "1"}), name="ada")
+    made["spec"]["containers"][0] |= {"args": ["secret"], "env": [{"name": "A", "value": "secret"}]}
+    options = ("--rules", "keep.yaml", "--cluster", "mig.yaml", "--decision-log", "log", "--decision-log-requests")
+    with started(folder, *options) as server:
+        for path in ("/mutate", "/validate"):
+            server.send("POST", path, encoded(review(made, namespace="ml")))
+    assert "secret" not in Path("log").read_text()
+    reads = validation("args", "object.spec.containers.all(c, !has(c.args))")
+    write(folder, {"new/a.yaml": FALL, "new/b.yaml": reads})
+    clusters = ("--cluster", "mig.yaml", "--cluster", "full.yaml")
+    for new, kinds in (("fall.yaml", [{}, {"Rung": 1}]), ("new", [{"Unknown": 1}] * 2)):
+        report = document("--from-log", "log", *clusters, new=new)
+        assert [(each["name"], each["pods"], each["kinds"]) for each in report["clusters"]] == [
+            ("mig", 1, kinds[0]),
+            ("full", 1, kinds[1]),
+        ]
+        assert report["recorded"] == {
+            "lines": 2,
+            "admissions": 2,
+            "replayed": 1,
+            "laterCalls": 1,
+            "notReplayable": {},
+            "unreadable": {},
+        }
+    assert report["clusters"][0]["unknown"] == {"Validation/args reads object.spec.containers.args": 1}
+    result = diff("--from-log", "-", *clusters[:2], new="deny.yaml", stdin=Path("log").read_text())
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "Recorded admissions\n  2 recorded admissions in 2 lines: 1 decided again\n" in result.stdout
 
 
 def test_several_clusters_have_columns(folder: Path) -> None:

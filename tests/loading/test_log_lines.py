@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.recording import fields as module
-from rules_engine.recording.fields import log_lines
+from rules_engine.loading import log_lines as module
+from rules_engine.loading.log_lines import log_lines
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.booleans(), st.integers(1, 12))

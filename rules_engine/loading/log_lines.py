@@ -1,0 +1,32 @@
+"""Lines of a decision log, read in bounded memory."""
+
+from collections.abc import Iterator
+
+from rules_engine.loading.json_list import CHUNK_BYTES, Readable
+
+MAX_LINE_BYTES = 128 * 1024
+"""Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
+
+
+def log_lines(file: Readable) -> Iterator[bytes | None]:
+    """Yield the lines without their ends; None for a line of more than MAX_LINE_BYTES. Raises OSError."""
+    # The beginning of a line whose end is in a later chunk; b"" if it is already too long.
+    begin = b""
+    too_long = False
+    while chunk := file.read(CHUNK_BYTES):
+        *ended, last = chunk.split(b"\n")
+        if ended:
+            ended[0] = begin + ended[0]
+            if too_long:
+                yield None
+                del ended[0]
+            begin, too_long = b"", False
+            for line in ended:
+                yield line if len(line) <= MAX_LINE_BYTES else None
+        begin = b"" if too_long else begin + last
+        if len(begin) > MAX_LINE_BYTES:
+            begin, too_long = b"", True
+    if too_long:
+        yield None
+    elif begin:
+        yield begin

@@ -66,7 +66,7 @@ def run_difference(
     clusters: Sequence[Path],
     default: Cluster,
     *,
-    logs: Sequence[Path] = (),
+    log: Path | None = None,
     default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
@@ -74,14 +74,14 @@ def run_difference(
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on one or more clusters.
 
-    `logs`: decision logs. `default`: the cluster of pods if no other one is known, and `default_name` its name.
+    `log`: a decision log. `default`: the cluster of pods if no other one is known, and `default_name` its name.
     `namespace`: for manifests without a namespace.
     """
     rule_sets = old.rule_set, new.rule_set
     reads = [*map(cluster_requirements, rule_sets)]
     progress = _Progress(report)
     collected = Problems()
-    with Inputs(paths, clusters, default, collected, progress.count, logs) as inputs:
+    with Inputs(paths, clusters, default, collected, progress.count, log) as inputs:
         progress.begin("reading", inputs.file_bytes)
         inputs.read()
         if any(read.namespaces for read in reads):
@@ -89,7 +89,7 @@ def run_difference(
         progress.begin("deciding", inputs.size)
         grouping = _decide_pods(old, new, inputs, namespace, usage_resources(rule_sets))
         pods = sum(totals.pods for totals in grouping.totals.values())
-        if not (pods or inputs.recorded.files or collected.failed):
+        if not (pods or inputs.recorded or collected.failed):
             message = "no pod and no workload found"
             if inputs.live:
                 message = "no live pod found, and workloads of a cluster are decided by their pods"
@@ -103,7 +103,7 @@ def run_difference(
             without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
             assumed_cluster=default_name if assumes_default else "",
             grouping=grouping,
-            recorded=inputs.recorded.totals if inputs.recorded.files else None,
+            recorded=inputs.recorded.totals if inputs.recorded else None,
             allowed=allowed,
         )
         return DifferenceRun(

@@ -21,6 +21,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     InputProblems,
+    SingleOption,
     check_writable,
     end_unusable,
     json_text,
@@ -103,12 +104,11 @@ class _Command(Command):
 )
 @click.option(
     "--from-log",
-    "logs",
-    multiple=True,
+    "log",
+    cls=SingleOption,
     metavar="FILE",
     type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
-    help="A decision log of a server with --decision-log-requests: its pods are decided; - for standard input. "
-    "Repeatable.",
+    help="The decision log of a server with --decision-log-requests: its pods are decided; - for standard input.",
 )
 @sources_option("--old", "Rules before the change", required=True)
 @sources_option("--new", "Rules after the change", required=True)
@@ -139,7 +139,7 @@ class _Command(Command):
 def diff(
     inputs: tuple[Path, ...],
     further: tuple[Path, ...],
-    logs: tuple[Path, ...],
+    log: Path | None,
     old: "tuple[RuleSource, ...]",
     new: "tuple[RuleSource, ...]",
     clusters: tuple[ClusterArgument, ...],
@@ -156,7 +156,7 @@ def diff(
     input cannot be read.
     """
     live = [each for each in clusters if each.name == KUBECONFIG]
-    if not (inputs or further or logs or live):
+    if not (inputs or further or log or live):
         raise click.UsageError(
             "Missing argument 'INPUT...', --from-log, or --cluster kubeconfig for the pods of a live cluster."
         )
@@ -171,8 +171,8 @@ def diff(
     if sides.failed:
         problems.end()
     files = [each.file for each in clusters]
-    pods = (*inputs, *further) or (() if logs else tuple(each.file for each in live))
-    run = _decide_pods(pods, logs, files, sides, (old, new), namespace, frozenset(allow))
+    pods = (*inputs, *further) or (() if log else tuple(each.file for each in live))
+    run = _decide_pods(pods, log, files, sides, (old, new), namespace, frozenset(allow))
     problems.add(run.problems, run.sources, more=run.unreported)
     if run.answer is None:
         problems.end()
@@ -188,7 +188,7 @@ def _source_names(sources: "Sequence[RuleSource]") -> str:
 
 def _decide_pods(
     inputs: Sequence[Path],
-    logs: Sequence[Path],
+    log: Path | None,
     clusters: Sequence[Path],
     sides: "Sides",
     sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
@@ -210,7 +210,7 @@ def _decide_pods(
             inputs,
             clusters,
             default,
-            logs=logs,
+            log=log,
             default_name=DEFAULT_CLUSTER.stem,
             namespace=namespace,
             allowed=allowed,

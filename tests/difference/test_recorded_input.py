@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +52,14 @@ def log(path: Path, *calls: Call, state: State = recording(FALLS, NO_ROOT, on=ON
     return recorded_log(path, state, calls, **fields)
 
 
-def replayed(*paths: Path) -> tuple[list[Submitted], RecordedTotals, list[str]]:
-    """Return the pods of logs, the totals and the problems."""
-    problems, found = Problems(), RecordedInput()
-    with ExitStack() as stack:
-        for path in paths:
-            found.add(stack.enter_context(ObjectFile(path)), problems)
+def replayed(path: Path, *others: Path) -> tuple[list[Submitted], RecordedTotals, list[str]]:
+    """Return the pods of a log, to which the others are appended, the totals and the problems."""
+    path.write_bytes(b"".join(each.read_bytes() for each in (path, *others)))
+    problems = Problems()
+    with ObjectFile(path) as file:
+        found = RecordedInput(file, problems)
         pods = list(found.pods(problems))
-    return pods, found.totals, [str(problem).replace(f"{paths[0].parent}/", "") for problem in problems.items]
+    return pods, found.totals, [str(problem).replace(f"{path.parent}/", "") for problem in problems.items]
 
 
 def lines(path: Path) -> list[bytes]:
@@ -70,7 +69,7 @@ def lines(path: Path) -> list[bytes]:
 def test_a_pod_is_decided_once_as_it_was_submitted(tmp_path: Path) -> None:
     submitted, mutated = owned(asks({MIG3: 1})), owned(asks({GPU: 1}), name="rs-x2b5n")
     user = {"username": "ada"}
-    # The call of /validate may be in the log of another server.
+    # The log of one server may follow that of another.
     paths = [log(tmp_path / "b", ("/validate", mutated)), log(tmp_path / "a", ("/mutate", submitted), userInfo=user)]
     (found,), totals, problems = replayed(*paths)
     assert found.workload == Workload(namespace="ml", kind="ReplicaSet", name="rs")
@@ -261,9 +260,9 @@ def test_a_log_may_grow_while_it_is_read(tmp_path: Path) -> None:
 
 def test_a_log_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     path = log(tmp_path / "log", ("/mutate", asks({MIG3: 1})))
-    problems, found = Problems(), RecordedInput()
+    problems = Problems()
     with ObjectFile(path) as file:
-        found.add(file, problems)
+        found = RecordedInput(file, problems)
         path.write_text("")
         assert list(found.pods(problems)) == []
     message = "cannot be read: it was made shorter while it was read"

@@ -59,7 +59,7 @@ def test_warnings_do_not_hide_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     with log.open("ab") as file:
         file.write(b"{\n{\n{\n")
     bad = [manifest(tmp_path, name, "{kind: Pod") for name in "ab"]
-    result = decided(bad, logs=[log])
+    result = decided(bad, log=log)
     assert result.answer is None
     assert [problem.location.file for problem in result.problems] == list(map(str, bad))
     assert len(result.problems) + result.unreported == 5
@@ -77,7 +77,7 @@ def test_recorded_pods_are_decided_on_the_clusters_of_manifests(tmp_path: Path, 
         ([], [large[0], other], {"c": (10, 9), "other": (10, 0)}),
         ([], [], {"": (10, 9)}),
     ):
-        found = decided(paths, logs=[log, log], clusters=clusters)
+        found = decided(paths, log=log, clusters=clusters)
         assert [(problem.location.line, problem.message) for problem in found.problems] == [
             (11, "the line is left out: cut, or not JSON")
         ]
@@ -189,8 +189,8 @@ def test_a_file_that_cannot_be_read_again_is_a_problem(kind: str, tmp_path: Path
                     os.dup2(folder, int(number.name))
 
     try:
-        paths, logs = ([], [path]) if kind == "log" else ([path], [])
-        result = decided(paths, logs=logs, report=report)
+        paths, log = ([], path) if kind == "log" else ([path], None)
+        result = decided(paths, log=log, report=report)
     finally:
         os.close(folder)
     assert result.answer is None
@@ -236,7 +236,7 @@ def test_live_pods_are_turned_back_on_their_own_cluster(tmp_path: Path) -> None:
 def test_a_log_without_replayable_admissions_has_exit_code_2(tmp_path: Path) -> None:
     calls: list[Call] = [("/mutate", asks({GPU: 1}))]
     log = recorded_log(tmp_path / "log", recording(on=DEFAULT), calls, requests=False)
-    answer = decided([], logs=[log]).answer
+    answer = decided([], log=log).answer
     assert answer is not None
     assert answer.exit_code == 2
 

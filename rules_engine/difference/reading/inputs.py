@@ -79,8 +79,8 @@ class Inputs:
     """The pods of files with the clusters on which they are decided. A context manager; `read` is called first.
 
     Each file of `clusters` holds the live objects of a cluster of its own. The live objects of all other files form one
-    cluster; manifests and pods of `logs` are decided on it, too, if `clusters` is empty. `default`: the cluster if no
-    file has a node. `columns`, `files` (the names of the files that are read) and `recorded` (the decision logs) are
+    cluster; manifests and pods of `log` are decided on it, too, if `clusters` is empty. `default`: the cluster if no
+    file has a node. `columns`, `files` (the names of the files that are read) and `recorded` (the decision log) are
     complete after `read`.
     """
 
@@ -91,14 +91,14 @@ class Inputs:
         default: Cluster,
         problems: Problems,
         progress: Progress = lambda _read: None,
-        logs: Sequence[Path] = (),
+        log: Path | None = None,
     ) -> None:
         self.columns: tuple[ClusterColumn, ...] = ()
         self.files: list[str] = []
         self.unreported = 0
-        self.recorded = RecordedInput()
+        self.recorded: RecordedInput | None = None
         self._paths = paths
-        self._logs = tuple(dict.fromkeys(logs))
+        self._log = log
         self._clusters = tuple(dict.fromkeys(clusters))
         self._real_clusters = frozenset(map(os.path.realpath, clusters))
         self._default = default
@@ -127,15 +127,16 @@ class Inputs:
         for path in self._paths:
             for file in find_files([path], self._problems):
                 real_files.setdefault(os.path.realpath(file), (file, not is_folder(path)))
-        _raise_file_limit(len(real_files) + len(self._logs))
+        _raise_file_limit(len(real_files))
         for file, is_named in real_files.values():
             self.files.append(str(file))
             with self._reporting(file):
                 self._open(file, is_named=is_named)
-        for log in self._logs:
-            self.files.append(str(log))
-            with self._reporting(log):
-                self.recorded.add(self._stack.enter_context(ObjectFile(log, self._progress)), self._problems)
+        if self._log is not None:
+            self.files.append(str(self._log))
+            with self._reporting(self._log):
+                log = self._stack.enter_context(ObjectFile(self._log, self._progress))
+                self.recorded = RecordedInput(log, self._problems)
         for live_input in self._live.values():
             live_input.read_slices(self._problems)
             live_input.report_left_out(self._problems)
@@ -166,7 +167,7 @@ class Inputs:
     @property
     def assumes_default(self) -> bool:
         """True if some pods are decided on the default cluster."""
-        decided = self.live or self._manifests or self.recorded.files
+        decided = self.live or self._manifests or self.recorded
         return not self.columns and self._unlisted_column is None and bool(decided)
 
     @property
@@ -178,7 +179,7 @@ class Inputs:
     def file_bytes(self) -> int:
         """The number of bytes of the files without standard input and pipes, for the progress of `read`."""
         total = 0
-        for file in (*find_files(self._paths, Problems()), *self._logs):
+        for file in [*find_files(self._paths, Problems()), *([self._log] if self._log else [])]:
             with suppress(OSError):  # reported by read
                 total += file.stat().st_size
         return total
@@ -187,7 +188,7 @@ class Inputs:
     def size(self) -> int:
         """The number of bytes that the second pass reads, for its progress."""
         live = [(file.size, self._columns_of(real)) for real, dump in self._live.items() for file in dump.files]
-        files = [*self.recorded.files, *(file for _, file, _ in self._manifests)]
+        files = [file for _, file, _ in self._manifests] + ([self.recorded.file] if self.recorded else [])
         return sum(size * len(columns) for size, columns in live) + sum(file.size for file in files)
 
     def pods(self, mutated: MutatePod, namespace: str, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
@@ -208,7 +209,7 @@ class Inputs:
                 if home_column is not None:
                     home = ViewsWithout(home_column.cluster, home_column.counted, usage, home_column.claims)
                 yield from live_input.pods(views, home, mutated, column.name, self._problems)
-        for submitted in self.recorded.pods(self._problems) if not self._problems.failed else ():
+        for submitted in self.recorded.pods(self._problems) if self.recorded and not self._problems.failed else ():
             for column in self._columns_of(""):
                 workload = structs.replace(submitted.workload, cluster=column.name)
                 yield structs.replace(submitted, workload=workload), column.cluster

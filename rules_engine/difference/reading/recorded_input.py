@@ -1,4 +1,4 @@
-"""Recorded admissions: the requests in lines of decision logs, without the members that a server leaves out.
+"""Recorded admissions: the requests in lines of a decision log, without the members that a server leaves out.
 
 The API server calls /mutate, and then /validate with the mutated pod. Each pod is decided once, by its first call: the
 recorded rules have already changed the pod of /validate. Each call has a uid of its own, so only names tell which calls
@@ -64,23 +64,17 @@ _decode_request = Decoder(dict[str, Any]).decode
 
 
 class RecordedInput:
-    """Decision logs, which are read in two passes: first the names of pods, then the pods.
+    """A decision log, which is read in two passes: first the names of pods, then the pods.
 
-    `totals`: the numbers of their lines.
+    `totals`: the numbers of its lines.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: ObjectFile, problems: Problems) -> None:
+        """Read the first pass. Unreadable lines are counted; the first ones get a warning each. Raises OSError."""
         self.totals = RecordedTotals()
-        self.files: list[ObjectFile] = []
+        self.file = file
         self._calls = set[str]()
         """The keys of the calls of /mutate."""
-
-    def add(self, file: ObjectFile, problems: Problems) -> None:
-        """Read the first pass over a log. Unreadable lines are counted; the first ones get a warning each.
-
-        Raises OSError.
-        """
-        self.files.append(file)
         left_out = 0
         for number, line in enumerate(log_lines(file), start=1):
             if line is not None and not line.strip():
@@ -114,15 +108,14 @@ class RecordedInput:
 
     def pods(self, problems: Problems) -> Iterator[Submitted]:
         """Read the second pass: yield each pod once, as it was submitted."""
-        for file in self.files:
-            file.rewind()
-            try:
-                for text in log_lines(file):
-                    submitted = self._second_pass(text or b"")
-                    if submitted is not None:
-                        yield submitted
-            except OSError as error:
-                report_unreadable(Path(file.name), error, problems)
+        self.file.rewind()
+        try:
+            for text in log_lines(self.file):
+                submitted = self._second_pass(text or b"")
+                if submitted is not None:
+                    yield submitted
+        except OSError as error:
+            report_unreadable(Path(self.file.name), error, problems)
 
     def _second_pass(self, text: bytes) -> Submitted | None:
         """Return the pod of a line if it is decided again."""

@@ -15,7 +15,7 @@ from rules_engine.evaluation.fields_read import ALWAYS_READ_FIELDS, fields_read
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation
@@ -103,6 +103,12 @@ def rules(*expressions: str) -> Any:
 def test_fields_read_are_those_that_an_expression_names(expression: str, reads: list[str]) -> None:
     found = missing_paths(ALWAYS_READ_FIELDS, fields_read(rules(expression).rules, messages=False))
     assert sorted(".".join(path).removeprefix("object.") for path in found) == sorted(reads)
+
+
+def test_the_fingerprint_of_a_rule_that_reads_the_whole_request_has_all_of_it() -> None:
+    key = Fingerprint(rules("request != {}").rules).key
+    one, other = (pod_request({"metadata": {}, "spec": {}}, namespace="ml", user=user) for user in ("ada", "bob"))
+    assert key(one) == key(one) != key(other)
 
 
 def facts(decision: Decision) -> Any:

@@ -75,8 +75,9 @@ def test_a_request_is_recorded_without_secrets(tmp_path: Path) -> None:
         assert len(names) == 2 + 3 * (3 + 2 * 5)
 
 
-def test_a_request_with_nothing_to_leave_out_is_recorded_whole(tmp_path: Path) -> None:
-    record = admission_record("/mutate", asks({}), state=STATE)
+@pytest.mark.parametrize("made", [asks({}), {"spec": {"containers": [1, {"env": 2}]}}])
+def test_a_request_with_nothing_to_leave_out_is_recorded_whole(tmp_path: Path, made: Any) -> None:
+    record = admission_record("/mutate", made, state=STATE)
     [line], log = logged(tmp_path / "log", record)
     assert record.request is not None
     assert (line["request"], line["leftOut"], log.unrecorded) == (record.request.raw, [], 0)

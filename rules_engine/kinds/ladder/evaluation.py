@@ -1,13 +1,14 @@
 """Fallback ladders: they replace a requested GPU resource that no node offers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import CostExceeded, Program
+from rules_engine.cel import Budget, CostExceeded, Program
 from rules_engine.cel.program import constant_texts
 from rules_engine.evaluation.applicability import (
     MAX_CONTAINERS,
@@ -191,8 +192,7 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
             steps.append(applies)
             continue
         try:
-            run = _run_of(ladder)(ladder, context, applies.scope, applies.warnings, claims)
-            step, new_edits = run.outcome()
+            step, new_edits = _decide(ladder, context, applies.scope, applies.warnings, claims)
         except Exception as error:
             steps.append(failure_step(ladder.rule, error))
             continue
@@ -206,547 +206,512 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
     return tuple(steps), edits
 
 
-class _LadderRun:
-    """One ladder's run on one pod. Raises EvaluationError if the pod requests a rung and has too many containers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Requests:
+    """One pod's requests of a ladder's rungs.
 
-    def __init__(
-        self,
-        ladder: CompiledLadder,
-        context: Context,
-        scope: Scope,
-        warnings: tuple[str, ...],
-        claims: Claims,
-        payer: FallbackLadder | None = None,
-    ) -> None:
-        """Take the ladder whose budget the run spends, if it is another one."""
-        self._ladder = ladder
-        self._rule = ladder.rule
-        self._budget = context.budget_of(payer or ladder.rule)
-        self._context = context
-        self._scope = scope
-        self._warnings = warnings
-        self._claims = claims
-        self._offers = self._offers_to(ladder)
-        self._requested = self._find_requests()
-        if self._requested and len(context.pod.containers) > MAX_CONTAINERS:
-            raise container_count_error(context.pod)
-        # All resources of the ladder that the pod requests: a move adds to what a container requests of its target.
-        names = [name for name in ladder.resources if name in context.pod.resources] if self._requested else []
-        self._before = DeviceCounts.read(context.pod, names)
-        self._counts = self._before
-        self._already_decided = [
-            name for name in self._requested if name in claims.winners and name in self._before.resources
-        ]
-        """Resources that earlier ladders decided."""
-        self._settled = list(self._already_decided)
-        """Decided resources of the changed pod: one node must offer them all together."""
+    `own`: the index of the rung that the pod is on, by requested resource. `before`: the devices of all resources of
+    the ladder that it requests: a move adds to what a container requests of its target. `decided`: the resources that
+    earlier ladders decided. `pod_pool`: the pod's pool, if the rungs have pools. `unplaced`: the pod is treated as on
+    the first rung's pool, and does not select it. `offers`: of nodes to the pod on rungs, by the titles of those to
+    which it moves, and their pool.
+    """
 
-    def _find_requests(self) -> list[str]:
-        """Return the resources that the pod requests of the ladder's rungs."""
-        return [name for name in self._ladder.resources if name in self._context.pod.resources]
+    ladder: CompiledLadder
+    context: Context
+    scope: Scope
+    claims: Claims
+    budget: Budget
+    own: Mapping[str, int]
+    before: DeviceCounts
+    decided: Sequence[str]
+    pod_pool: PodPool | None
+    unplaced: bool
+    reaches: dict[tuple[str, ...], Reach] = field(default_factory=dict)
+    offers: dict[tuple[Pool, Reach], Offers] = field(default_factory=dict)
 
-    def _rung_index(self, resource: str) -> int:
-        """Return the index of the rung that the pod is on with a resource."""
-        return self._ladder.resources.index(resource)
+    @property
+    def undecided(self) -> list[str]:
+        return [name for name in self.own if name not in self.claims.winners]
 
-    def _title(self, resource: str) -> str:
-        return self._rule.rungs[self._rung_index(resource)].title
+    def title(self, resource: str) -> str:
+        return self.ladder.rule.rungs[self.own[resource]].title
 
-    def outcome(self) -> tuple[Step, Edits]:
-        """Return the step and the edits of the pod. Raises EvaluationError."""
-        winners, requested = self._claims.winners, self._requested
-        undecided = [name for name in requested if name not in winners]
-        notes = tuple([f"{name} was decided by {winners[name]}" for name in self._already_decided])
-        # Without a resource to decide, no container is checked: there may be 60,000.
-        containers = self._context.pod.containers if undecided else ()
-        errors = [text for item in containers for name in self._before.names if (text := amount_problem(item, name))]
-        if errors:
-            return self._keep_all(undecided, "malformed", "; ".join(errors)), {}
-        indexes = sorted([self._rung_index(name) for name in undecided if name in self._before.resources])
-        if not indexes:
-            if notes:
-                return skip_step(
-                    self._rule, "already-decided", "; ".join(notes), self._fields(self._already_decided)
-                ), {}
-            message = "the pod requests none of its resources"
-            return skip_step(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
-        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in indexes):
-            return self._keep_all(undecided, "cluster-unknown", self._context.cluster.freshness.unknown), {}
-        try:
-            decisions = self._decide_requests(indexes)
-        except UnknownOfferError as error:
-            # A pod must not pass a ladder that denies by the combination of devices that it requests.
-            if isinstance(error, CostlyOfferError) and self._rule.when_exhausted is WhenExhausted.DENY:
-                raise CostExceeded(str(error)) from None
-            return self._keep_all(undecided, "cluster-unknown", str(error)), {}
-        return self._final_step(decisions, notes)
+    def fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
+        """Return the fields of the rungs that the pod is on with these resources."""
+        return tuple([self.ladder.rung_fields[self.title(name)] for name in resources])
 
-    def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
-        """Decide the requests of the rungs at `indexes`. The order matters in two ways."""
-        # Direction Up: from the first rung to the last. Down, and DownThenUp, which searches downwards first: from the
-        # last rung to the first. So nothing moves onto a rung whose own request then moves away.
-        ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
-        # In every direction, requests that stay are settled before any request moves: a target must be on a node that
-        # offers all settled resources together, since the pod runs on one node.
-        staying = self._find_staying(ordered)
-        moving = [index for index in ordered if index not in staying]
-        return [*[self._keep_request(index) for index in staying], *[self._move_request(index) for index in moving]]
-
-    def _find_staying(self, indexes: Sequence[int]) -> list[int]:
-        """Return the rungs of the requests that stay, each beside those before."""
-        staying: list[int] = []
-        for index in indexes:
-            if self._stays(index, [self._rule.rungs[each].resource for each in staying]):
-                staying.append(index)
-        return staying
-
-    def _stays(self, index: int, staying: Sequence[str]) -> bool:
-        """Return True if a request stays beside others of the ladder."""
-        rung = self._rule.rungs[index]
-        return rung.assume or self._is_offered(rung.resource, staying, self._counts.effective, self._ladder)
-
-    def _is_offered(
-        self, resource: str, others: Iterable[str], effective: Callable[[str], int], ladder: CompiledLadder
-    ) -> bool:
-        """Return True if a node offers a resource to a ladder; of devices of drivers, beside other requests.
-
-        Two parts of a card may each be offered though they do not fit together. The assumed rung may be on any node.
-        """
-        offers = self._offers if ladder is self._ladder else self._offers_to(ladder)
-        demand = {resource: effective(resource)}
-        if not offers.cover(demand):
-            return False
-        if not offers.may_be_served(resource):
-            return True
-        for name in others:
-            assumed = any(rung.rung.assume for rung in ladder.rungs if rung.rung.resource == name)
-            if offers.may_be_served(name) and not assumed and (nanos := effective(name)):
-                self._spend(1)
-                demand[name] = nanos
-        return len(demand) == 1 or offers.cover(demand)
-
-    def _spend(self, resources: int) -> None:
-        """Spend the cost of counting resources in all containers; without it, many of both would take minutes."""
-        work = len(self._before.by_container) * resources
-        self._budget.spend(work // AMOUNTS_PER_UNIT)
-
-    def _keep_all(self, resources: Sequence[str], reason: str, message: str) -> Step:
-        """Return the step of a ladder that moves nothing, with a warning."""
-        unknown = reason == "cluster-unknown"
-        return rule_step(
-            self._rule,
-            Action.KEEP,
-            reason,
-            message,
-            warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
-            resources=tuple(ResourceDecision(resource=self._title(name), to=None, reason=reason) for name in resources),
-            cluster_unknown=unknown,
-            requests=self._requests(resources) if unknown else (),
-            fields=self._fields(resources),
-        )
-
-    def _requests(self, resources: Sequence[str]) -> tuple[ContainerRequest, ...]:
+    def by_container(self, resources: Sequence[str]) -> tuple[ContainerRequest, ...]:
         """Return the requests of these resources, by container."""
         return tuple(
             [
-                ContainerRequest(container.name, self._title(name), counts[name])
-                for container, counts in zip(self._context.pod.containers, self._before.by_container, strict=True)
+                ContainerRequest(container.name, self.title(name), counts[name])
+                for container, counts in zip(self.context.pod.containers, self.before.by_container, strict=True)
                 for name in resources
                 if name in counts
             ]
         )
 
-    def _fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
-        """Return the fields of the rungs that the pod is on with these resources."""
-        return tuple([self._ladder.rung_fields[self._title(name)] for name in resources])
+    def arrivals(self, choice: "_Choice") -> tuple[Rung, ...]:
+        """Return the rungs to which requests move; a pod that selects no pool moves to its own."""
+        rungs = self.ladder.rungs
+        return tuple([to.rung for index, to in choice.items() if self.unplaced or to is not rungs[index]])
 
-    def _keep_request(self, index: int) -> ResourceDecision:
-        rung = self._rule.rungs[index]
-        self._settled.append(rung.resource)
-        return ResourceDecision(resource=rung.resource, to=None, reason="assumed" if rung.assume else "offered")
-
-    def _move_request(self, index: int) -> ResourceDecision:
-        """Move a request that cannot stay to the first rung that can serve it."""
-        resource = self._rule.rungs[index].resource
-        nanos = self._counts.effective(resource)
-        alone = self._offers.may_be_served(resource) and self._offers.cover({resource: nanos})
-        beside = " beside the requests that stay" if alone else ""
-        reason = f"requested, but no node offers {Quantity(nanos)}{beside}{self._failure_clause({resource: nanos})}"
-        attempts = [Attempt(resource, False, reason)]
-        for target in self._targets(index):
-            after = self._counts_after(index, target)
-            attempt = self._attempt(target, after)
-            attempts.append(attempt)
-            if attempt.taken:
-                self._counts = after
-                self._settled.append(target.rung.resource)
-                return ResourceDecision(
-                    resource=resource, to=target.rung.resource, reason="moved", attempts=tuple(attempts)
-                )
-        self._settled.append(resource)
-        return ResourceDecision(resource=resource, to=None, reason="exhausted", attempts=tuple(attempts))
-
-    def _targets(self, index: int) -> Iterator[CompiledRung]:
-        """Yield the rungs to which the request at `index` may move, in the order of attempts; the assumed rung last."""
-        lower = self._ladder.rungs[index + 1 :]
-        higher = self._ladder.rungs[:index][::-1]
-        match self._rule.direction:
-            case Direction.DOWN:
-                targets = lower
-            case Direction.UP:
-                targets = higher
-            case _:
-                targets = (*lower, *higher)
-        yield from [target for target in targets if not target.rung.assume]
-        yield from [target for target in targets if target.rung.assume]
-
-    def _counts_after(self, index: int, target: CompiledRung) -> DeviceCounts:
-        return self._counts.moved({self._rule.rungs[index].resource: self._replacement(index, target)})
-
-    def _replacement(self, index: int, target: CompiledRung) -> Replacement:
-        return self._ladder.replacement(self._rule.rungs[index], target.rung)
-
-    def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
-        """Try a target. `when` is evaluated first: its errors must not depend on the cluster."""
-        resource = target.rung.resource
-        if target.when is not None and not self._scope.holds(target.when):
-            return Attempt(resource, False, "its condition is false", target.when_field)
-        together = dict.fromkeys((resource, *self._settled))
-        self._spend(len(together))
-        demand = {name: after.effective(name) for name in together}
-        if not target.rung.assume and not self._offers.cover(demand):
-            missing = " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
-            return Attempt(resource, False, f"no node offers {missing}{self._failure_clause(demand)}")
-        for earlier in self._claims.ladders:
-            if earlier.pool_keys:
-                kept = resource not in earlier.resources or self._keeps(earlier, after.edits)
-            else:
-                kept = self._would_keep(earlier, resource, after)
-            if not kept:
-                return Attempt(resource, False, f"{earlier.rule.id} would move it on")
-        return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
-
-    def _failure_clause(self, demand: Demand) -> str:
-        """Return a clause with the reason why the scheduler would reject the pod on all nodes; "" if it would not."""
-        failure = self._offers.failure(demand)
-        return failure and f": the scheduler rejects the pod on all nodes, since {failure}"
-
-    def _would_keep(self, earlier: CompiledLadder, resource: str, after: DeviceCounts) -> bool:
-        """Return True if an earlier ladder keeps the resource, so that a second admission does not change the pod."""
-
-        def effective(name: str) -> int:
-            own = name in self._ladder.resources
-            return (after if own else DeviceCounts.read(self._context.pod, (name,))).effective(name)
-
-        for rung in earlier.rule.rungs:
-            if rung.resource == resource:
-                others = (name for name in earlier.resources if name != resource)
-                return rung.assume or self._is_offered(resource, others, effective, earlier)
-        return True
-
-    def _keeps(self, earlier: CompiledLadder, edits: Edits, reach: Reach | None = None) -> bool:
-        """Return True if an earlier ladder, evaluated on the edited pod, would keep all requests as they are."""
-        context = self._context.edited(edits, reach)
-        return _run_of(earlier)(earlier, context, self._scope, (), Claims(), self._rule).keeps()
-
-    def keeps(self) -> bool:
-        """Return True if each request of the pod stays."""
-        indexes = [self._rung_index(name) for name in self._requested if name in self._before.resources]
-        return len(self._find_staying(indexes)) == len(indexes)
-
-    def _offers_to(self, ladder: CompiledLadder) -> Offers:
-        """Return the offers of nodes to a ladder, at the cost of this ladder's budget."""
-        context = self._context
-        return Offers(ladder.query, context.reach, context.cluster, self._budget)
-
-    def _final_step(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
-        exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
-        resources = [resource_of(decision.resource) for decision in decisions]
-        moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
-        common: Details = {
-            "requests": self._requests(resources),
-            "resources": tuple(decisions),
-            "notes": notes,
-            "warnings": self._warnings,
-        }
-        if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
-            message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
-            common["fields"] = self._rule.fields.get("whenExhausted", ())
-            return rule_step(self._rule, Action.DENY, "exhausted", message, **common), {}
-        placed = self._place_edits()
-        annotations = self._added_annotations(placed)
-        if not moves:
-            if placed:
-                message = f"the pod gets the pool of {decisions[0].resource}"
-            else:
-                message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
-            common["fields"] = self._fields(resources)
-            common["annotations"] = annotations
-            action = Action.CHANGE if placed else Action.KEEP
-            return rule_step(self._rule, action, decisions[0].reason, message, **common), placed
-        message = ", ".join(f"{source} → {target}" for source, target in moves.items())
-        annotations |= self._annotations(moves)
-        by_resource = {resource_of(source): resource_of(target) for source, target in moves.items()}
-        edits = {**placed, **edits_between(self._before, self._counts, by_resource)}
-        if annotations:
-            edits = {**edits, ANNOTATIONS: annotations}
-        common["annotations"] = annotations
-        common["fields"] = tuple(self._ladder.rung_fields[title] for title in dict.fromkeys(moves.values()))
-        return rule_step(self._rule, Action.CHANGE, "moved", message, **common), edits
-
-    def _place_edits(self) -> Edits:
-        """Return the edits that move the pod to another pool."""
-        return {}
-
-    @staticmethod
-    def _added_annotations(edits: Edits) -> dict[str, str]:
-        return {key: text for key, text in edits.get(ANNOTATIONS, {}).items() if text is not None}
-
-    def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the pod's history: its present value, then each distinct fall, by container and rung."""
-        if not self._rule.annotation:
-            return {}
-        annotations = self._context.pod.annotations
-        key = next((name for name in self._rule.histories if name in annotations), self._rule.annotation)
-        present = annotations.get(key, "")
-        falls = [
-            f"{short_name(rung.title)}->{short_name(moves[rung.title])}"
-            for counts in self._before.by_container
-            for rung in self._rule.rungs
-            if rung.resource in counts and rung.title in moves
-        ]
-        new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
-        return {key: ",".join([present, *new] if present else new)}
-
-
-class _PoolRun(_LadderRun):
-    """The run of a ladder whose rungs have pools: all requests stay in the pod's pool, or move to one pool together."""
-
-    def _find_requests(self) -> list[str]:
-        """Return the requested resources of rungs of the pod's pool; none if the pod is left alone."""
-        self._left_alone = ""
-        """The reason why the pod is left alone."""
-        self._unreadable = False
-        """True for a pod to decide that selects by the keys of the pools, in a form that names no pool."""
-        self._unplaced = False
-        """True for a pod that is treated as on the first rung's pool, and does not select it."""
-        self._chosen: Mapping[int, CompiledRung] = {}
-        self._own_indexes: Mapping[str, int] = {}
-        """The rungs of the pod's pool, by resource."""
-        self._reaches: dict[tuple[str, ...], Reach] = {(): self._context.reach}
-        """Reaches of the pod by the titles of the rungs that it moves to."""
-        self._offers_by_reach: dict[tuple[Pool, Reach], Offers] = {}
-        names, keys = super()._find_requests(), self._ladder.pool_keys
-        if not names:
-            return []
-        if self._rule.queued is Queued.IGNORE and QUEUE_LABEL in self._context.pod.labels:
-            self._left_alone = "the pod is in a queue of Kueue (queued: Ignore)"
-            return []
-        self._pod_pool = pod_pool = PodPool.of(self._context.pod, self._context.reach.placement, keys)
-        pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
-        if pod_pool.problem:
-            self._left_alone = pod_pool.problem
-            undecided = [name for name in names if name not in self._claims.winners]
-            self._unreadable = bool(undecided) and not pod_pool.placement.node_name
-        elif not any(rung.pool == pool for rung in self._rule.rungs):
-            self._unplaced = not pod_pool.labels and self._rule.unplaced is Unplaced.FIRST
-            if self._unplaced:
-                pool = self._rule.rungs[0].pool
-            elif pod_pool.labels:
-                self._left_alone = f"the pod selects {pool_text(pool)}, which is no pool of the ladder"
-            else:
-                self._left_alone = f"the pod does not select nodes by {' or '.join(keys)} (unplaced: Ignore)"
-        if self._left_alone:
-            return []
-        self._own_indexes = {rung.resource: index for index, rung in enumerate(self._rule.rungs) if rung.pool == pool}
-        return [name for name in names if name in self._own_indexes]
-
-    def _rung_index(self, resource: str) -> int:
-        return self._own_indexes[resource]
-
-    def outcome(self) -> tuple[Step, Edits]:
-        rule = self._rule
-        if self._unreadable and rule.when_exhausted is WhenExhausted.DENY and rule.opt_out is OptOut.FORBIDDEN:
-            message = f"pod {self._context.display} selects no pool of the ladder: {self._left_alone}"
-            fields = rule.fields.get("whenExhausted", ())
-            return rule_step(rule, Action.DENY, "pool", message, warnings=self._warnings, fields=fields), {}
-        if self._left_alone:
-            return skip_step(self._rule, "pool", self._left_alone, self._rule.fields.get("rungs", ())), {}
-        step, edits = super().outcome()
-        placed = self._place_edits() if step.reason == "exhausted" else {}
-        if placed:
-            # The pod may have a rung with what the first one gives it, such as tolerations: decide as the next call.
-            context = self._context.edited(placed)
-            applies = check_applicability(self._ladder, context)
-            if not isinstance(applies, Step):
-                run = _PoolRun(self._ladder, context, applies.scope, self._warnings, self._claims)
-                moved, more_edits = run.outcome()
-                if moved.reason == "moved":
-                    added = self._added_annotations(placed)
-                    return replace(moved, annotations={**added, **moved.annotations}), merge_edits(placed, more_edits)
-        return step, edits
-
-    def keeps(self) -> bool:
-        indexes = [self._rung_index(name) for name in self._requested if name in self._before.resources]
-        rungs = self._ladder.rungs
-        return not indexes or (not self._unplaced and self._cover({index: rungs[index] for index in indexes})[0])
-
-    def _decide_requests(self, indexes: Sequence[int]) -> list[ResourceDecision]:
-        """Decide all requests together. The first takes its own rung or another one; the others follow it.
-
-        They are decided in the order of other ladders. Each takes its own rung if that is in the pool, else the first
-        rung in the pool that one node offers together with those before; if a request has none, the next rung of the
-        first request is tried.
-        """
-        lead, *_ = ordered = indexes if self._rule.direction is Direction.UP else indexes[::-1]
-        attempts: dict[int, list[Attempt]] = {index: [] for index in ordered}
-        for target in (self._ladder.rungs[lead], *self._targets(lead)):
-            chosen = self._follow(ordered, target, attempts)
-            if chosen:
-                break
-        own = {index: self._ladder.rungs[index] for index in ordered}
-        reason = "moved" if chosen else "exhausted"
-        # Without a rung, a pod that selects no pool gets the first one nevertheless.
-        if not chosen and self._unplaced and not (self._fixed_obstacle(own) or self._claims_obstacle(own)):
-            chosen = own
-        self._chosen, self._counts = chosen, self._moved(chosen)
-        return [self._decision(index, chosen.get(index), attempts[index], reason) for index in ordered]
-
-    def _decision(
-        self, index: int, taken: CompiledRung | None, attempts: Sequence[Attempt], reason: str
-    ) -> ResourceDecision:
-        rung = self._rule.rungs[index]
-        to = None if taken is None or taken.rung is rung else taken.rung.title
-        if to is None and reason == "moved":
-            reason = "placed" if self._unplaced else "assumed" if rung.assume else "offered"
-            attempts = ()
-        return ResourceDecision(resource=rung.title, to=to, reason=reason, attempts=tuple(attempts))
-
-    def _follow(
-        self, ordered: Sequence[int], first: CompiledRung, attempts: Mapping[int, list[Attempt]]
-    ) -> Mapping[int, CompiledRung]:
-        """Return the rungs of all requests if the first request takes this rung; none if one of them has no rung."""
-        chosen: dict[int, CompiledRung] = {}
-        for index in ordered:
-            options = (self._ladder.rungs[index], *self._targets(index)) if chosen else (first,)
-            for option in options:
-                if option.rung.pool != first.rung.pool:
-                    continue
-                attempt = self._try_option(index, option, chosen)
-                attempts[index].append(attempt)
-                if attempt.taken:
-                    chosen[index] = option
-                    break
-            else:
-                return {}
-        return chosen
-
-    def _try_option(self, index: int, option: CompiledRung, before: Mapping[int, CompiledRung]) -> Attempt:
-        """Try a rung beside those that the requests decided before take."""
-        title, stays = option.rung.title, option is self._ladder.rungs[index]
-        if not stays and option.when is not None and not self._scope.holds(option.when):
-            return Attempt(title, False, "its condition is false", option.when_field)
-        chosen = {**before, index: option}
-        changes = bool(self._arrivals(chosen))
-        obstacle = self._fixed_obstacle(chosen) if changes else ""
-        if obstacle:
-            return Attempt(title, False, obstacle)
-        covered, missing = self._cover(chosen)
-        if not covered:
-            start = "requested, but " if stays and not self._unplaced else ""
-            which = " that the pod may run on" if self._ladder.query.by_pod else ""
-            return Attempt(title, False, f"{start}no node of its pool{which} offers {missing}")
-        obstacle = self._claims_obstacle(chosen) if changes else ""
-        if obstacle:
-            return Attempt(title, False, obstacle)
-        return Attempt(title, True, "assumed: nothing else is offered" if option.rung.assume else "offered")
-
-    def _fixed_obstacle(self, chosen: Mapping[int, CompiledRung]) -> str:
-        """Return the reason why the pod cannot move to these rungs whatever the nodes offer, or ""."""
-        pod_pool = self._pod_pool
-        for key, value in next(iter(chosen.values())).rung.pool:
-            if key in self._claims.pool_keys and pod_pool.labels.get(key) != value:
-                return f"an earlier ladder decided {key}"
-        named = pod_pool.runtime_class
-        for rung in self._arrivals(chosen):
-            wanted = rung.place.runtime_class_name
-            if wanted and named and wanted != named:
-                return f"the pod names the runtime class {named}, not {wanted}"
-            named = named or wanted
-        return ""
-
-    def _claims_obstacle(self, chosen: Mapping[int, CompiledRung]) -> str:
-        """Return the reason why a second admission would change the pod on these rungs, or ""."""
-        if not self._claims.ladders:
-            return ""
-        edits = {**self._moved(chosen).edits, **self._edits_to(chosen)}
-        moves_pod = changes_placement(edits)
-        resources = {target.rung.resource for target in chosen.values()}
-        reach = self._reach_on(chosen)
-        for earlier in self._claims.ladders:
-            affected = earlier.pool_keys or (moves_pod and earlier.query.by_pod)
-            if (affected or not resources.isdisjoint(earlier.resources)) and not self._keeps(earlier, edits, reach):
-                return f"{earlier.rule.id} would move it on"
-        return ""
-
-    def _moved(self, chosen: Mapping[int, CompiledRung], undecided: Iterable[str] = ()) -> DeviceCounts:
+    def moved(self, choice: "_Choice", undecided: Iterable[str] = ()) -> DeviceCounts:
         """Return the counts of the pod on these rungs, without the requests that are not decided yet."""
         moves: dict[str, Replacement | None] = dict.fromkeys(undecided)
-        for index, target in chosen.items():
-            if target is self._ladder.rungs[index]:
-                moves.pop(target.rung.resource, None)
+        for index, target in choice.items():
+            own = self.ladder.rungs[index]
+            if target is own:
+                moves.pop(own.rung.resource, None)
             else:
-                moves[self._rule.rungs[index].resource] = self._replacement(index, target)
-        return self._before.moved(moves)
+                moves[own.rung.resource] = self.ladder.replacement(own.rung, target.rung)
+        return self.before.moved(moves)
 
-    def _cover(self, chosen: Mapping[int, CompiledRung]) -> tuple[bool, str]:
-        """Return True if one node of the rungs' pool offers all of their devices together, and the devices in words."""
-        undecided = [name for name in self._requested if name not in self._claims.winners]
-        after = self._moved(chosen, undecided)
+    def edits_to(self, choice: "_Choice") -> Edits:
+        """Return the edits of the pod beside its resources."""
+        rungs = self.arrivals(choice)
+        return self.pod_pool.edits_to(rungs) if self.pod_pool is not None and rungs else {}
+
+    def reach_on(self, choice: "_Choice") -> Reach:
+        """Return the reach of the pod as it would be on these rungs."""
+        arrivals = self.arrivals(choice)
+        if self.pod_pool is None or not arrivals:
+            return self.context.reach
+        key = tuple([rung.title for rung in arrivals])
+        if key not in self.reaches:
+            self.reaches[key] = self.context.reach.moved(self.pod_pool.placement_on(arrivals))
+        return self.reaches[key]
+
+    def offers_on(self, choice: "_Choice") -> Offers:
+        """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
+        pool, reach = next((to.rung.pool for to in choice.values()), ()), self.reach_on(choice)
+        if (pool, reach) not in self.offers:
+            self.offers[pool, reach] = Offers(self.ladder.query, reach, self.context.cluster, self.budget, pool)
+        return self.offers[pool, reach]
+
+
+_Choice: TypeAlias = Mapping[int, CompiledRung]
+"""The rungs that requests take, by the index of the rung that the pod is on."""
+
+_Attempts: TypeAlias = Mapping[int, list[Attempt]]
+"""The rungs tried for each request, by the index of its rung."""
+
+
+class _LeftAlone(Struct, frozen=True):
+    """The reason why a pod is left alone. `evades`: it selects by the keys of pools, in a form that names no pool."""
+
+    reason: str
+    evades: bool = False
+
+
+def _read_requests(
+    ladder: CompiledLadder, context: Context, scope: Scope, claims: Claims, budget: Budget
+) -> _Requests | _LeftAlone:
+    """Return the pod's requests. Raises EvaluationError if it requests a rung and has too many containers."""
+    rule, keys = ladder.rule, ladder.pool_keys
+    names = [name for name in ladder.resources if name in context.pod.resources]
+    pod_pool, pool, unplaced = None, Pool(), False
+    if names and keys:
+        if rule.queued is Queued.IGNORE and QUEUE_LABEL in context.pod.labels:
+            return _LeftAlone("the pod is in a queue of Kueue (queued: Ignore)")
+        pod_pool = PodPool.of(context.pod, context.reach.placement, keys)
+        pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
+        if pod_pool.problem:
+            undecided = any(name not in claims.winners for name in names)
+            return _LeftAlone(pod_pool.problem, evades=undecided and not pod_pool.placement.node_name)
+        if not any(rung.pool == pool for rung in rule.rungs):
+            if pod_pool.labels:
+                return _LeftAlone(f"the pod selects {pool_text(pool)}, which is no pool of the ladder")
+            if rule.unplaced is not Unplaced.FIRST:
+                return _LeftAlone(f"the pod does not select nodes by {' or '.join(keys)} (unplaced: Ignore)")
+            pool, unplaced = rule.rungs[0].pool, True
+    indexes = {rung.resource: index for index, rung in enumerate(rule.rungs) if rung.pool == pool} if names else {}
+    own = {name: indexes[name] for name in names if name in indexes}
+    if own and len(context.pod.containers) > MAX_CONTAINERS:
+        raise container_count_error(context.pod)
+    before = DeviceCounts.read(context.pod, names if own else [])
+    return _Requests(
+        ladder=ladder,
+        context=context,
+        scope=scope,
+        claims=claims,
+        budget=budget,
+        own=own,
+        before=before,
+        decided=[name for name in own if name in claims.winners and name in before.resources],
+        pod_pool=pod_pool,
+        unplaced=unplaced,
+    )
+
+
+def _decide(
+    ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
+) -> tuple[Step, Edits]:
+    """Return a ladder's step and its edits of the pod. Raises EvaluationError."""
+    rule = ladder.rule
+    requests = _read_requests(ladder, context, scope, claims, context.budget_of(rule))
+    if isinstance(requests, _LeftAlone):
+        if requests.evades and rule.when_exhausted is WhenExhausted.DENY and rule.opt_out is OptOut.FORBIDDEN:
+            message = f"pod {context.display} selects no pool of the ladder: {requests.reason}"
+            fields = rule.fields.get("whenExhausted", ())
+            return rule_step(rule, Action.DENY, "pool", message, warnings=warnings, fields=fields), {}
+        return skip_step(rule, "pool", requests.reason, rule.fields.get("rungs", ())), {}
+    undecided = requests.undecided
+    # Without a resource to decide, no container is checked: there may be 60,000.
+    containers = context.pod.containers if undecided else ()
+    errors = [text for item in containers for name in requests.before.names if (text := amount_problem(item, name))]
+    if errors:
+        return _keep_all(requests, "malformed", "; ".join(errors), warnings), {}
+    indexes = sorted([requests.own[name] for name in undecided if name in requests.before.resources])
+    notes = tuple([f"{name} was decided by {claims.winners[name]}" for name in requests.decided])
+    if not indexes and notes:
+        return skip_step(rule, "already-decided", "; ".join(notes), requests.fields(requests.decided)), {}
+    if not indexes:
+        return skip_step(rule, "no-request", "the pod requests none of its resources", rule.fields.get("rungs", ())), {}
+    if not context.cluster.known and not all(rule.rungs[index].assume for index in indexes):
+        return _keep_all(requests, "cluster-unknown", context.cluster.freshness.unknown, warnings), {}
+    # Direction Up: from the first rung to the last. Down, and DownThenUp, which searches downwards first: from the last
+    # rung to the first. So nothing moves onto a rung whose own request then moves away.
+    ordered = indexes if rule.direction is Direction.UP else indexes[::-1]
+    attempts: _Attempts = {index: [] for index in ordered}
+    try:
+        choice, exhausted = (_decide_together if ladder.pool_keys else _decide_alone)(requests, ordered, attempts)
+    except UnknownOfferError as error:
+        # A pod must not pass a ladder that denies by the combination of devices that it requests.
+        if isinstance(error, CostlyOfferError) and rule.when_exhausted is WhenExhausted.DENY:
+            raise CostExceeded(str(error)) from None
+        return _keep_all(requests, "cluster-unknown", str(error), warnings), {}
+    decisions = [
+        _decision(requests, index, choice, attempts[index], exhausted=index in exhausted) for index in choice or ordered
+    ]
+    step, edits = _final_step(requests, choice, decisions, notes, warnings)
+    placed = requests.edits_to(choice) if step.reason == "exhausted" else {}
+    if placed:
+        # The pod may have a rung with what the first one gives it, such as tolerations: decide as the next call.
+        context = context.edited(placed)
+        applies = check_applicability(ladder, context)
+        if not isinstance(applies, Step):
+            moved, more_edits = _decide(ladder, context, applies.scope, warnings, claims)
+            if moved.reason == "moved":
+                added = _added_annotations(placed)
+                return replace(moved, annotations={**added, **moved.annotations}), merge_edits(placed, more_edits)
+    return step, edits
+
+
+def _decide_alone(requests: _Requests, ordered: Sequence[int], attempts: _Attempts) -> tuple[_Choice, Collection[int]]:
+    """Settle the requests that stay, then let each other one take the first rung without an obstacle.
+
+    A target must be on a node that offers all settled resources together, since the pod runs on one node.
+    """
+    rungs = requests.ladder.rungs
+    choice = {index: rungs[index] for index in _find_staying(requests, ordered)}
+    exhausted = []
+    for index in [index for index in ordered if index not in choice]:
+        own = rungs[index]
+        attempts[index].append(Attempt(own.rung.title, False, _leaving_reason(requests, index, choice)))
+        for target in _targets(requests, index):
+            attempts[index].append(_try_rung(requests, index, target, choice))
+            if attempts[index][-1].taken:
+                choice[index] = target
+                break
+        else:
+            choice[index] = own
+            exhausted.append(index)
+    return choice, exhausted
+
+
+def _decide_together(
+    requests: _Requests, ordered: Sequence[int], attempts: _Attempts
+) -> tuple[_Choice, Collection[int]]:
+    """Let all requests stay in the pod's pool, or move to one pool. The first takes a rung, and the others follow it.
+
+    Each takes its own rung if that is in the pool, else the first rung in the pool without an obstacle; if a request
+    has none, the next rung of the first request is tried.
+    """
+    rungs, lead = requests.ladder.rungs, ordered[0]
+    for target in (rungs[lead], *_targets(requests, lead)):
+        choice = _follow(requests, ordered, target, attempts)
+        if choice:
+            return choice, ()
+    own = {index: rungs[index] for index in ordered}
+    # Without a rung, a pod that selects no pool gets the first one nevertheless.
+    if requests.unplaced and not (_place_obstacle(requests, own) or _claims_obstacle(requests, own)):
+        return own, ordered
+    return {}, ordered
+
+
+def _follow(requests: _Requests, ordered: Sequence[int], first: CompiledRung, attempts: _Attempts) -> _Choice:
+    """Return the rungs of all requests if the first request takes this rung; none if one of them has no rung."""
+    choice: dict[int, CompiledRung] = {}
+    for index in ordered:
+        options = (requests.ladder.rungs[index], *_targets(requests, index)) if choice else (first,)
+        for option in options:
+            if option.rung.pool == first.rung.pool:
+                attempts[index].append(_try_rung(requests, index, option, choice))
+                if attempts[index][-1].taken:
+                    choice[index] = option
+                    break
+        else:
+            return {}
+    return choice
+
+
+def _decision(
+    requests: _Requests, index: int, choice: _Choice, attempts: Sequence[Attempt], *, exhausted: bool
+) -> ResourceDecision:
+    own = requests.ladder.rungs[index]
+    taken = choice.get(index, own)
+    stays = "placed" if requests.unplaced else "assumed" if own.rung.assume else "offered"
+    reason = "exhausted" if exhausted else stays if taken is own else "moved"
+    to, tried = None if taken is own else taken.rung.title, () if reason is stays else tuple(attempts)
+    return ResourceDecision(resource=own.rung.title, to=to, reason=reason, attempts=tried)
+
+
+def _find_staying(requests: _Requests, indexes: Iterable[int]) -> list[int]:
+    """Return the rungs of the requests that stay, each beside those before."""
+    rungs = requests.ladder.rule.rungs
+    staying: list[int] = []
+    for index in indexes:
+        if _stays(requests, index, [rungs[each].resource for each in staying]):
+            staying.append(index)
+    return staying
+
+
+def _stays(requests: _Requests, index: int, others: Iterable[str]) -> bool:
+    """Return True if a node offers a request; of devices of drivers, beside other requests.
+
+    Two parts of a card may each be offered though they do not fit together. The assumed rung may be on any node.
+    """
+    rungs, effective = requests.ladder.rule.rungs, requests.before.effective
+    rung, offers = rungs[index], requests.offers_on({})
+    if rung.assume:
+        return True
+    demand = {rung.resource: effective(rung.resource)}
+    if not offers.cover(demand):
+        return False
+    if not offers.may_be_served(rung.resource):
+        return True
+    for name in others:
+        if offers.may_be_served(name) and not rungs[requests.own[name]].assume and (nanos := effective(name)):
+            demand[name] = nanos
+    requests.budget.spend(len(requests.before.by_container) * len(demand) // AMOUNTS_PER_UNIT)
+    return len(demand) == 1 or offers.cover(demand)
+
+
+def _targets(requests: _Requests, index: int) -> Sequence[CompiledRung]:
+    """Return the rungs to which the request at `index` may move, in the order of attempts; the assumed rung last."""
+    rungs = requests.ladder.rungs
+    lower, higher = rungs[index + 1 :], rungs[:index][::-1]
+    targets = {Direction.DOWN: lower, Direction.UP: higher}.get(requests.ladder.rule.direction, (*lower, *higher))
+    return sorted(targets, key=lambda target: target.rung.assume)
+
+
+def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _Choice) -> Attempt:
+    """Try a rung beside those that the requests decided before take.
+
+    `when` is evaluated first: its errors must not depend on the cluster.
+    """
+    title, moves = option.rung.title, option is not requests.ladder.rungs[index]
+    if moves and option.when is not None and not requests.scope.holds(option.when):
+        return Attempt(title, False, "its condition is false", option.when_field)
+    choice = {**before, index: option}
+    changes = bool(requests.arrivals(choice))
+    obstacle = (
+        (changes and _place_obstacle(requests, choice))
+        or _nodes_obstacle(requests, choice, index)
+        or (changes and _claims_obstacle(requests, choice))
+    )
+    if obstacle:
+        return Attempt(title, False, obstacle)
+    return Attempt(title, True, "assumed: nothing else is offered" if option.rung.assume else "offered")
+
+
+def _place_obstacle(requests: _Requests, choice: _Choice) -> str:
+    """Return the reason why the pod cannot move to these rungs whatever the nodes offer, or ""."""
+    pod_pool = requests.pod_pool
+    if pod_pool is None:
+        return ""
+    for key, value in next(iter(choice.values())).rung.pool:
+        if key in requests.claims.pool_keys and pod_pool.labels.get(key) != value:
+            return f"an earlier ladder decided {key}"
+    named = pod_pool.runtime_class
+    for rung in requests.arrivals(choice):
+        wanted = rung.place.runtime_class_name
+        if wanted and named and wanted != named:
+            return f"the pod names the runtime class {named}, not {wanted}"
+        named = named or wanted
+    return ""
+
+
+def _nodes_obstacle(requests: _Requests, choice: _Choice, index: int) -> str:
+    """Return what no node offers of these rungs, the last of them that of the request at `index`, or ""."""
+    demand = _demand(requests, choice)
+    offers = requests.offers_on(choice)
+    if not demand or offers.cover(demand):
+        return ""
+    missing = " and ".join(f"{Quantity(nanos)} of {name}" for name, nanos in demand.items())
+    if requests.pod_pool is None:
+        return f"no node offers {missing}{_failure_clause(offers, demand)}"
+    start = "requested, but " if choice[index] is requests.ladder.rungs[index] and not requests.unplaced else ""
+    which = " that the pod may run on" if requests.ladder.query.by_pod else ""
+    return f"{start}no node of its pool{which} offers {missing}"
+
+
+def _demand(requests: _Requests, choice: _Choice) -> Demand:
+    """Return what one node must offer of these rungs, of which the last is to be decided; not the assumed one.
+
+    Alone, requests that are not decided yet stay in the counts of their resources; together, they are removed.
+    """
+    if requests.pod_pool is None:
+        *settled, last = [to.rung for to in choice.values()]
+        after = requests.moved(choice)
+        names = () if last.assume else (last.resource, *requests.decided, *(rung.resource for rung in settled))
+    else:
+        after = requests.moved(choice, requests.undecided)
         # The pod may request a resource that has a rung in this pool and none in its present one.
-        pool, requested = next(iter(chosen.values())).rung.pool, after.resources
+        pool, requested = next(iter(choice.values())).rung.pool, after.resources
         needed = [
             rung.resource
-            for rung in self._rule.rungs
+            for rung in requests.ladder.rule.rungs
             if rung.pool == pool and not rung.assume and rung.resource in requested
         ]
-        together = dict.fromkeys([*needed, *self._already_decided]) if needed else {}
-        work = 1 + len(after.by_container) * len(together)
-        self._budget.spend(work)
-        demand = {name: after.effective(name) for name in together}
-        missing = " and ".join(f"{Quantity(nanos)} of {name}" for name, nanos in demand.items())
-        return not demand or self._offers_on(chosen).cover(demand), missing
-
-    def _offers_on(self, chosen: Mapping[int, CompiledRung]) -> Offers:
-        """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
-        pool = next(iter(chosen.values())).rung.pool
-        reach = self._reach_on(chosen)
-        key = pool, reach
-        if key not in self._offers_by_reach:
-            self._offers_by_reach[key] = Offers(self._ladder.query, reach, self._context.cluster, self._budget, pool)
-        return self._offers_by_reach[key]
-
-    def _reach_on(self, chosen: Mapping[int, CompiledRung]) -> Reach:
-        """Return the reach of the pod as it would be on these rungs."""
-        arrivals = self._arrivals(chosen)
-        key = tuple([rung.title for rung in arrivals])
-        if key not in self._reaches:
-            self._reaches[key] = self._context.reach.moved(self._pod_pool.placement_on(arrivals))
-        return self._reaches[key]
-
-    def _arrivals(self, chosen: Mapping[int, CompiledRung]) -> tuple[Rung, ...]:
-        """Return the rungs to which requests move; a pod that selects no pool moves to its own."""
-        rungs = self._ladder.rungs
-        return tuple([to.rung for index, to in chosen.items() if self._unplaced or to is not rungs[index]])
-
-    def _edits_to(self, chosen: Mapping[int, CompiledRung]) -> Edits:
-        """Return the edits of the pod beside its resources."""
-        rungs = self._arrivals(chosen)
-        return self._pod_pool.edits_to(rungs) if rungs else {}
-
-    def _place_edits(self) -> Edits:
-        return self._edits_to(self._chosen)
+        names = (*needed, *requests.decided) if needed else ()
+    together = dict.fromkeys(names)
+    # Without the cost of counting, many resources in many containers would take minutes.
+    requests.budget.spend(1 + len(after.by_container) * len(together) // AMOUNTS_PER_UNIT)
+    return {name: after.effective(name) for name in together}
 
 
-def _run_of(ladder: CompiledLadder) -> type[_LadderRun]:
-    return _PoolRun if ladder.pool_keys else _LadderRun
+def _claims_obstacle(requests: _Requests, choice: _Choice) -> str:
+    """Return the reason why a second admission would change the pod on these rungs, or ""."""
+    if not requests.claims.ladders:
+        return ""
+    edits = {**requests.moved(choice).edits, **requests.edits_to(choice)}
+    moves_pod = changes_placement(edits)
+    resources = [to.rung.resource for to in choice.values()]
+    alone = requests.pod_pool is None
+    after = requests.context.edited(edits, requests.reach_on(choice))
+    for earlier in requests.claims.ladders:
+        # Alone, the other resources were tried before.
+        own = [name for name in (resources[-1:] if alone else resources) if name in earlier.resources]
+        affected = not alone and (earlier.pool_keys or (moves_pod and earlier.query.by_pod))
+        only = own[0] if alone and own and not earlier.pool_keys else ""
+        if (own or affected) and not _keeps(earlier, after, requests, only):
+            return f"{earlier.rule.id} would move it on"
+    return ""
+
+
+def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: str) -> bool:
+    """Return True if an earlier ladder, on the pod of a context, would keep its requests, or `only` that of a resource.
+
+    It spends the budget of the later ladder.
+    """
+    requests = _read_requests(earlier, context, later.scope, Claims(), later.budget)
+    if isinstance(requests, _LeftAlone):
+        return True
+    if only:
+        return _stays(requests, requests.own[only], [name for name in requests.own if name != only])
+    indexes = [index for name, index in requests.own.items() if name in requests.before.resources]
+    if earlier.pool_keys:
+        choice = {index: earlier.rungs[index] for index in indexes}
+        return not choice or (not requests.unplaced and not _nodes_obstacle(requests, choice, indexes[0]))
+    return len(_find_staying(requests, indexes)) == len(indexes)
+
+
+def _leaving_reason(requests: _Requests, index: int, choice: _Choice) -> str:
+    """Return the reason why a request cannot stay on its rung."""
+    resource, offers = requests.ladder.rungs[index].rung.resource, requests.offers_on({})
+    demand = {resource: requests.moved(choice).effective(resource)}
+    alone = offers.may_be_served(resource) and offers.cover(demand)
+    beside = " beside the requests that stay" if alone else ""
+    failure = _failure_clause(offers, demand)
+    return f"requested, but no node offers {Quantity(demand[resource])}{beside}{failure}"
+
+
+def _failure_clause(offers: Offers, demand: Demand) -> str:
+    """Return a clause with the reason why the scheduler would reject the pod on all nodes; "" if it would not."""
+    failure = offers.failure(demand)
+    return failure and f": the scheduler rejects the pod on all nodes, since {failure}"
+
+
+def _keep_all(requests: _Requests, reason: str, message: str, warnings: tuple[str, ...]) -> Step:
+    """Return the step of a ladder that moves nothing, with a warning."""
+    unknown = reason == "cluster-unknown"
+    rule, resources = requests.ladder.rule, requests.undecided
+    return rule_step(
+        rule,
+        Action.KEEP,
+        reason,
+        message,
+        warnings=(*warnings, f"{rule.id} left the pod as it is: {message}"),
+        resources=tuple(
+            [ResourceDecision(resource=requests.title(name), to=None, reason=reason) for name in resources]
+        ),
+        cluster_unknown=unknown,
+        requests=requests.by_container(resources) if unknown else (),
+        fields=requests.fields(resources),
+    )
+
+
+def _final_step(
+    requests: _Requests,
+    choice: _Choice,
+    decisions: Sequence[ResourceDecision],
+    notes: tuple[str, ...],
+    warnings: tuple[str, ...],
+) -> tuple[Step, Edits]:
+    rule = requests.ladder.rule
+    exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
+    resources = [resource_of(decision.resource) for decision in decisions]
+    moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
+    common: Details = {
+        "requests": requests.by_container(resources),
+        "resources": tuple(decisions),
+        "notes": notes,
+        "warnings": warnings,
+    }
+    if exhausted and rule.when_exhausted is WhenExhausted.DENY:
+        message = f"no rung can serve {', '.join(exhausted)} for pod {requests.context.display}"
+        common["fields"] = rule.fields.get("whenExhausted", ())
+        return rule_step(rule, Action.DENY, "exhausted", message, **common), {}
+    placed = requests.edits_to(choice)
+    annotations = common["annotations"] = _added_annotations(placed)
+    if not moves:
+        if placed:
+            message = f"the pod gets the pool of {decisions[0].resource}"
+        else:
+            message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
+        common["fields"] = requests.fields(resources)
+        action = Action.CHANGE if placed else Action.KEEP
+        return rule_step(rule, action, decisions[0].reason, message, **common), placed
+    message = ", ".join(f"{source} → {target}" for source, target in moves.items())
+    annotations |= _fall_annotations(requests, moves)
+    by_resource = {resource_of(source): resource_of(target) for source, target in moves.items()}
+    edits = {**placed, **edits_between(requests.before, requests.moved(choice), by_resource)}
+    if annotations:
+        edits = {**edits, ANNOTATIONS: annotations}
+    common["fields"] = tuple(requests.ladder.rung_fields[title] for title in dict.fromkeys(moves.values()))
+    return rule_step(rule, Action.CHANGE, "moved", message, **common), edits
+
+
+def _added_annotations(edits: Edits) -> dict[str, str]:
+    return {key: text for key, text in edits.get(ANNOTATIONS, {}).items() if text is not None}
+
+
+def _fall_annotations(requests: _Requests, moves: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the pod's history: its present value, then each distinct fall, by container and rung."""
+    rule = requests.ladder.rule
+    if not rule.annotation:
+        return {}
+    annotations = requests.context.pod.annotations
+    key = next((name for name in rule.histories if name in annotations), rule.annotation)
+    present = annotations.get(key, "")
+    falls = [
+        f"{short_name(rung.title)}->{short_name(moves[rung.title])}"
+        for counts in requests.before.by_container
+        for rung in rule.rungs
+        if rung.resource in counts and rung.title in moves
+    ]
+    new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
+    return {key: ",".join([present, *new] if present else new)}

@@ -336,6 +336,8 @@ def test_a_plain_ladder_does_not_move_a_pod_onto_a_rung_that_an_earlier_ladder_l
     decision = mutated(made, cards(name="a"), plain, on=A100)
     assert step_of(decision, 1).resources[0].attempts[-1].reason == "FallbackLadder/a would move it on"
     assert mutated(made, cards(name="a"), plain, on=cluster(pool_node("h100"))).patch
+    queued = asks({MIG: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"})
+    assert mutated(queued, cards(name="a"), plain, on=A100).patch, "an earlier ladder leaves pods in queues alone"
 
 
 def test_free_devices_of_the_pool_count() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
@@ -19,7 +20,7 @@ from rules_engine.model.kubernetes.native_objects import (
 from rules_engine.model.rules.rule import FailurePolicy, Operation
 from rules_engine.native.cel_text import cel_list, cel_literal, grouped
 from rules_engine.native.mutation import SHARED_VARIABLES, escape_key, patch
-from rules_engine.native.narrowing import LARGE_POD, any_of
+from rules_engine.native.narrowing import LARGE_POD, any_of, names_one_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
 from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
 from rules_engine.webhooks.configuration import (
@@ -219,13 +220,21 @@ class NativeObjects:
         operations = group[0].operations
         condition = any_of([LARGE_POD, *(each.denies for each in group)])
         deletion = [DELETION_CONDITION] if Operation.UPDATE in operations else []
-        shared = SHARED_VARIABLES if any(each.mutation for each in group) else ()
+        resources = {name for each in self._rules.mutations for name in each.rule.interests.resources or ()}
+        # A policy may apply to more pods than the mutating policy, for which conditions of rules must not fail.
+        named = Variable("names_a_resource", names_one_of(sorted(resources)))
+        shared = (*SHARED_VARIABLES, named) if any(each.mutation for each in group) else ()
+        checks = [
+            replace(check, expression=f"!variables.{named.name} || ({check.expression})") if each.mutation else check
+            for each in group
+            for check in each.checks
+        ]
         return {
             "failurePolicy": group[0].rule.failure_policy.value,
             "matchConstraints": self._constraints(operations),
             "matchConditions": [*deletion, {"name": CONDITION_NAME, "expression": condition}],
             "variables": _named([*shared, *variables_of(group)]),
-            "validations": _validations(check for each in group for check in each.checks),
+            "validations": _validations(checks),
         }
 
     def _constraints(self, operations: Collection[Operation]) -> dict[str, Json]:

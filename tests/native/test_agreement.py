@@ -33,6 +33,7 @@ from tests.support.evaluation import (
     common,
     compiled,
     container,
+    injection,
     ladder,
     pod,
     request,
@@ -126,6 +127,18 @@ def test_a_match_condition_that_fails_is_an_error_of_the_rule(condition: str, co
         check([rule], cluster(), made)
 
 
+TEAM = LabelRequirement("team", ConditionKind.EXISTS, ())
+
+
+def test_a_rule_of_gpus_denies_no_pod_without_them_beside_a_rule_of_all_pods() -> None:
+    conditions = {"c": "object.metadata.labels['x'] == 'y'"}
+    of_teams = Match(namespace_selector=LabelSelector((TEAM,)))
+    rules = injection({"cpu": 1}, gpu_type=None, match_conditions=conditions), validation("true", match=of_teams)
+    for containers in (1, 17):
+        check(rules, cluster(), pod(*(container(f"c{index}") for index in range(containers))))
+    check(rules, cluster(), pod(container("c", {GPU: 1})))
+
+
 @given(ladders.cases() | ladders.shared_cases())
 def test_ladders_agree(case: Any) -> None:
     on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(ladders.node_of, case["nodes"])))
@@ -137,7 +150,6 @@ def test_injections_agree(case: Any) -> None:
     check([*map(injections.rule_of, case["rules"])], Cluster(), rounded_up(case["pod"]), case["namespace"])
 
 
-TEAM = LabelRequirement("team", ConditionKind.EXISTS, ())
 CONDITIONS = (
     "true",
     "object.spec.containers.size() > 1",

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.webhooks import settings as webhooks
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http.admission import Admission
 from server.http.admission_record import Callers
@@ -34,7 +33,7 @@ from server.rules.reload import Reloader
 from server.rules.sources import Prepared, UnusableError, prepare_sources
 from server.settings import Settings
 from server.signals import Signals, exit_on_signals, ignore_signals
-from server.state import ServedRules, State
+from server.state import State
 from server.telemetry.observers import OverpromiseWarning, Telemetry
 from server.telemetry.process_log import logging_config
 from server.timing import rfc3339
@@ -43,7 +42,7 @@ from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 
 if TYPE_CHECKING:
     from server.cluster.connection import Connection
-    from server.native.writer import Writer
+    from server.offers import OffersWriter
     from server.rules.kept_rules import KeptRules
     from server.telemetry.drift_monitor import DriftMonitor
 
@@ -95,13 +94,13 @@ def serve(settings: Settings) -> None:
             settings, state, lambda identity: listener.serve(tls.server_context(identity)), stack
         )
         drift_monitor = _drift_monitor(settings, state, stack)
-        writer = _policy_writer(settings, state, stack)
+        offers = _offers_writer(settings, state, stack)
         overpromises = OverpromiseWarning(state)
         reloader = Reloader(
             settings.rules,
             state,
             test=settings.test_on_reload,
-            before_adoption=_before_adoption(source, settings),
+            before_adoption=_before_adoption(source),
             after_adoption=lambda: _after_adoption(drift_monitor, overpromises),
         )
         if kept_rules:
@@ -123,8 +122,8 @@ def serve(settings: Settings) -> None:
         _announce_start(listener.address, prepared, trust, metrics_url, settings)
         if drift_monitor:
             drift_monitor.start()
-        if writer:
-            writer.start()
+        if offers:
+            offers.start()
         all_answered = _serve_until_signal(signals, state, listener, settings)
     ignore_signals()
     if not all_answered or state.in_flight:
@@ -235,39 +234,20 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
     return monitor
 
 
-def _policy_writer(settings: Settings, state: State, stack: ExitStack) -> "Writer | None":
-    """Return the writer of policies, or None without --native. Raises StartError for rules that cannot be exported."""
-    if settings.native is None:
+def _offers_writer(settings: Settings, state: State, stack: ExitStack) -> "OffersWriter | None":
+    if settings.offers is None:
         return None
-    from server.native.writer import Writer
+    from server.offers import OffersWriter
 
-    try:
-        _check_export(state.served.rule_set, settings)
-    except UnusableError as error:
-        raise StartError(error.diagnostics) from None
-    writer = Writer(_create_connection(settings), state, _installation(settings.native))
+    writer = OffersWriter(_create_connection(settings), settings.offers, state)
     stack.callback(writer.stop)
     return writer
 
 
-def _check_export(rule_set: RuleSet, settings: Settings) -> None:
-    """Raise UnusableError if rules cannot be exported, but must be."""
-    if settings.native is not None:
-        from server.native.writer import export
-
-        export(ServedRules(rule_set=rule_set), _installation(settings.native), only=settings.native_only)
-
-
-def _installation(native: tuple[str, str]) -> webhooks.Settings:
-    namespace, name = native
-    return webhooks.Settings(name=name, namespace=namespace)
-
-
-def _before_adoption(source: ClusterSource, settings: Settings) -> Callable[[RuleSet], None]:
+def _before_adoption(source: ClusterSource) -> Callable[[RuleSet], None]:
     """Return a function that reads the collections that changed rules need. It raises UnusableError if it cannot."""
 
     def adopt(rule_set: RuleSet) -> None:
-        _check_export(rule_set, settings)
         if not source.need(cluster_requirements(rule_set)):
             problems = "; ".join(source.problems) or "timed out"
             raise UnusableError(f"the cluster data that these rules need cannot be read: {problems}")

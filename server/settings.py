@@ -9,7 +9,6 @@ import click
 
 from rules_engine.cli import ObjectName
 from rules_engine.cli.program import AdvancedOption, SingleOption
-from rules_engine.model.kubernetes.names import MAX_LABEL
 from server.cluster.source import Live
 from server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
 from server.option_types import (
@@ -238,19 +237,11 @@ class Settings:
         help="Name of both webhook configurations. They are compared with the rules, and differences are logged. With "
         "--tls-bootstrap, their caBundle is updated too.",
     )
-    native: tuple[str, str] | None = _setting(
-        "--native",
+    offers: str | None = _setting(
+        "--offers",
         None,
-        type=InstallationName(),
-        help="Export rules to the API server (see gpu-rules native), and keep its policies and what nodes offer up to "
-        "date: the server's namespace, and the name of the installation, with which the names of policies begin. One "
-        "replica writes, by the Lease NAME-native. Rules that cannot be exported stay with the webhooks.",
-    )
-    native_only: bool = _setting(
-        "--native-only",
-        False,
-        is_flag=True,
-        help="With --native: refuse rules that cannot be exported.",
+        type=ObjectName(),
+        help="Keep the GPUOffers of this name current: what nodes offer, for policies of gpu-rules native --name NAME.",
     )
     test_on_reload: bool = _setting(
         "--test-on-reload",
@@ -355,14 +346,9 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
     ("--decision-log-messages needs --decision-log", lambda it: it.decision_log_messages and it.decision_log is None),
     ("--decision-log-requests needs --decision-log", lambda it: it.decision_log_requests and it.decision_log is None),
     (
-        "--native needs a live cluster: --cluster in-cluster or kubeconfig",
-        lambda it: bool(it.native) and not it.is_live,
+        "--offers needs a live cluster: --cluster in-cluster or kubeconfig",
+        lambda it: bool(it.offers) and not it.is_live,
     ),
-    (
-        f"--native NAMESPACE/NAME: the name must have at most {MAX_LABEL - len('-a')} characters",
-        lambda it: it.native is not None and len(it.native[1]) > MAX_LABEL - len("-a"),
-    ),
-    ("--native-only needs --native", lambda it: it.native_only and it.native is None),
     ("--events needs a live cluster: --cluster in-cluster or kubeconfig", lambda it: it.events and not it.is_live),
 )
 """Combinations of options that are refused, by message; the first that applies is reported."""

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from threading import Lock
 from typing import Protocol
 
@@ -11,16 +12,15 @@ import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION, annotation_of
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Rule
+from rules_engine.native.policy import NativeRules, translate_rules
 from server.cluster.source import ClusterSource
 from server.timing import rfc3339
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedRules:
     """The active rule set. `digest`: of the rule documents; replicas with equal digests have the same rules.
 
@@ -49,6 +49,16 @@ class ServedRules:
     @property
     def rules_by_kind(self) -> Mapping[str, int]:
         return Counter(rule.kind for rule in self.listed)
+
+    @cached_property
+    def native(self) -> NativeRules:
+        """The rules that `gpu-rules native` exports, and the others."""
+        return translate_rules(self.rule_set)
+
+    @cached_property
+    def without_exported(self) -> "ServedRules":
+        """The rules that stay with the webhooks of `webhook-config --native`."""
+        return replace(self, rule_set=self.native.remaining(self.rule_set))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +91,16 @@ class WebhookComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NativeStatus:
-    """Policies of the API server and their writer. Stamps name the rules; "" if there are none.
+class OffersStatus:
+    """The GPUOffers of a name. `at`: the last write, else the start. `omitted`: reasons by rule that they leave out.
 
-    `writer` holds the Lease, and `writes` is True in this replica. `offers_at`: the last write, None if no rule reads
-    offers. `problem`: why policies or offers cannot be written or read.
+    `problem`: why they cannot be written.
     """
 
-    writer: str
-    writes: bool
-    active: str
-    wanted: str
-    offers_at: datetime | None
-    exported: int
-    staying: int
-    problem: str | None
+    name: str
+    at: datetime
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
 
 
 class ListenerCounts(Protocol):
@@ -164,13 +169,8 @@ class State:
         self.certificates_refused = 0
         self.webhooks: Mapping[str, WebhookComparison] | None = None
         """By endpoint, once compared; None without --webhook-name."""
-        self.native: NativeStatus | None = None
-        """Updated by the writer of policies; None without --native."""
-        self.policies: Mapping[str, tuple[ServedRules, ServedRules]] = {}
-        """The rule set of the active policies, and without their rules, by ""; empty if this replica does not know it.
-
-        During a change, by stamp: the other rule set, for pods with its stamp, which policies have changed.
-        """
+        self.offers: OffersStatus | None = None
+        """None without --offers."""
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
         self.listeners: tuple[ListenerCounts, ...] = ()
@@ -186,13 +186,6 @@ class State:
     def cluster(self) -> Cluster:
         """The current view of the cluster; a request reads it once."""
         return self.source.current()
-
-    def rules_of(self, request: AdmissionRequest) -> tuple[ServedRules, ServedRules]:
-        """Return the rules for a pod, and the ones beside active policies: one rule set decides each pod."""
-        policies = self.policies
-        if not policies:
-            return self.served, self.served
-        return policies.get(annotation_of(as_mapping(request.object), STAMP_ANNOTATION)) or policies[""]
 
     @property
     def overpromises(self) -> bool:

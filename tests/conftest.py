@@ -69,7 +69,6 @@ UNMEASURED = (
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",
     "evaluation/test_decision_cache.py::test_any_difference_in_a_request_is_decided_as_without_the_cache",
-    "native/test_slots.py",
     "rules/test_card_sets.py",
     "server/cluster/test_bench.py",
     "server/diff/test_command.py",

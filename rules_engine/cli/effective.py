@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rules_engine.cli.options import ClusterArgument, NamespaceName, cluster_option, output_option, rules_option
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json, show_differences
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 from rules_engine.model.kubernetes.names import is_label_key, is_label_value
 
 if TYPE_CHECKING:
@@ -71,22 +71,19 @@ def effective(
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.model.problems.problem import did_you_mean
-    from rules_engine.report.documents import native_members, problem_members
+    from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
-    from rules_engine.webhooks.installed import NativeMode, native_mode
 
     if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
     files = read_sources(rules or DEFAULT_SOURCES)
     problems, sources = files.problems, files.loaded.sources
-    unlisted, meant, native = False, "", NativeMode()
+    unlisted, meant = False, ""
     if cluster is not None:
         inventory, more, lines = load_cluster(cluster.file)
         problems, sources = (*problems, *more), {**sources, **lines}
-        if inventory is not None:
-            native = native_mode(files.rule_set, files.loaded.digest, inventory.native_objects)
         if inventory is not None and labels is None:
             labels = inventory.namespace_labels(namespace)
             unlisted = namespace not in inventory.namespaces
@@ -96,11 +93,10 @@ def effective(
     if cluster is not None and unlisted and not failed:
         name = escape_controls(cluster.name)
         click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
-    show_differences(native.differences)
     if output == "json":
-        print_json({**shown.to_json(), **native_members(native.rules), "problems": [*map(problem_members, problems)]})
+        print_json({**shown.to_json(), "problems": [*map(problem_members, problems)]})
     else:
         Screen(sys.stderr).problems(problems, sources)
     fail_if(failed, UNUSABLE)
     if output == "text":
-        Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown, native.rules or ())))
+        Screen(sys.stdout).blocks((default_inputs(rules=not rules), *effective_blocks(shown)))

@@ -30,7 +30,6 @@ from rules_engine.cli.program import (
     help_examples,
     json_text,
     print_json,
-    show_differences,
 )
 
 if TYPE_CHECKING:
@@ -142,7 +141,6 @@ def explain(
     problems = InputProblems("explain", [Target(output, None)])
     problems.add(material.problems, material.sources)
     run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run), problems)
-    show_differences(material.native.differences)
     made = run.explanations(() if problems.failed else stream_manifests(manifests))
     start = next(made, None)
     if output == "json":
@@ -154,7 +152,7 @@ def explain(
         for index, explanation in enumerate(chain((start,), made)):
             if index:
                 screen.line("")
-            screen.blocks(explanation_blocks(explanation, native=material.native.rules or (), skipped=every))
+            screen.blocks(explanation_blocks(explanation, skipped=every))
     fail_if(problems.failed, UNUSABLE)
     fail_if(run.denied)
 

@@ -53,7 +53,8 @@ def native(
     Exits with 2 if rules or cluster have errors.
     """
     from rules_engine.documents.load import load_cluster
-    from rules_engine.native.offers import build_offers, omitted_ladders
+    from rules_engine.model.json.lenient import as_mapping
+    from rules_engine.native.offers import build_offers
     from rules_engine.native.policy import translate_rules
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -77,9 +78,8 @@ def native(
             fail_if(True, UNUSABLE)
         else:
             spec = build_offers(translated, inventory)
-            for ladder in omitted_ladders(translated, spec):
-                text = "drivers serve its resources, or its nodes are too different: pods keep their requests"
-                click.echo(f"warning: FallbackLadder/{ladder} has no offers: {text}", err=True)
+            for rule, reason in as_mapping(spec.get("omitted")).items():
+                click.echo(f"warning: {rule} has no offers: {reason}", err=True)
             if objects.reads_offers:
                 documents.append(objects.offers(spec))
     if not translated.exported:

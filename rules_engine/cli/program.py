@@ -267,18 +267,6 @@ def fail_if(condition: bool, exit_code: int = PROBLEMS_FOUND) -> None:
         raise SystemExit(exit_code)
 
 
-def show_differences(differences: Sequence[str]) -> None:
-    """Write to standard error what is missing or edited among native policies of the rules."""
-    from rules_engine.model.problems.excerpt import escape_controls
-
-    if differences:
-        lines = [
-            "warning: native policies of these rules are missing or edited: rules may not be evaluated",
-            *differences,
-        ]
-        click.echo("\n  ".join(map(escape_controls, lines)), err=True)
-
-
 def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str, TextIO], None]) -> None:
     """Write an answer in each format by `write`. Ends the command if one cannot be written: it has no answer then."""
     for target in targets:

@@ -100,8 +100,7 @@ class ServiceAddress(click.ParamType[Service]):
 @click.option(
     "--native",
     is_flag=True,
-    help="Leave out the rules that the API server evaluates itself, by the output of `gpu-rules native`. With "
-    "--output helm-values: values for a server that exports them.",
+    help="Leave out the rules that the API server evaluates itself, by the output of `gpu-rules native`.",
 )
 @click.option(
     "-o",
@@ -141,12 +140,9 @@ def webhook_config(
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
-    from rules_engine.webhooks.policies import NativeObjects
 
     files = load_sources(rules or DEFAULT_SOURCES)
-    translated = translate_rules(files.rule_set)
-    # The chart's server exports rules: until they are active, the webhooks have all.
-    rule_set = translated.remaining(files.rule_set) if native and output != "helm-values" else files.rule_set
+    rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
     fail_if(files.failed, UNUSABLE)
@@ -164,17 +160,7 @@ def webhook_config(
             )
         rule_files = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files}
-        values = webhooks.helm_values(rule_set, texts, policies)
-        if native:
-            checks = NativeObjects(translated, files.loaded.digest, DEFAULT_SETTINGS).check_names()
-            remaining = webhooks.helm_values(translated.remaining(files.rule_set), {}, policies)["webhook"]
-            values["mode"] = "auto" if translated.staying else "native"
-            values["native"] = {
-                "policies": [*checks],
-                "staying": [each.rule.id for each in translated.staying],
-                "webhook": remaining,
-                "digest": files.loaded.digest,
-            }
+        values = webhooks.helm_values(files.rule_set, texts, policies, rule_set if native else None)
         click.echo(dump_yaml(values), nl=False)
         return
     settings = Settings(

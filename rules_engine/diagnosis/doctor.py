@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
 from rules_engine.diagnosis.grouping import group_findings
-from rules_engine.diagnosis.native_policies import find_native
+from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.diagnosis.refusals.refused import find_refused
@@ -25,12 +25,10 @@ def diagnose(
     rule_set: RuleSet | None,
     scope: Scope,
     rules: str = "",
-    digest: str = "",
 ) -> Diagnosis:
     """Return the diagnosis of the objects of a cluster that are in a scope.
 
-    `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it; `digest`:
-    their digest, "" without rules.
+    `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it.
     """
     concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(
@@ -44,7 +42,7 @@ def diagnose(
     about_objects = (
         *find_never_created(cluster, since),
         *find_refused(cluster, since),
-        *find_native(cluster, rule_set, digest),
+        *find_incomplete_offers(cluster),
         *evaluation.findings,
     )
     findings: list[tuple[Finding, Sequence[ObjectName]]] = [

@@ -90,13 +90,5 @@ class RefusedReason(StrEnum):
 class NativeReason(StrEnum):
     """Reasons of findings about objects with which the API server evaluates rules itself."""
 
-    OFFERS_MISSING = "GPUOffersMissing"
-    """A policy reads GPUOffers that do not exist, or whose definition does not, and admits pods unchanged."""
-    OTHER_RULES = "PoliciesOfOtherRules"
-    """Policies or GPUOffers are of other rules than the active ones; without `--rules`, than the active policies."""
-    EDITED = "PoliciesEdited"
-    """Policies of the active rules are missing or edited; without `--rules`, a policy or its binding is missing."""
-    OFFERS_OUTDATED = "GPUOffersOutdated"
-    """No writer confirms the offers, and nodes offer something else or, if the rules are unknown, changed since."""
-    TYPE_CHECK = "PolicyTypeCheckWarning"
-    """The API server warns of expressions of a ValidatingAdmissionPolicy, which may fail on pods."""
+    OFFERS_INCOMPLETE = "GPUOffersIncomplete"
+    """GPUOffers leave out a rule: a ladder changes no pod, and checks that read amounts fail."""

@@ -12,7 +12,6 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
 from rules_engine.model.problems.problem import Problems
 
 MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
@@ -21,9 +20,7 @@ MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
 MAX_SHARED = 50_000
 """Cached values to share: pods of a workload have equal containers and tolerations."""
 
-_KINDS = frozenset(
-    {"Node", "Pod", "Namespace", "ResourceQuota", "LimitRange", PRIORITY_CLASS, *DEVICE_KINDS, *NATIVE_RESOURCES}
-)
+_KINDS = frozenset({"Node", "Pod", "Namespace", "ResourceQuota", "LimitRange", PRIORITY_CLASS, *DEVICE_KINDS})
 
 _STATUS = (
     "phase",

@@ -18,7 +18,6 @@ from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
-from rules_engine.webhooks.installed import NativeMode, native_mode
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
@@ -26,16 +25,12 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors.
-
-    `native`: the rules that the API server of the cluster evaluates itself.
-    """
+    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors."""
 
     rules: tuple[str, ...]
     cluster_name: str
     rule_set: RuleSet
     cluster: Cluster
-    native: NativeMode
     problems: tuple[Problem, ...]
     sources: Sources
 
@@ -90,13 +85,11 @@ def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str)
     """Read rules and the cluster."""
     files = read_sources(rules)
     inventory, problems, lines = load_cluster(cluster)
-    known = inventory or Cluster()
     return Material(
         rules=tuple(map(str, rules)),
         cluster_name=cluster_name,
         rule_set=files.rule_set,
-        cluster=known,
-        native=native_mode(files.rule_set, files.loaded.digest, known.native_objects),
+        cluster=inventory or Cluster(),
         problems=sort_problems((*files.problems, *problems), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )

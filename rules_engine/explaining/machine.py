@@ -12,7 +12,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import Location
-from rules_engine.report.documents import field_members, location_members, native_members, problem_members
+from rules_engine.report.documents import field_members, location_members, problem_members
 from rules_engine.testing.coverage_formats import coverage_json
 from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 
@@ -196,8 +196,6 @@ def explain_json(
     """
     yield f'{{\n  "rules": {indent(encode([*material.rules]), "  ").lstrip()},\n'
     yield f'  "cluster": {encode(material.cluster_name)},\n'
-    for name, rules in native_members(material.native.rules).items():
-        yield f"  {encode(name)}: {indent(encode(rules), '  ').lstrip()},\n"
     yield '  "pods": ['
     allowed = True
     for index, explanation in enumerate(explanations):

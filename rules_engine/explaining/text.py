@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.checking.check import NOTHING_CHECKED, CheckResult
 from rules_engine.evaluation.admission import Admission
@@ -122,16 +122,13 @@ def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
     return Lines(lines=[*lines, ""] if lines else [], whole=True)
 
 
-def explanation_blocks(
-    explanation: Explanation, *, native: Collection[str] = (), skipped: bool = False
-) -> Iterator[Block]:
+def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> Iterator[Block]:
     """Yield the trace as a tree, the changes as a diff, the warnings and the outcome.
 
-    `native`: rules that the API server evaluates itself. `skipped`: show each skipped rule; else several are shown as
-    one line with their number.
+    `skipped`: show each skipped rule; else several are shown as one line with their number.
     """
     admission = explanation.admission
-    yield _trace_tree(admission, Span(explanation.title, Tone.STRONG), native, skipped=skipped)
+    yield _trace_tree(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
     diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
     denied = (Span("denied", Tone.BAD), f": {admission.message}")
     allowed = _outcome_words(changed=bool(admission.mutation.patch))
@@ -155,12 +152,12 @@ def decision_blocks(record: LoggedDecision, *, skipped: bool = False) -> Iterato
     yield Lines(lines=lines, whole=True)
 
 
-def effective_blocks(effective: EffectiveRules, native: Collection[str] = ()) -> Iterator[Block]:
-    """Yield the rules that can apply in a namespace as a tree, then the rules that cannot; `native` is as above."""
+def effective_blocks(effective: EffectiveRules) -> Iterator[Block]:
+    """Yield the rules that can apply in a namespace as a tree, then the rules that cannot."""
     labels = f", {_labels_text('namespace', effective.labels)}, {_labels_text('pod', effective.pod_labels)}"
     branches: dict[str, list[Tree]] = {}
     for item in effective.rules:
-        branches.setdefault(item.endpoint.name.lower(), []).append(_rule_tree(item, native))
+        branches.setdefault(item.endpoint.name.lower(), []).append(_rule_tree(item))
     children = [Tree(line=Span(name, Tone.STRONG), children=rules) for name, rules in branches.items()]
     none = [Tree(line=Span("no rule can apply", Tone.QUIET))]
     yield Tree(line=(Span(f"namespace {effective.namespace}", Tone.STRONG), labels), children=children or none)
@@ -188,17 +185,15 @@ def _outcome_words(*, changed: bool) -> Words:
     return Span("allowed", Tone.GOOD), f", {'changed' if changed else 'unchanged'}"
 
 
-def _trace_tree(admission: Admission, title: Words, native: Collection[str] = (), *, skipped: bool) -> Tree:
+def _trace_tree(admission: Admission, title: Words, *, skipped: bool) -> Tree:
     if admission.validation is None:
         validation = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
     else:
-        validation = _decision_tree("validate", admission.validation, native, skipped=skipped)
-    return Tree(
-        line=title, children=[_decision_tree("mutate", admission.mutation, native, skipped=skipped), validation]
-    )
+        validation = _decision_tree("validate", admission.validation, skipped=skipped)
+    return Tree(line=title, children=[_decision_tree("mutate", admission.mutation, skipped=skipped), validation])
 
 
-def _decision_tree(name: str, decision: Decision, native: Collection[str] = (), *, skipped: bool) -> Tree:
+def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
     children: list[Tree] = []
     if decision.refusal is not None:
         children.append(Tree(line=Span(f"refused: {decision.refusal.message}", Tone.BAD)))
@@ -206,7 +201,7 @@ def _decision_tree(name: str, decision: Decision, native: Collection[str] = (), 
         children.append(Tree(line=Span("no rule was evaluated", Tone.QUIET)))
     reasons = Counter(_SKIPPED.get(step.reason, step.reason) for step in decision.trace if step.action is Action.SKIP)
     folded = not skipped and reasons.total() > 1
-    children += [_step_tree(step, native) for step in decision.trace if not (folded and step.action is Action.SKIP)]
+    children += [_step_tree(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
     if folded:
         by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         line = f"{format_count(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
@@ -214,7 +209,7 @@ def _decision_tree(name: str, decision: Decision, native: Collection[str] = (), 
     return Tree(line=Span(name, Tone.STRONG), children=children)
 
 
-def _step_tree(step: Step, native: Collection[str]) -> Tree:
+def _step_tree(step: Step) -> Tree:
     word, tone = _WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
         word = f"{word} (audit mode)"
@@ -222,7 +217,6 @@ def _step_tree(step: Step, native: Collection[str]) -> Tree:
     place = step.fields[0].location if step.fields else step.location
     line = (
         Span(step.rule, Tone.QUIET if step.action is Action.SKIP else Tone.STRONG),
-        _native_mark(step.rule, native),
         "  ",
         Span(word, tone),
         f": {step.message or step.reason}" if step.action is not Action.PASS else "",
@@ -280,11 +274,7 @@ def _place_span(location: Location) -> Span:
     return Span(f"  {location}", Tone.QUIET, location)
 
 
-def _native_mark(rule: str, native: Collection[str]) -> str:
-    return " (native)" if rule in native else ""
-
-
-def _rule_tree(item: EffectiveRule, native: Collection[str]) -> Tree:
+def _rule_tree(item: EffectiveRule) -> Tree:
     rule = item.rule
     lines: list[Words] = []
     for first in item.preceded_by:
@@ -300,7 +290,7 @@ def _rule_tree(item: EffectiveRule, native: Collection[str]) -> Tree:
         values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
     return Tree(
-        line=(Span(rule.id, Tone.STRONG), _native_mark(rule.id, native), _place_span(rule.location)),
+        line=(Span(rule.id, Tone.STRONG), _place_span(rule.location)),
         children=[*map(Tree, lines)],
     )
 

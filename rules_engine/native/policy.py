@@ -1,7 +1,7 @@
 """Translations of rules into policies of the API server, and the choice of the rules that are exported."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,10 +194,3 @@ def may_share_pods(first: Rule, second: Rule) -> bool:
         return False
     wanted, other = first.interests.annotation, second.interests.annotation
     return wanted is None or other is None or wanted[0] != other[0] or wanted[1] == other[1]
-
-
-def offers_queries(rules: NativeRules) -> Iterator[tuple[str, NodeQuery]]:
-    """Yield the ladders' queries for nodes, by name of the rule."""
-    for each in rules.exported:
-        if each.query is not None:
-            yield each.rule.name, each.query

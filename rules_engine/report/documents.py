@@ -46,11 +46,6 @@ def location_members(location: Location) -> dict[str, Any]:
     return field_members(location, "file line column")
 
 
-def native_members(native: Iterable[str] | None) -> dict[str, Any]:
-    """Return the rules that the API server evaluates itself as a JSON member, which is absent if they are unknown."""
-    return {} if native is None else {"native": sorted(native)}
-
-
 def problem_members(problem: Problem) -> dict[str, Any]:
     """Return a problem with its place, and the number of characters there that it is about."""
     return {

@@ -9,11 +9,10 @@ from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.documents.load import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import sort_rules
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.rule import Rule
-from rules_engine.report.documents import field_members, location_members, native_members, problem_members
+from rules_engine.report.documents import field_members, location_members, problem_members
 from rules_engine.report.values import Table
 from rules_engine.sources.rule_files import has_errors, no_rules_problem, read_rules
 
@@ -28,7 +27,6 @@ class RuleList:
     rules: tuple[Rule, ...]
     diagnostics: tuple[Diagnostic, ...]
     digest: str
-    rule_set: RuleSet
     problems: tuple[Problem, ...]
     sources: Sources
 
@@ -50,33 +48,22 @@ def list_rules(paths: Sequence[Path]) -> RuleList:
         rules=sort_rules(loaded.rules),
         diagnostics=tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.name)),
         digest=loaded.digest,
-        rule_set=files.rule_set,
         problems=problems,
         sources=loaded.sources,
     )
 
 
-def rule_table(listing: RuleList, native: frozenset[str] | None = None) -> Table:
-    """Return a table of the rules and Diagnostics; `native`: rules that the API server evaluates itself, if known."""
-    heads = ("kind", "name", "mode", "priority", *(() if native is None else ("evaluated by",)), "place")
-    rules = [
-        (
-            *(rule.kind, rule.name, rule.mode.value, str(rule.priority)),
-            *(() if native is None else ("API server" if rule.id in native else "webhook",)),
-            str(rule.location),
-        )
-        for rule in listing.rules
-    ]
-    none = ("-",) * (len(heads) - 3)
-    diagnostics = [(each.kind, each.name, *none, str(each.location)) for each in listing.diagnostics]
-    return Table(heads=heads, rows=[*rules, *diagnostics])
+def rule_table(listing: RuleList) -> Table:
+    """Return a table of the rules and Diagnostics."""
+    rules = [(rule.kind, rule.name, rule.mode.value, str(rule.priority), str(rule.location)) for rule in listing.rules]
+    diagnostics = [(each.kind, each.name, "-", "-", str(each.location)) for each in listing.diagnostics]
+    return Table(heads=("kind", "name", "mode", "priority", "place"), rows=[*rules, *diagnostics])
 
 
-def rule_list_json(listing: RuleList, native: frozenset[str] | None = None) -> dict[str, Any]:
+def rule_list_json(listing: RuleList) -> dict[str, Any]:
     """Return the document of `list --output json`."""
     return {
         "digest": listing.digest,
-        **native_members(native),
         "rules": [
             {**field_members(rule, "kind name mode priority"), **location_members(rule.location)}
             for rule in listing.rules

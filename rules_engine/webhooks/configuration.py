@@ -140,12 +140,15 @@ def build_configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[st
 
 
 def helm_values(
-    rule_set: RuleSet, files: Mapping[str, str], failure_policies: Mapping[Endpoint, str] = MappingProxyType({})
+    rule_set: RuleSet,
+    files: Mapping[str, str],
+    failure_policies: Mapping[Endpoint, str] = MappingProxyType({}),
+    remaining: RuleSet | None = None,
 ) -> dict[str, Json]:
     """Return the chart's values for rules in `files`, texts by path.
 
     They are the rules, the calls of the server and its permissions to read resources. An omitted failure policy is left
-    to other values files.
+    to other values files. `remaining`: the rules of the webhooks, if the API server evaluates the others itself.
     """
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
@@ -155,12 +158,12 @@ def helm_values(
             "digest": calls.digest,
             "denies": [*calls.denying],
         }
-        for calls in derive_calls(rule_set)
+        for calls in derive_calls(rule_set if remaining is None else remaining)
     }
     requirements = cluster_requirements(rule_set)
     return {
         "rules": dict(zip(_config_map_keys(list(files)), files.values(), strict=True)),
-        "webhook": webhook,
+        "webhook": webhook if remaining is None else {"native": True, **webhook},
         "rbac": {"nodes": requirements.nodes, "pods": requirements.pods, "namespaces": requirements.namespaces},
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.native_objects import OFFERS, RULES_ANNOTATION
+from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION
 from rules_engine.model.rules.rule import Operation, Rule
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
@@ -50,20 +50,18 @@ def is_native(configuration: Object | None) -> bool:
 
 
 def find_object_drift(document: Object, stored: Object | None) -> tuple[str, ...]:
-    """Return the differences between an object of `native` and the stored one; None: it was not found.
+    """Return the differences between a policy or binding of `native` and the stored one; None: it was not found.
 
-    The operator may select other namespaces by the policy. The offers of nodes are not compared, but the digest of
-    their rules.
+    The operator may select other namespaces by the policy.
     """
-    kind = document["kind"]
-    name = f"{kind} {as_mapping(document.get('metadata')).get('name')}"
+    name = f"{document['kind']} {as_mapping(document.get('metadata')).get('name')}"
     if stored is None:
         return (f"{name}: not found",)
     present, needed = (_comparable(as_mapping(each.get("spec"))) for each in (stored, document))
     texts = [
         f"{name}: differs from these rules in {member}"
         for member in needed
-        if kind != OFFERS and not _includes(present.get(member), needed[member])
+        if not _includes(present.get(member), needed[member])
     ]
     if not texts and _annotations(stored).get(RULES_ANNOTATION) != _annotations(document).get(RULES_ANNOTATION):
         texts = [f"{name}: differs from these rules in {RULES_ANNOTATION}"]
@@ -92,19 +90,18 @@ def fix_command(name: str, configuration: Object | None) -> str:
 
     The command overwrites both configurations: without its options, it would reset addresses and failure policies.
     """
+    native, policies = "", ""
     if is_native(configuration):
-        return (
-            f"gpu-rules native --rules FOLDER --cluster kubeconfig --name {name} | kubectl apply -f -, and "
-            "gpu-rules webhook-config --native with the options of its last use, applied likewise"
-        )
+        native = " --native"
+        policies = f"gpu-rules native --rules FOLDER --cluster kubeconfig --name {name} | kubectl apply -f -, and "
     metadata = as_mapping((configuration or {}).get("metadata"))
     if as_mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
-            "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
+            f"{policies}gpu-rules webhook-config{native} --rules FOLDER --output helm-values > rules-values.yaml, "
             "then helm upgrade with that file, under helm 4 with --force-conflicts"
         )
     return (
-        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace_option(configuration)} | "
+        f"{policies}gpu-rules webhook-config{native} --rules FOLDER --name {name}{_namespace_option(configuration)} | "
         "kubectl apply -f -, with the options of its last use, such as --url and --failure-policy"
     )
 

@@ -196,7 +196,7 @@ def doctor(
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
-    diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules, prepared.digest)
+    diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules)
     write_answer("doctor", targets, partial(_write_diagnosis, diagnosis, problems.members))
     if diagnosis.overview.pending or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)

@@ -46,14 +46,11 @@ class LiveCluster(ClusterAccess):
         """Read collections to a file that exists until the command ends, as kubectl would write them."""
         from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
         from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
-        from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
         from server.doctor.listing import Listing
 
         folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
         path = Path(folder) / f"{KUBECONFIG}.json"
-        further = {
-            kind: DIAGNOSED_RESOURCES[kind] for kind in (*DEVICE_KINDS, *NATIVE_RESOURCES) if "nodes" in collections
-        }
+        further = {kind: DIAGNOSED_RESOURCES[kind] for kind in DEVICE_KINDS if "nodes" in collections}
         if "resourcequotas" in collections:
             collections = (*collections, "limitranges")
         kinds = {**{COLLECTION_KINDS[collection]: collection for collection in collections}, **further}
@@ -67,16 +64,9 @@ class LiveCluster(ClusterAccess):
 
             listing = Listing(open_connection(context), {}, seconds=READ_SECONDS, progress=progress)
             unread = listing.write(kinds, file)
-        # Most clusters have neither drivers nor native policies, and older ones lack these APIs.
-        has_policies = any(counts.get(collection) for collection in NATIVE_RESOURCES.values())
-        silent = {
-            kind
-            for kind, why in unread.items()
-            if kind in further and ("404" in why or (kind in NATIVE_RESOURCES and not has_policies))
-        }
-        report_unread(context, {kind: why for kind, why in unread.items() if kind not in silent})
-        hidden = {*NATIVE_RESOURCES.values()}
-        shown = {name: count for name, count in counts.items() if name in collections or (count and name not in hidden)}
+        # Most clusters have no drivers, and older ones lack these APIs.
+        report_unread(context, {kind: why for kind, why in unread.items() if not (kind in further and "404" in why)})
+        shown = {name: count for name, count in counts.items() if name in collections or count}
         amounts = ", ".join(f"{collection} {count:,}" for collection, count in shown.items())
         name = kubeconfig_options(context).get("--context", "the current context")
         click.echo(

@@ -13,7 +13,7 @@ from rules_engine.loading.files import without_garbage_collection
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging
 from server.doctor.finding_events import COMPONENT
@@ -137,8 +137,8 @@ class Listing:
                 except ApiError as error:
                     if error.cause is Cause.GONE and attempt < MAX_LISTS - 1:
                         continue
-                    if error.cause is Cause.MISSING and kind in NATIVE_RESOURCES:
-                        break  # not an API of this cluster: no rule is native, or the definition was deleted
+                    if error.cause is Cause.MISSING and kind == OFFERS:
+                        break  # not an API of this cluster: no rule is native
                     message = f"cannot list {collection}: {error}"
                     if error.cause not in _ABSENT:
                         raise ApiError(error.cause, message) from None

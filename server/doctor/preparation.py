@@ -22,7 +22,7 @@ PACKAGED = PackagedSource("diagnostics")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Compiled Diagnostics, and the active rules; `rules`: their paths, or ""; `digest`: their digest, or "".
+    """Compiled Diagnostics, and the active rules; `rules`: their paths, or "".
 
     `kept`: the members of objects to read, by kind. `problems`: of rules and Diagnostics, in file order.
     `seen`: the state of the rules' files before they were read.
@@ -30,7 +30,6 @@ class Prepared:
 
     diagnostics: tuple[CompiledDiagnostic, ...]
     rule_set: RuleSet | None
-    digest: str
     rules: str
     kept: Mapping[str, Kept]
     problems: tuple[Problem, ...]
@@ -64,7 +63,6 @@ def prepare_diagnosis(rules: Sequence[RuleSource]) -> Prepared:
     return Prepared(
         diagnostics=compiled,
         rule_set=rule_set,
-        digest=own.loaded.digest if own is not None and own.loaded.rules else "",
         rules=" ".join(map(str, rules)),
         kept=merge_by_kind(
             BUILT_IN_FIELDS, fields_of_diagnostics(compiled), {} if rule_set is None else fields_of_rules(rule_set)

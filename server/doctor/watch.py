@@ -140,9 +140,7 @@ class RepeatedDiagnosis:
         prepared, settings = self._prepared, self._settings
         listed = Listing(self._connection, prepared.kept, seconds=settings.timeout_seconds).read()
         self._log_unread(listed)
-        report = diagnose(
-            listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules, prepared.digest
-        )
+        report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
         if self._events is not None:
             self._events.add_new(finding_events(report, listed.objects))
         return count_findings(report, self._clock() - start)

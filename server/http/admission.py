@@ -155,8 +155,8 @@ class Admission:
         record.uid, record.request = admission.uid, admission
         source, reserves = self._state.source, self._callers.include(record)
         created = record.endpoint == "validate"
-        served, staying = self._state.rules_of(admission)
-        decide = _DECIDE[record.endpoint](staying if request.path in _NATIVE else served)
+        served = self._state.served
+        decide = _DECIDE[record.endpoint](served.without_exported if request.path in _NATIVE else served)
         budget = partial(deadline, admission.object)
         for _ in range(DECISIONS):
             cluster = source.view_for(admission) if reserves and not created else source.current()

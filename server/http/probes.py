@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
 from server.http.limits import STALLED_SECONDS
-from server.state import NativeStatus, State, WebhookComparison
+from server.state import OffersStatus, State, WebhookComparison
 from server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -38,19 +38,15 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster.freshness is Freshness.STALE
     report: dict[str, Any] = {"status": "ok", "cluster": "stale" if stale else "synced"}
-    native = state.native
-    if native is not None:
-        report["native"] = _native_json(native)
-    problem = [f"policies or offers cannot be written: {native.problem}"] if native and native.problem else []
-    problem += _rule_problems(state)
-    warnings = [*problem, *([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
+    warnings = [*_rule_problems(state), *([OVERPROMISES] if state.overpromises else ()), *state.source.absent]
     if warnings:
         report["warnings"] = warnings
     return HTTPStatus.OK, report
 
 
 def _rule_problems(state: State) -> list[str]:
-    problems = [state.keep_problem] if state.keep_problem else []
+    unwritten = state.offers and state.offers.problem
+    problems = [problem for problem in (unwritten, state.keep_problem) if problem]
     if state.last_reload is not None and state.last_reload.refused:
         first, *others = state.last_reload.refused
         kept = "; the rules kept before the start are active" if state.served.kept else ""
@@ -70,7 +66,7 @@ def rules_page(state: State) -> Page:
         "rules": [_rule_json(rule) for rule in served.listed[:MAX_LISTED]],
         "lastReload": None,
         "webhooks": None,
-        "native": None if state.native is None else _native_json(state.native),
+        "offers": None if state.offers is None else _offers_json(state.offers),
     }
     if reload is not None:
         report["lastReload"] = {
@@ -88,17 +84,8 @@ def _rule_json(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
 
 
-def _native_json(native: NativeStatus) -> dict[str, Any]:
-    return {
-        "writer": native.writer,
-        "writes": native.writes,
-        "active": native.active,
-        "wanted": native.wanted,
-        "offersAt": None if native.offers_at is None else rfc3339(native.offers_at),
-        "exported": native.exported,
-        "staying": native.staying,
-        "problem": native.problem,
-    }
+def _offers_json(offers: OffersStatus) -> dict[str, Any]:
+    return {"name": offers.name, "at": rfc3339(offers.at), "omitted": offers.omitted, "problem": offers.problem}
 
 
 def _comparison_json(comparison: WebhookComparison) -> dict[str, Any]:

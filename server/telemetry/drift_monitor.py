@@ -13,7 +13,6 @@ from typing import Any
 
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.native.policy import NativeRules, translate_rules
 from rules_engine.webhooks.configuration import Calls, derive_calls
 from rules_engine.webhooks.drift import (
     find_drift,
@@ -110,14 +109,9 @@ class DriftMonitor:
                 configuration = self._read(calls.endpoint.kind, self._name)
                 differences: tuple[str, ...] = ()
                 if is_native(configuration):
-                    native = translate_rules(served.rule_set)
-                    calls = next(
-                        each
-                        for each in derive_calls(native.remaining(served.rule_set))
-                        if each.endpoint is calls.endpoint
-                    )
-                    if self._state.native is None:  # else the writer restores them
-                        differences = self._compare_objects(native, calls.endpoint, served)
+                    remaining = derive_calls(served.without_exported.rule_set)
+                    calls = next(each for each in remaining if each.endpoint is calls.endpoint)
+                    differences = self._compare_objects(served, calls.endpoint)
             except ApiError as error:
                 failed[calls.endpoint] = error
             else:
@@ -129,9 +123,9 @@ class DriftMonitor:
             return self._record_failure(failed, served)
         return add_jitter(PERIOD_SECONDS, self._random)
 
-    def _compare_objects(self, native: NativeRules, endpoint: Endpoint, served: ServedRules) -> tuple[str, ...]:
+    def _compare_objects(self, served: ServedRules, endpoint: Endpoint) -> tuple[str, ...]:
         """Return the differences of the policies of an endpoint, and of their bindings. Raises ApiError."""
-        documents = NativeObjects(native, served.digest, Settings(name=self._name)).policies()
+        documents = NativeObjects(served.native, served.digest, Settings(name=self._name)).policies()
         return tuple(
             text
             for document in documents

@@ -88,10 +88,8 @@ WEBHOOK_READ = gauge("webhook_read", "1 if the last read of a webhook configurat
 WEBHOOK_DRIFT = gauge(
     "webhook_drift", "1 if a webhook configuration differs from what the active rules need, else 0.", "endpoint"
 )
-NATIVE_WRITER = gauge("native_writer", "1 if this replica writes policies and offers, else 0.")
-NATIVE_ACTIVE = gauge("native_active", "1 if the active policies are those of the active rules, else 0.")
-NATIVE_OFFERS_AGE = gauge("native_offers_age_seconds", "Time since the offers of nodes were written or confirmed.")
-NATIVE_PROBLEM = gauge("native_problem", "1 if policies or offers cannot be written or read, else 0.")
+OFFERS_AGE = gauge("offers_age_seconds", "Time since GPUOffers were last written, or since the start.")
+OFFERS_OMITTED = gauge("offers_omitted", "1 for each rule that GPUOffers leave out.", "rule")
 LOG_WRITTEN = counter("decision_log_lines", "Lines written to the decision log.")
 LOG_DROPPED = counter(
     "decision_log_dropped", "Lines of the decision log dropped because the queue was full or the write failed."
@@ -267,13 +265,10 @@ class Metrics(MetricsCollector):
         yield FRESH, (), state.cluster.freshness is Freshness.SYNCED
         yield RESERVATIONS, (), state.source.reservations
         yield OVERPROMISES, (), state.overpromises
-        native = state.native
-        if native is not None:
-            yield NATIVE_WRITER, (), native.writes
-            yield NATIVE_ACTIVE, (), native.active == native.wanted
-            yield NATIVE_PROBLEM, (), native.problem is not None
-            if native.offers_at is not None:
-                yield NATIVE_OFFERS_AGE, (), max(0.0, (self._now() - native.offers_at).total_seconds())
+        if state.offers is not None:
+            yield OFFERS_AGE, (), max(0.0, (self._now() - state.offers.at).total_seconds())
+            for rule in state.offers.omitted:
+                yield OFFERS_OMITTED, (rule,), 1
         for collection in state.source.health:
             yield COLLECTION_SYNCED, (collection.name,), collection.synced
             if collection.synced:

@@ -57,10 +57,10 @@ def test_every_answer_matches_the_schema(found: Answer) -> None:
     assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document(found))] == []
 
 
-def test_every_member_is_required_but_native_where_it_is_unknown() -> None:
+def test_every_member_is_required() -> None:
     for each in objects_of(SCHEMA):
         assert each["additionalProperties"] is False
-        assert sorted(each["required"]) == sorted(each["properties"].keys() - {"native"})
+        assert sorted(each["required"]) == sorted(each["properties"])
 
 
 def test_the_schema_has_all_kinds() -> None:

@@ -14,7 +14,6 @@ from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.admission import validation_request
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
-from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
@@ -44,14 +43,14 @@ from tests.support.native import admitted, comparable, defaulted
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
 
 
-def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "ml", slot: str = "") -> None:
-    """Compare the outcome of the exported rules, in a slot or not, with the engine's decisions by the same rules."""
+def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "ml") -> None:
+    """Compare the outcome of the exported rules with the engine's decisions by the same rules."""
     namespace = submitted["metadata"].get("namespace", namespace)  # the API server refuses other requests
     native = translate_rules(compiled(*rules))
     exported = [rule for rule in rules if rule.id in native.exported_ids]
     if not exported:
         return
-    documents = [*NativeObjects(native, "digest", Settings(), slot).policies()]
+    documents = [*NativeObjects(native, "digest", Settings()).policies()]
     outcome = admitted(documents, submitted, offers=build_offers(native, on), namespace=namespace)
     made = request(defaulted(submitted), namespace=namespace)
     rule_set = compiled(*exported)
@@ -63,9 +62,6 @@ def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "
     assert bool(outcome.denied) == (not decision.allowed), (outcome, decision.trace)
     if decision.allowed:
         expected: Any = copy.deepcopy(mutation.result)
-        if slot:
-            for each in (outcome.pod, expected):
-                each["metadata"].setdefault("annotations", {}).pop(STAMP_ANNOTATION, None)
         assert comparable(outcome.pod) == comparable(expected), (outcome.pod, expected)
     elif decision.status is not None and not outcome.denied[0].startswith("error"):
         denials = [step for step in decision.trace if step.action is Action.DENY and not step.audit]
@@ -99,7 +95,6 @@ def test_chosen_rules_agree(made: Any) -> None:
     for rules in (*MUTATIONS, *([rule] for rule in VALIDATIONS)):
         for namespace in ("ml", "other", "another"):
             check(rules, on, made, namespace)
-            check(rules, on, made, namespace, "a")
 
 
 def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
@@ -189,12 +184,10 @@ def failing_cases(draw: st.DrawFn) -> Any:
     return rules, moved["nodes"], made, injected["namespace"]
 
 
-@given(failing_cases(), st.sampled_from(["", "a"]))
-def test_rules_whose_conditions_fail_agree(case: Any, slot: str) -> None:
+@given(failing_cases())
+def test_rules_whose_conditions_fail_agree(case: Any) -> None:
     rules, nodes, made, namespace = case
-    if slot:  # A stamp gives a pod annotations.
-        made["metadata"].setdefault("annotations", {}).setdefault("z", "y")
-    check(rules, Cluster(nodes=tuple(map(ladders.node_of, nodes))), rounded_up(made), namespace, slot)
+    check(rules, Cluster(nodes=tuple(map(ladders.node_of, nodes))), rounded_up(made), namespace)
 
 
 def rounded_up(submitted: Any) -> Any:

@@ -49,7 +49,7 @@ def test_offers_of_a_cluster_are_printed(rules: Path, tmp_path: Path) -> None:
     assert (offers["kind"], offers["metadata"]["name"]) == ("GPUOffers", "x")
     assert offers["spec"]["ladders"] == {"a": [{"nvidia.com/gpu": 4}]}
     served = run("native", "--rules", rules, "--cluster", "rules_engine/inventories/dra-h100.yaml")
-    assert "warning: FallbackLadder/a has no offers: drivers serve its resources" in served.stderr
+    assert "warning: FallbackLadder/a has no offers: drivers serve nvidia.com/mig-1g.10gb\n" in served.stderr
     without = tmp_path / "validation.yaml"
     without.write_text("""{apiVersion: gpurules.io/v1, kind: Validation, metadata: {name: v},
         spec: {validations: [{expression: "true"}]}}""")
@@ -90,10 +90,11 @@ def test_webhooks_leave_out_exported_rules(rules: Path) -> None:
     assert "nvidia.com" not in condition["expression"]
     assert mutating["metadata"]["annotations"]["gpurules.io/native"] == "true"
     assert mutating["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate/native"
-    values = run("webhook-config", "--rules", rules, "--native", "--output", "helm-values")
-    assert yaml.safe_load(values.stdout)["mode"] == "auto"
-    native = yaml.safe_load(values.stdout)["native"]
-    assert (native["policies"], native["staying"]) == (["warnings"], ["FallbackLadder/b"])
-    assert native["webhook"]["mutating"]["matchConditions"] == [condition]
+    values = yaml.safe_load(run("webhook-config", "--rules", rules, "--native", "--output", "helm-values").stdout)
+    webhook = values.pop("webhook")
+    assert webhook.pop("native") is True
+    assert webhook["mutating"]["matchConditions"] == [condition]
+    assert webhook["validating"]["operations"] == ["CREATE"]  # reserves devices for the rule that stays
     whole = yaml.safe_load(run("webhook-config", "--rules", rules, "--output", "helm-values").stdout)
-    assert {**whole, "mode": "auto", "native": native} == yaml.safe_load(values.stdout)
+    assert whole.pop("webhook").keys() == webhook.keys()
+    assert values == whole

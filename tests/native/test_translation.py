@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
 from rules_engine.native.cel_text import grouped
 from rules_engine.native.narrowing import ADDED_CONTAINERS
-from rules_engine.native.offers import MAX_SHAPES, build_offers, omitted_ladders
+from rules_engine.native.offers import MAX_SHAPES, build_offers
 from rules_engine.native.policy import Scope, StaysError, translate_rules
 from rules_engine.webhooks.policies import MAX_RULES, NativeObjects
 from rules_engine.webhooks.settings import Settings
@@ -263,19 +263,19 @@ def test_offers_have_the_largest_shapes_of_nodes() -> None:
         "total": {GPU: 11},
     }
     unknown = build_offers(native, UNKNOWN_CLUSTER)
-    assert (unknown["known"], unknown["ladders"]) == (False, {})
-    assert omitted_ladders(native, unknown) == ()
+    assert unknown == {"known": False, "ladders": {}, "allocatable": {}, "total": {}}
 
 
 def test_offers_leave_out_ladders_whose_nodes_are_too_different_or_have_drivers() -> None:
     native = translate_rules(compiled(ladder(MIG2, GPU, name="l")))
     different = cluster(*({GPU: index, MIG2: MAX_SHAPES - index} for index in range(MAX_SHAPES + 1)))
 
-    assert omitted_ladders(native, build_offers(native, different)) == ("l",)
+    too_many = f"its nodes have {MAX_SHAPES + 1} shapes, more than {MAX_SHAPES}"
+    assert build_offers(native, different)["omitted"] == {"FallbackLadder/l": too_many}
     served, problems, _ = load_cluster(Path("rules_engine/inventories/dra-h100.yaml"))
     assert served is not None
     assert not problems
-    assert omitted_ladders(native, build_offers(native, served)) == ("l",)
+    assert build_offers(native, served)["omitted"] == {"FallbackLadder/l": f"drivers serve {MIG2}"}
 
 
 def test_offers_leave_out_resources_of_which_it_is_not_known_what_drivers_offer() -> None:
@@ -288,6 +288,9 @@ def test_offers_leave_out_resources_of_which_it_is_not_known_what_drivers_offer(
         "ladders": {"m": [{MIG1: 7}]},
         "allocatable": {MIG1: 7},
         "total": {},
+        "omitted": dict.fromkeys(
+            ("FallbackLadder/l", "Validation/validation"), f"it is not known what drivers offer of {GPU}"
+        ),
     }
 
 

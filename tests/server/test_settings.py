@@ -19,7 +19,7 @@ TEXTS = {
     "--metrics-listen": ":2",
     "--keep-rules": "gpu/kept",
     "--tls-bootstrap": "gpu/tls",
-    "--native": "gpu/gpu-rules",
+    "--offers": "gpu-rules",
     "--tls-service": "gpu-rules.gpu.svc",
     "--webhook-name": "gpu-rules",
     "--kubeconfig": __file__,

@@ -27,8 +27,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES
-from rules_engine.model.kubernetes.native_objects import GROUP, NATIVE_RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
+from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS_RESOURCE
 
 Object = dict[str, Any]
 DEVICES = {"deviceclasses": "DeviceClass", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
@@ -51,7 +51,7 @@ GROUPED = {
     "runtimeclasses": "node.k8s.io",
     "priorityclasses": "scheduling.k8s.io",
     **dict.fromkeys(DEVICES, "resource.k8s.io"),
-    **{collection: API_GROUPS[kind] for kind, collection in NATIVE_RESOURCES.items()},
+    OFFERS_RESOURCE: GROUP,
 }
 PATHS = {
     f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection
@@ -315,6 +315,24 @@ class ApiServer:
         else:
             handler.status(status)
 
+    def apply(self, handler: "_Handler", path: str, object: Object) -> None:
+        """Create or replace a custom resource by server-side apply; the same content gets no new version."""
+        parent, _, name = path.rpartition("/")
+        collection = PATHS[parent]
+        with self.changed:
+            self.requests.append(Request(path, {}, None))
+            faults = self._faults[path, False]
+            fault = faults.popleft() if faults else None
+            stored = deepcopy(self.objects[collection].get(f"/{name}"))
+            (stored or {"metadata": {}})["metadata"].pop("resourceVersion", None)
+            if not isinstance(fault, Status) and stored != object:
+                self.put(collection, object)
+            self.changed.notify_all()
+        if isinstance(fault, Status):
+            handler.status(fault)
+        else:
+            handler.json(200, object)
+
     def create_event(self, handler: "_Handler", path: str, event: Object) -> None:
         found = re.fullmatch(r"/api/v1/namespaces/([^/]+)/events", path)
         if found is None or event["metadata"]["namespace"] != found[1]:
@@ -524,6 +542,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.api.create_event(self, urlsplit(self.path).path, orjson.loads(body))
+
+    def do_PATCH(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path, query = urlsplit(self.path)[2:4]
+        assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+        assert dict(parse_qsl(query)) == {"fieldManager": "gpu-rules", "force": "true"}
+        self.api.apply(self, path, orjson.loads(body))
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))

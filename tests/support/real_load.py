@@ -1,4 +1,4 @@
-"""Pods sent to a real API server by several clients, and rules that refuse pods changed by a mixture of versions."""
+"""Pods sent to a real API server by several clients."""
 
 import http.client
 import json
@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from kubernetes import client
 
-from rules_engine.model.kubernetes.native_objects import STAMP_ANNOTATION
-from tests.support.real import GPU, MIG, PATIENCE_SECONDS, Kube
+from tests.support.real import MIG, PATIENCE_SECONDS, Kube
 
 RULES = """\
 apiVersion: gpurules.io/v1
@@ -43,10 +42,7 @@ spec:
     - expression: "object.spec.containers.all(c, c.resources.requests['cpu'] == 'CORES')"
       message: not CORES
 """
-"""Rules that refuse what a mixture of two versions would make: the validation knows the amount of the injection."""
-
-FORGED = "0123456789ab.01234567"
-"""A stamp of the user's own: it has no effect, and stays without policies."""
+"""Rules of which the validation knows the amount of the injection."""
 
 
 def written(folder: Path, cores: int, more: str = "") -> Path:
@@ -76,7 +72,7 @@ class Pods:
         self._path = f"/api/v1/namespaces/{namespace or kube.name}/pods?dryRun=All"
 
     def decided(self, made: Any) -> tuple[str, str, str]:
-        """Return the stamp, the resource and the cpu of a pod as it would be stored; a refusal for the stamp."""
+        """Return the refusal of a pod, or "" with its resource and its cpu as it would be stored."""
         self._connection.request("POST", self._path, json.dumps(made), {"Content-Type": "application/json"})
         response = self._connection.getresponse()
         stored = json.loads(response.read())
@@ -84,7 +80,7 @@ class Pods:
             return f"refused: {stored['message']}", "", ""
         requests = stored["spec"]["containers"][0]["resources"].get("requests") or {}
         resource = next(name for name in requests if "/" in name)
-        return stored["metadata"].get("annotations", {}).get(STAMP_ANNOTATION, ""), resource, requests.get("cpu", "")
+        return "", resource, requests.get("cpu", "")
 
     def close(self) -> None:
         self._connection.close()
@@ -96,10 +92,10 @@ def decided(kube: Kube, made: Any, namespace: str = "") -> tuple[str, str, str]:
 
 
 class Load:
-    """Pods sent at a rate by several clients, each decided by rules of one version, or refused."""
+    """Pods sent at a rate by several clients."""
 
-    def __init__(self, kube: Kube, rate: float, made: Any = None, *, namespace: str = "", clients: int = 8) -> None:
-        self._made = made or gpu_pod(GPU, annotations={STAMP_ANNOTATION: FORGED})
+    def __init__(self, kube: Kube, rate: float, made: Any, *, namespace: str = "", clients: int = 8) -> None:
+        self._made = made
         self._namespace = namespace
         self.results: Counter[tuple[str, str, str]] = Counter()
         self._kube = kube

@@ -216,7 +216,10 @@ def test_drift_of_objects_is_found() -> None:
     assert text.endswith("gpu-rules-deny-fail: differs from these rules in gpurules.io/rules-digest")
     (text,) = find_object_drift(binding, None)
     assert text.endswith("not found")
-    offers = objects.offers({"known": False})
-    assert find_object_drift(offers, {**offers, "spec": {"known": True}}) == ()
     configuration: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}
-    assert fix_command("x", configuration).startswith("gpu-rules native --rules FOLDER --cluster kubeconfig --name x")
+    policies = "gpu-rules native --rules FOLDER --cluster kubeconfig --name x | kubectl apply -f -, and gpu-rules "
+    fix = fix_command("x", configuration)
+    assert fix.startswith(f"{policies}webhook-config --native --rules FOLDER --name x | kubectl apply -f -")
+    configuration["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
+    fix = fix_command("x", configuration)
+    assert fix.startswith(f"{policies}webhook-config --native --rules FOLDER --output helm-values > ")

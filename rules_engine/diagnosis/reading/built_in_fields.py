@@ -6,13 +6,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.model.kubernetes.device_objects import EXTENDED_RESOURCE_CLAIM
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, merge_by_kind, merge_fields
-from rules_engine.model.kubernetes.native_objects import (
-    NATIVE_RESOURCES,
-    OFFERS,
-    RULES_ANNOTATION,
-    SLOT_LABEL,
-    STAMP_ANNOTATION,
-)
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.scheduling import FIELDS_READ
 
@@ -39,18 +33,8 @@ _REPLICAS: Kept = {
     "status": {"conditions": _CONDITION, "replicas": None},
 }
 
-_NATIVE: Mapping[str, Kept] = {
-    "metadata": {"annotations": {RULES_ANNOTATION: None, STAMP_ANNOTATION: None}, "labels": {SLOT_LABEL: None}},
-    "spec": None,
-}
-
 _SECTION_FIELDS: Mapping[str, Kept] = {
-    **dict.fromkeys(NATIVE_RESOURCES, _NATIVE),
-    "ValidatingAdmissionPolicy": {
-        **_NATIVE,
-        "status": {"typeChecking": {"expressionWarnings": {"fieldRef": None, "warning": None}}},
-    },
-    OFFERS: {**_NATIVE, "status": {"writtenAt": None}},
+    OFFERS: {"spec": {"omitted": None}},
     "Node": {"status": {"capacity": None, "conditions": {"lastTransitionTime": None}}},
     "Pod": {
         "metadata": {

@@ -38,7 +38,6 @@ from rules_engine.model.kubernetes.cluster_objects import (
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
@@ -172,11 +171,10 @@ class _Reader:
         self._newest = ""
 
     def objects(self) -> ClusterObjects:
-        """Return all objects. Without any object of native policies, their kinds are not missing."""
-        expected = DIAGNOSED_RESOURCES if self.seen & NATIVE_RESOURCES.keys() else API_RESOURCES
+        """Return all objects. GPUOffers are not missing: only clusters with native policies have them."""
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items() if kind in self.seen},
-            absent=frozenset(expected) - self.seen,
+            absent=frozenset(API_RESOURCES) - self.seen,
             partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=parse_change_time(self._newest),
         )

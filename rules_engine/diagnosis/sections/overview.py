@@ -17,7 +17,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     PodObject,
 )
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.kubernetes.native_objects import NATIVE_RESOURCES, OFFERS
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.pod import is_finished
 
 InScope = Callable[[ObjectName], bool]
@@ -158,8 +158,7 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "ResourceSlice": "which devices drivers offer",
     "ResourceClaim": "which devices of drivers are allocated",
     "Namespace": "which rules match a pod by the labels of its namespace",
-    **dict.fromkeys(NATIVE_RESOURCES, "whether native policies are those of the rules"),
-    OFFERS: "whether native policies read what the nodes offer",
+    OFFERS: "which rules native policies have no offers for",
 }
 """The facts that are unknown without the objects of a kind."""
 

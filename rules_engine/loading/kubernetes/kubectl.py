@@ -17,7 +17,6 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import cluster_objects
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.device_objects import read_devices
-from rules_engine.model.kubernetes.native_objects import native_objects
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import QuantityError
@@ -37,7 +36,7 @@ def is_cluster(document: Json) -> TypeGuard[Object]:
 
 
 def read_cluster(document: Object, location: Location, problems: Problems) -> Cluster:
-    """Read the nodes, namespaces, bound pods and bindings of policies among a List's items; all others are ignored."""
+    """Read the nodes, namespaces and bound pods among a List's items; all others are ignored."""
     items = object_items(document.get("items"))
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
@@ -60,7 +59,6 @@ def read_cluster(document: Object, location: Location, problems: Problems) -> Cl
             for metadata in (as_mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
         },
         devices=read_devices(kinds, unusable),
-        native_objects=native_objects(kinds),
     )
 
 

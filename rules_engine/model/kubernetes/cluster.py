@@ -6,7 +6,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices, Spend
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -113,9 +112,9 @@ class Cluster:
     """Nodes, the labels of namespaces, and the devices of drivers.
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
-    unknown, and reading them is an error. `native_objects`: policies, bindings and GPUOffers of rules, as far as a file
-    has them. `unread`: the resources of which it is not known what drivers offer; "" stands for all. `views` caches
-    values computed from the nodes: it is the only member that changes, and it does not count for equality.
+    unknown, and reading them is an error. `unread`: the resources of which it is not known what drivers offer; ""
+    stands for all. `views` caches values computed from the nodes: it is the only member that changes, and it does not
+    count for equality.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -123,7 +122,6 @@ class Cluster:
     namespaces_complete: bool = True
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
-    native_objects: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 

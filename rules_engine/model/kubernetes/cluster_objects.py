@@ -21,7 +21,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.kubernetes.native_objects import ADMISSION, GROUP, NATIVE_RESOURCES, OFFERS
+from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS, OFFERS_RESOURCE
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
@@ -44,8 +44,8 @@ API_RESOURCES: Mapping[str, str] = {
 }
 """The kinds of objects that a diagnosis reads, with their resource names, as in `kubectl get`."""
 
-DIAGNOSED_RESOURCES: Mapping[str, str] = {**API_RESOURCES, **NATIVE_RESOURCES}
-"""The same with the kinds that only clusters with native policies have."""
+DIAGNOSED_RESOURCES: Mapping[str, str] = {**API_RESOURCES, OFFERS: OFFERS_RESOURCE}
+"""The same with the kind that only clusters with native policies have."""
 
 PRIORITY_CLASS = "PriorityClass"
 
@@ -62,7 +62,6 @@ API_GROUPS: Mapping[str, str] = {
     "RuntimeClass": "node.k8s.io",
     **dict.fromkeys(DEVICE_KINDS, "resource.k8s.io"),
     PRIORITY_CLASS: "scheduling.k8s.io",
-    **dict.fromkeys(NATIVE_RESOURCES, ADMISSION),
     OFFERS: GROUP,
     "ReplicationController": "",
     "ControllerRevision": "apps",
@@ -187,10 +186,6 @@ class ClusterObjects:
         if kind in self.absent:
             return DIAGNOSED_RESOURCES[kind]
         return f"{DIAGNOSED_RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
-
-    def is_served(self, kind: str) -> bool:
-        """Return False if the API server does not serve a kind, which is not absent then."""
-        return kind in self.absent or kind in self._by_kind
 
     def of(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind; none if they were not read."""

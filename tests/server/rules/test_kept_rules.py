@@ -18,8 +18,8 @@ from server.rules.kept_rules import CURRENT_SECONDS, MAX_BYTES, MAX_TEXT_BYTES, 
 from server.rules.sources import UnusableError, prepare_rules
 from server.state import Reload, State
 from tests.support.apiserver import ApiServer, Status
+from tests.support.cluster import Clock
 from tests.support.failed_starts import failed_start
-from tests.support.native_api import Clock
 from tests.support.operating import METRICS, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import started
 from tests.support.states import state_of

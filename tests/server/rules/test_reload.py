@@ -25,7 +25,6 @@ from server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
 from server.rules.reload import MAX_REPORT, Reloader, read_stable_rules
 from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
 from server.serve import _after_adoption, _before_adoption
-from server.settings import Settings
 from server.signals import Signals
 from server.state import ServedRules
 from server.telemetry.observers import OverpromiseWarning
@@ -319,7 +318,7 @@ def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> N
     rules, before = tmp_path / "rules.yaml", ServedRules(rule_set=RuleSet(), digest="before")
     rules.write_text(saying("one"))
     state = state_of(before)
-    reloader = Reloader([rules], state, test=False, before_adoption=_before_adoption(Unreadable(Cluster()), Settings()))
+    reloader = Reloader([rules], state, test=False, before_adoption=_before_adoption(Unreadable(Cluster())))
     assert not reloader.reload()
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None

@@ -87,6 +87,7 @@ OWN_ISSUER: Mapping[str, Any] = {
 DOCTOR = f"{NAME}-doctor"
 WITH_DOCTOR: Mapping[str, Any] = {"doctor": {"enabled": True}}
 HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "ports": {"https": 10260, "metrics": 10261}}
+DEFAULT = read_rules([DEFAULT_RULES]).rule_set
 VARIANTS = {
     "defaults": {},
     "everything": EVERYTHING,
@@ -95,7 +96,7 @@ VARIANTS = {
     "own issuer": OWN_ISSUER,
     "doctor": WITH_DOCTOR,
     "host network": HOST_NETWORK,
-    "native": {"mode": "native", "native": {"policies": ["warnings"]}},
+    "native": helm_values(DEFAULT, OWN_RULES, remaining=DEFAULT),
 }
 
 variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -103,7 +104,7 @@ variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.key
 
 @pytest.fixture
 def default_rules() -> RuleSet:
-    return read_rules([DEFAULT_RULES]).rule_set
+    return DEFAULT
 
 
 def deployment(objects: list[Object], name: str = NAME) -> Object:
@@ -1134,7 +1135,6 @@ OTHER_VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 """A value other than the default, by path."""
 
-NATIVE = {"mode", "native.digest", "native.policies", "native.staying", "native.webhook"}
 TESTED_ELSEWHERE = {
     "rules.sets",
     "webhook.caBundle",
@@ -1143,7 +1143,7 @@ TESTED_ELSEWHERE = {
     "helmTest.resource",
     "metrics.enabled",
     "tls.bootstrap.admissionPolicy",
-    *NATIVE,
+    "webhook.native",
 } | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")

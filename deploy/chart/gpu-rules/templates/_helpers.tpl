@@ -174,19 +174,3 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- $derived | toYaml -}}
 {{- end -}}
-
-{{- /* "true" if the policies of these rules are active, so that the webhooks need only the rules that stay. helm template reads no cluster. */ -}}
-{{- define "gpu-rules.native" -}}
-{{- if and (ne .Values.mode "webhook") .Values.native.webhook -}}
-{{- $group := "admissionregistration.k8s.io/v1" -}}
-{{- $bound := lookup $group "MutatingAdmissionPolicyBinding" "" (include "gpu-rules.name" .) -}}
-{{- if and $bound (eq (dig "metadata" "annotations" "gpurules.io/rules-digest" "" $bound) .Values.native.digest) -}}
-{{- $missing := list -}}
-{{- range .Values.native.policies -}}
-{{- $check := printf "%s-%s" $bound.spec.policyName . -}}
-{{- if not (lookup $group "ValidatingAdmissionPolicyBinding" "" $check) }}{{ $missing = append $missing $check }}{{ end -}}
-{{- end -}}
-{{- if not $missing }}true{{ end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}

@@ -22,14 +22,8 @@
 {{- else if and $caBundle (or (contains "PRIVATE KEY" (b64dec $caBundle)) (not (contains "-----BEGIN CERTIFICATE-----" (b64dec $caBundle)))) -}}
 {{- fail "webhook.caBundle must be base64-encoded PEM of certificates, without a private key" -}}
 {{- end -}}
-{{- if and (ne .Values.mode "webhook") (not .Values.native.policies) (not .Values.native.webhook) -}}
-{{- fail (printf "mode %s requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" .Values.mode) -}}
-{{- end -}}
-{{- if and (eq .Values.mode "native") .Values.native.staying -}}
-{{- fail (printf "mode native, but %s cannot be exported (gpu-rules native --rules FOLDER prints why): set mode auto, with which they stay with the webhooks" (join ", " .Values.native.staying)) -}}
-{{- end -}}
-{{- if and (ne .Values.mode "webhook") (regexMatch "^v1[.]([0-9]|[12][0-9]|3[0-5])([.]|$)" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "mode %s requires Kubernetes 1.36, not %s: helm template, which reads no cluster, assumes its own version unless it has --kube-version" .Values.mode .Capabilities.KubeVersion.Version) -}}
+{{- if and .Values.webhook.native (not (omit .Values.rules "sets")) -}}
+{{- fail "webhook.native requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" -}}
 {{- end -}}
 {{- $fails := list -}}
 {{- range $endpoint, $calls := (include "gpu-rules.derived" . | fromYaml).webhook -}}
@@ -68,7 +62,7 @@
 {{- end -}}
 {{- end -}}
 {{- $options := .Files.Get "files/options.yaml" | fromYaml | values | join "|" | replace "--" "" -}}
-{{- $own := printf "^--(rules|keep-rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|native|native-only|%s)(=|$)" $options -}}
+{{- $own := printf "^--(rules|keep-rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|offers|%s)(=|$)" $options -}}
 {{- range $server.extraArgs -}}
 {{- if regexMatch $own . -}}
 {{- fail (printf "server.extraArgs must not have %s: other values of the chart set this option" .) -}}

@@ -1,49 +1,314 @@
-"""gpuinjector's arithmetic with its rounding, to compare amounts of converted rules with."""
+"""gpuinjector's JSON configuration, or the ConfigMap that holds it → ResourceInjections, and a case for each entry.
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+The configuration is read as Go reads it: field names in any case, null as absent, numbers as binary floats. The rules
+are written as YAML and then loaded from that text, so that the checked rules are the rules that will be served.
+"""
 
-from rules_engine.model.kubernetes.quantity import NANOS, Quantity, QuantityError
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
 
-SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources whose total per pod gpuinjector rounds down, then divides among containers by their GPUs.
+from rules_engine.converting.rule_text import read_rule
+from rules_engine.kinds.injection.evaluation import SHARED_UNITS
+from rules_engine.kinds.injection.reading import read
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
+from rules_engine.loading.files import SourceFile, read_file
+from rules_engine.loading.yaml.documents import Dialect, read_documents
+from rules_engine.model.json.lenient import as_mapping, as_string_map
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.names import is_label
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.sources.yaml_text import dump_yaml
 
-Any other resource is rounded down for each container."""
+MAX_NAME = 50
+"""Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""
 
-MOST_GPUS = 8
-"""GPUs of the largest pods that amounts are compared for: as many as a node usually has."""
+_TYPES: Mapping[type, str] = {dict: "an object", list: "a list", str: "a string", float: "a number"}
 
-_MAX_INT64 = 2**63 - 1
-_THOUSANDTH = NANOS // 1000
+_ZERO, _ONE = Quantity(0), Quantity.of(1)
+
+T = TypeVar("T", dict[str, Any], list[Any], str, float)
+
+_GpuKey = tuple[str, str]
+"""A GPU type and a GPU resource."""
+
+_Entry = dict[str, Json]
+"""The fields of an entry in a rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coefficient:
-    """The amount of a resource per GPU: the text of a non-negative number, and a unit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """The converted rules; `files` and `tests` have the text of each and of its RuleTest, by file name.
 
-    number: str
-    unit: str
+    They are empty if a finding is an error.
+    """
 
-    def amounts(self, resource: str, gpus: Sequence[int], requested: Quantity) -> tuple[Quantity, ...] | None:
-        """Return the amount for each container, by their GPUs; None if gpuinjector's 64-bit integers overflow.
+    rules: tuple[ResourceInjection, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    tests: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Problem, ...] = ()
 
-        `requested`: the request of the containers without GPUs, at most the total: gpuinjector subtracts it.
-        """
+    @property
+    def text(self) -> str:
+        """The rules as one YAML stream."""
+        return "---\n".join(self.files.values())
+
+
+def convert_file(path: Path) -> Conversion:
+    """Convert a file with the configuration or with its ConfigMap."""
+    problems = Problems()
+    source = read_file(path, problems)
+    return Conversion(findings=tuple(problems.items)) if source is None else convert_text(source.text, source.name)
+
+
+def convert_text(text: str, file: str = "gpuinjector.conf") -> Conversion:
+    """Convert the text of such a file; `file` is its name in findings."""
+    reader = _Reader(file)
+    try:
+        configuration = json.loads(
+            _configuration_text(SourceFile(file, text)),
+            parse_int=float,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_unique_members,
+        )
+    except (ValueError, RecursionError) as error:
+        reader.problems.error(Code.JSON_SYNTAX, str(error), reader.location)
+        return Conversion(findings=tuple(reader.problems.items))
+    rules, files = [], {}
+    for name, document in _rule_documents(*reader.configuration(configuration)):
+        files[f"{name}.yaml"] = dump_yaml(document)
+        rule, problems = read_rule(files[f"{name}.yaml"], ResourceInjection.kind, read)
+        for problem in problems:
+            message = f"in the converted rule {name}: {problem.message}"
+            reader.problems.items.append(replace(problem, message=message, location=reader.location))
+        rules += [rule] if rule else []
+    findings = tuple(reader.problems.items)
+    if reader.problems.failed:
+        return Conversion(findings=findings)
+    tests = {f"{rule.name}.test.yaml": dump_yaml(_rule_test(rule)) for rule in rules}
+    return Conversion(rules=tuple(rules), files=files, tests=tests, findings=findings)
+
+
+def _configuration_text(source: SourceFile) -> str:
+    """Return the text, or if it has a ConfigMap, its value for gpuinjector. Raises ValueError if there is none."""
+    if "ConfigMap" not in source.text:
+        return source.text
+    objects = [as_mapping(document.root.json()) for document in read_documents(source, Problems(), Dialect.MANIFESTS)]
+    maps = [as_string_map(item.get("data")) for item in objects if item.get("kind") == "ConfigMap"]
+    values = {key: text for data in maps for key, text in data.items()}
+    texts = [text for key, text in values.items() if "gpuinjector" in key or len(values) == 1]
+    if maps and len(texts) != 1:
+        raise ValueError(f"not one key of the ConfigMap names gpuinjector: {', '.join(values) or 'it has no data'}")
+    return texts[0] if maps else source.text
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _unique_members(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError for a duplicate key, whose values Go merges or replaces."""
+    found = dict(members)
+    if len(found) < len(members):
+        [(name, _)] = Counter(name for name, _ in members).most_common(1)
+        raise ValueError(f"duplicate key '{name}'")
+    return found
+
+
+class _Reader:
+    """Reader of a configuration; members that cannot be converted are reported with their path and omitted."""
+
+    def __init__(self, file: str) -> None:
+        self.problems = Problems()
+        self.location = Location(file, 1, 1)
+
+    def configuration(self, value: object) -> tuple[Mapping[str, Mapping[_GpuKey, _Entry]], Sequence[str]]:
+        """Return the entries by namespace, "" for the defaults; and the namespaces to skip."""
+        fields = self._fields(value, ("resourceMap", "namespaceResourceMap", "namespaceWhiteList"), "$")
+        places = {"": dict(self._entries(fields.get("resourceMap"), "$.resourceMap"))}
+        for namespace, types in self._value(fields.get("namespaceResourceMap"), {}, "$.namespaceResourceMap").items():
+            path = f"$.namespaceResourceMap.{namespace}"
+            if self._is_namespace(namespace, path):
+                places[namespace] = dict(self._entries(types, path))
+        white_list = []
+        for index, item in enumerate(self._value(fields.get("namespaceWhiteList"), [], "$.namespaceWhiteList")):
+            path = f"$.namespaceWhiteList[{index}]"
+            if self._is_namespace(name := self._value(item, "", path), path):
+                white_list.append(name)
+        return places, [*dict.fromkeys(white_list)]
+
+    def _entries(self, value: object, path: str) -> Iterator[tuple[_GpuKey, _Entry]]:
+        for gpu_type, resources in self._value(value, {}, path).items():
+            if not gpu_type:
+                self._warn(path, "an empty GPU type never matches a pod: it is not converted")
+                continue
+            for resource, entry in self._value(resources, {}, f"{path}.{gpu_type}").items():
+                yield (gpu_type, resource), self._entry(entry, f"{path}.{gpu_type}.{resource}")
+
+    def _entry(self, value: object, path: str) -> _Entry:
+        fields = self._fields(value, ("resourceList", "annotations"), path)
+        items = self._value(fields.get("resourceList"), [], f"{path}.resourceList")
+        coefficients: dict[str, Json] = {}
+        for index, item in enumerate(items):
+            self._coefficient(item, f"{path}.resourceList[{index}]", coefficients)
+        annotations: dict[str, Json] = {
+            key: self._value(text, "", f"{path}.annotations.{key}")
+            for key, text in self._value(fields.get("annotations"), {}, f"{path}.annotations").items()
+        }
+        if not (items or annotations):
+            self._warn(path, "an empty entry injects nothing, and no longer conflicts with other GPU resources")
+        entry = {"coefficients": coefficients, "annotations": annotations}
+        return {name: dict(members) for name, members in entry.items() if members}
+
+    def _coefficient(self, item: object, path: str, coefficients: dict[str, Json]) -> None:
+        """Add the amount of a resource per GPU: an exact quantity."""
+        fields = self._fields(item, ("name", "coefficient", "unit", "value"), path)
+        name = self._value(fields.get("name"), "", f"{path}.name")
+        unit = self._value(fields.get("unit"), "", f"{path}.unit")
+        # The shortest decimal that is this float, which is what the author wrote.
+        number = Decimal(repr(float(self._value(fields.get("coefficient"), 0.0, f"{path}.coefficient"))))
+        if not name:
+            self._error(path, "needs a name")
+            return
+        if "value" in fields:
+            report = self._warn if "coefficient" in fields else self._error
+            report(path, "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit")
+        elif "coefficient" not in fields:
+            self._warn(path, f"{name} has no coefficient: 0 is injected, as by gpuinjector")
+        if number < 0:
+            self._error(path, "a negative coefficient: gpuinjector denies the pods, or injects what no pod can have")
+            return
+        suffix = unit.lstrip("0")
+        if suffix != unit:
+            self._warn(path, f"the unit '{unit}' is appended to the number, as by gpuinjector")
+        amount = f"{number.scaleb(len(unit) - len(suffix)).normalize():f}{suffix}".removeprefix("-")
         try:
-            if resource not in SHARED:
-                return tuple([self._times(count) for count in gpus])
-            total = self._times(sum(gpus))
-            if total.nanos > _MAX_INT64 * _THOUSANDTH:
-                return None
-        except QuantityError:
-            return None
-        share = (total - requested).nanos // (sum(gpus) * _THOUSANDTH) * _THOUSANDTH
-        return tuple([Quantity(share * count, total.format) for count in gpus])
+            if not suffix[:1].isalpha() and suffix:
+                raise QuantityError(f"the unit '{unit}' is not a suffix of a quantity")
+            Quantity.parse(amount)
+        except QuantityError as error:
+            self._error(path, str(error))
+            return
+        if number != number.to_integral_value():
+            rounding = "rounded the pod's total" if name in SHARED_UNITS else "truncated each container's share"
+            self._warn(path, f"{amount} is now computed exactly; gpuinjector {rounding} down to whole units")
+        if name in coefficients:
+            self._warn(path, f"'{name}' occurs twice in this list: the last one is used, as by gpuinjector")
+        coefficients[name] = amount
 
-    def _times(self, count: int) -> Quantity:
-        """Return ⌊coefficient × count⌋ units, in binary floats. Raises QuantityError if it is too large."""
-        whole = math.floor(float(self.number) * count)
-        if whole > _MAX_INT64:
-            raise QuantityError("more than a 64-bit integer holds")
-        return Quantity.parse(f"{whole}{self.unit}")
+    def _fields(self, value: object, names: Sequence[str], path: str) -> dict[str, Any]:
+        """Return the fields of a Go struct by name, without null fields."""
+        fields: dict[str, Any] = {}
+        by_fold = {name.casefold(): name for name in names}
+        for key, member in self._value(value, {}, path).items():
+            name = by_fold.get(key.casefold())
+            if name is None:
+                self._error(path, f"unknown field '{key}'{did_you_mean(key, names)}: gpuinjector ignores it")
+            elif name in fields:
+                self._error(path, f"duplicate key '{name}'")
+            elif member is not None:
+                if name != key:
+                    self._warn(path, f"'{key}' is read as '{name}': Go's JSON reader ignores letter case")
+                fields[name] = member
+        return fields
+
+    def _value(self, value: object, empty: T, path: str) -> T:
+        """Return a value of the type of `empty`, which stands for null and, with an error, for other types."""
+        if isinstance(value, type(empty)):
+            return value
+        if value is not None:
+            self._error(path, f"must be {_TYPES[type(empty)]}")
+        return empty
+
+    def _is_namespace(self, name: str, path: str) -> bool:
+        if not is_label(name):
+            self._warn(path, f"'{name}' is not a valid namespace name and never matches: it is not converted")
+        return is_label(name)
+
+    def _error(self, path: str, message: str) -> None:
+        self.problems.error(Code.GPUINJECTOR_INVALID, f"{path}: {message}", self.location)
+
+    def _warn(self, path: str, message: str) -> None:
+        self.problems.warning(Code.GPUINJECTOR_DIFFERENT, f"{path}: {message}", self.location)
+
+
+def _rule_documents(
+    places: Mapping[str, Mapping[_GpuKey, _Entry]], white_list: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Json]]]:
+    """Yield the name and the document of each rule: for a GPU type and a GPU resource, in order of first entries."""
+    keys = dict.fromkeys(key for entries in places.values() for key in entries)
+    types = [gpu_type for gpu_type, _ in keys]
+    names: set[str] = set()
+    for key in keys:
+        entries = {namespace: places[namespace][key] for namespace in places if key in places[namespace]}
+        if not any(entries.values()):
+            continue
+        gpu_type, resource = key
+        name = _slug(gpu_type)
+        if types.count(gpu_type) > 1:
+            name += f"-{_slug(resource.rpartition('/')[2])}"
+        names.add(name := _free_name(name, names))
+        spec: dict[str, Json] = {
+            "gpuType": gpu_type,
+            "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
+            "gpuResource": resource,
+            **({"match": {"excludeNamespaces": [*white_list]}} if white_list else {}),
+            **entries.pop("", {}),
+        }
+        if entries:
+            spec["namespaces"] = {**entries}
+        elif "coefficients" not in spec:  # a rule needs one of the two fields, even if it is empty
+            spec["coefficients"] = {}
+        metadata: Json = {"name": name}
+        yield name, {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": metadata, "spec": spec}
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number if it is taken."""
+    return name if name not in taken else next(free for n in count(2) if (free := f"{name}-{n}") not in taken)
+
+
+def _slug(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-") or "gpu"
+
+
+def _rule_test(rule: ResourceInjection) -> dict[str, Json]:
+    """Return a RuleTest with a case for each entry: a pod with one GPU gets its amounts and annotations alone.
+
+    A pod in another namespace gets those of the default, or nothing.
+    """
+    excluded = rule.match.exclude_namespaces
+    other = _free_name("default", {*rule.namespaces, *excluded})
+    cases: Json = [_rule_case(rule, name) for name in (other, *rule.namespaces) if name not in excluded]
+    spec: Json = {"rules": [f"{rule.name}.yaml"], "cases": cases}
+    return {"apiVersion": API_VERSION, "kind": "RuleTest", "metadata": {"name": rule.name}, "spec": spec}
+
+
+def _rule_case(rule: ResourceInjection, namespace: str) -> Json:
+    entry = rule.entry(namespace)
+    absent = rule.default or next(iter(rule.namespaces.values()))
+    amounts: dict[str, Json] = {
+        name: str(entry.coefficients.get(name, _ZERO).floor_to(SHARED_UNITS.get(name, _ONE)))
+        for name in {**absent.coefficients, **entry.coefficients}
+    }
+    annotations: dict[str, Json] = {
+        key: entry.annotations.get(key) for key in {**absent.annotations, **entry.annotations}
+    }
+    container: Json = {"name": "gpu", "resources": {"limits": {rule.gpu_resource: "1"}}}
+    annotation: Json = {rule.gpu_type_annotation: rule.gpu_type}
+    return {
+        "name": f"one GPU in {namespace}",
+        "pod": {"metadata": {"annotations": annotation}, "spec": {"containers": [container]}},
+        "request": {"namespace": namespace},
+        "expect": {"allowed": True, "containers": {"gpu": amounts}, "annotations": annotations},
+    }

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.converting.convert import Conversion, convert_text
+from rules_engine.converting.gpuinjector import Conversion, convert_text
 from rules_engine.documents.registry import load_documents
-from rules_engine.model.problems.problem import render_problem
 from tests.support.authoring import write
 
 CPU4 = [{"name": "cpu", "coefficient": 4000, "unit": "m"}]
@@ -29,12 +28,8 @@ def one(**item: Any) -> Conversion:
     return convert_text(one_text(**item))
 
 
-def codes(conversion: Conversion) -> list[str]:
-    return [finding.code for finding in conversion.findings]
-
-
 def messages(conversion: Conversion) -> str:
-    return "\n".join(render_problem(finding, conversion.sources) for finding in conversion.findings)
+    return "\n".join(map(str, conversion.findings))
 
 
 def test_each_gpu_type_and_resource_becomes_one_document() -> None:
@@ -98,7 +93,14 @@ spec:
 """
     )
     assert [rule.name for rule in conversion.rules] == ["v100", "t4"]
-    assert codes(conversion) == ["gpuinjector-exact", "gpuinjector-empty-entry"]
+    exact, empty = conversion.findings
+    assert str(exact) == (
+        "gpuinjector.conf:1:1: warning: $.namespaceResourceMap.gpu-training.V100.nvidia.com/gpu.resourceList[0]: "
+        "1.5 is now computed exactly; gpuinjector rounded the pod's total down to whole units [gpuinjector-different]"
+    )
+    assert empty.message.startswith(
+        "$.namespaceResourceMap.gpu-sandbox.V100.nvidia.com/gpu: an empty entry injects nothing"
+    )
 
 
 def test_the_text_loads_to_the_rules(tmp_path: Path) -> None:
@@ -131,7 +133,6 @@ def test_names_are_unique_whatever_the_types_are_called() -> None:
         ({"coefficient": 2, "unit": "Ei"}, "2Ei"),
         ({"coefficient": 4, "unit": "0"}, "40"),
         ({"coefficient": 1.5, "unit": "00Mi"}, "150Mi"),
-        ({"coefficient": 4, "unit": ".0Gi"}, "4Gi"),
         ({"coefficient": -0.0, "unit": "Gi"}, "0Gi"),
         ({"coefficient": None, "unit": None}, "0"),
         ({}, "0"),
@@ -153,126 +154,87 @@ def test_coefficients_never_go_through_binary_floats(digits: int, decimals: int,
     assert rule.default.coefficients["x.y/z"].nanos == -(-digits * factor // 10**decimals)
 
 
-def test_more_decimals_than_a_quantity_holds_are_reported() -> None:
-    conversion = one(name="x.y/z", coefficient=2.357142857142857)
-    assert "2.357142857142857 has more than nine decimals: it is rounded up, to 2357142858n" in messages(conversion)
-    assert "gpuinjector-rounded" in codes(one(name="cpu", coefficient=1, unit="e-10"))
-    assert "gpuinjector-rounded" not in codes(one(name="cpu", coefficient=1, unit="e-9"))
-
-
 def test_fractions_are_reported_as_they_were_rounded_or_truncated() -> None:
-    assert "rounded the pod's total down" in messages(one(name="memory", coefficient=1.5, unit="Gi"))
-    assert "truncated each container's share" in messages(one(name="x.y/z", coefficient=1.5, unit="Gi"))
-    assert codes(one(name="memory", coefficient=3, unit="Gi")) == []
+    assert "gpuinjector rounded the pod's total down" in messages(one(name="memory", coefficient=1.5, unit="Gi"))
+    assert "gpuinjector truncated each container's share down" in messages(one(name="x.y/z", coefficient=10.5))
+    assert messages(one(name="memory", coefficient=3, unit="Gi")) == ""
 
 
-def test_a_negative_coefficient_is_reported_as_it_was_denied_or_injected() -> None:
-    assert "gpuinjector denies every pod with 'memory too large'" in messages(one(name="memory", coefficient=-1))
-    assert "gpuinjector injects the negative amount of x.y/z, and the API server rejects the pod" in messages(
-        one(name="x.y/z", coefficient=-1)
-    )
-
-
-def test_problems_have_the_line_of_the_configuration() -> None:
-    conversion = convert_text(
-        '{"resourceMap": {"V100":\n  {"nvidia.com/gpu": {"resourceList": [\n    {"name": "cpu", "value": "8"}]}}}}'
-    )
-    assert messages(conversion) == (
-        "gpuinjector.conf:3:30: error: 'value' is never read by gpuinjector: write the amount per GPU as coefficient "
-        "and unit [gpuinjector-unknown-field]\n"
-        '    3 |     {"name": "cpu", "value": "8"}]}}}}\n'
-        "      |                              ^~~"
-    )
+ENTRY = "$.resourceMap.V100.nvidia.com/gpu"
 
 
 @pytest.mark.parametrize(
-    ("configuration", "code", "message"),
+    ("configuration", "message"),
     [
-        ("", "json-syntax", "unexpected end"),
-        ("[]", "gpuinjector-wrong-type", "the configuration must be an object"),
-        ('{"resourceMaps": {}}', "gpuinjector-unknown-field", "did you mean 'resourceMap'?"),
-        ('{"resourceMap": []}', "gpuinjector-wrong-type", "a map of GPU types must be an object"),
-        ('{"resourceMap": {"V100": 1}}', "gpuinjector-wrong-type", "a map of GPU resources must be an object"),
-        ('{"resourceMap": {"V100": {"a/b": "x"}}}', "gpuinjector-wrong-type", "an entry must be an object"),
-        ('{"resourceMap": {"V100": {"a/b": {"x": 1}}}}', "gpuinjector-unknown-field", "an entry has no field 'x'"),
-        ('{"resourceMap": {"V100": {"a/b": {"resourceList": {}}}}}', "gpuinjector-wrong-type", "must be a list"),
-        ('{"resourceMap": {"V100": {"a/b": {"annotations": {"k": 1}}}}}', "gpuinjector-wrong-type", "must be a string"),
-        ('{"resourceMap": {}, "RESOURCEMAP": {}}', "gpuinjector-duplicate-key", "duplicate key 'resourceMap'"),
-        ('{"resourceMap": {"V100": {}, "V100": {}}}', "gpuinjector-duplicate-key", "duplicate key 'V100'"),
-        ('{"namespaceWhiteList": "a"}', "gpuinjector-wrong-type", "must be a list"),
-        ('{"namespaceWhiteList": [1]}', "gpuinjector-wrong-type", "a namespace must be a string"),
-        ('{"resourceMap": {"V100": {"gpu": {"annotations": {"a": "b"}}}}}', "wrong-form", "in the converted rule: "),
+        ("", "Expecting value: line 1 column 1 (char 0) [json-syntax]"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ("[" * 100_000, "[json-syntax]"),
+        ('{"resourceMap": {"V100": {}, "V100": {}}}', "duplicate key 'V100'"),
+        ("[]", "error: $: must be an object"),
+        ('{"resourceMaps": {}}', "$: unknown field 'resourceMaps' (did you mean 'resourceMap'?): gpuinjector "),
+        ('{"resourceMap": {}, "RESOURCEMAP": {}}', "$: duplicate key 'resourceMap'"),
+        ('{"resourceMap": []}', "$.resourceMap: must be an object"),
+        ('{"resourceMap": {"V100": 1}}', "$.resourceMap.V100: must be an object"),
+        ('{"resourceMap": {"V100": {"a/b": "x"}}}', "$.resourceMap.V100.a/b: must be an object"),
+        ('{"resourceMap": {"V100": {"a/b": {"x": 1}}}}', "$.resourceMap.V100.a/b: unknown field 'x'"),
+        ('{"resourceMap": {"V100": {"a/b": {"resourceList": {}}}}}', "V100.a/b.resourceList: must be a list"),
+        ('{"resourceMap": {"V100": {"a/b": {"annotations": {"k": 1}}}}}', "a/b.annotations.k: must be a string"),
+        ('{"namespaceWhiteList": "a"}', "$.namespaceWhiteList: must be a list"),
+        ('{"namespaceWhiteList": [1]}', "$.namespaceWhiteList[0]: must be a string"),
+        ('{"resourceMap": {"V100": {"gpu": {"annotations": {"a": "b"}}}}}', "in the converted rule v100: 'gpu' is "),
+        (one_text(coefficient=1), f"{ENTRY}.resourceList[0]: needs a name"),
+        (one_text(name=None), "needs a name"),
+        (one_text(name=5), f"{ENTRY}.resourceList[0].name: must be a string"),
+        (one_text(name="cpu", coefficient="4"), f"{ENTRY}.resourceList[0].coefficient: must be a number"),
+        (one_text(name="cpu", coefficient=-1), "a negative coefficient"),
+        (one_text(name="cpu", coefficient=4, unit="cores"), "'4cores' is not a quantity"),
+        (one_text(name="cpu", coefficient=4, unit="5"), "the unit '5' is not a suffix of a quantity"),
+        (one_text(name="cpu", coefficient=1e300), "a quantity has at most 64 characters"),
+        (one_text(name="cpu", coefficient="1e999").replace('"1e999"', "1e999"), "'Infinity' is not a quantity"),
+        (one_text(name="cpu", coefficient=1, unit="e99"), "[gpuinjector-invalid]"),
+        (one_text(name="cpu", value="4"), f"error: {ENTRY}.resourceList[0]: 'value' is never read"),
+        (one_text(name="\ud800", coefficient=1), "in the converted rule v100: "),
     ],
 )
-def test_members_that_cannot_be_converted_are_errors(configuration: str, code: str, message: str) -> None:
+def test_what_cannot_be_converted_is_an_error_with_its_path(configuration: str, message: str) -> None:
     conversion = convert_text(configuration)
-    errors = [finding for finding in conversion.findings if finding.severity.value == "error"]
-    assert [finding.code for finding in errors] == [code]
-    assert message in errors[0].message
-    assert (conversion.text, conversion.rules) == ("", ())
+    assert message in messages(conversion)
+    assert conversion == Conversion(findings=conversion.findings)
 
 
 @pytest.mark.parametrize(
-    ("item", "code"),
+    ("configuration", "message"),
     [
-        ({"coefficient": 1}, "gpuinjector-no-name"),
-        ({"name": None, "coefficient": 1}, "gpuinjector-no-name"),
-        ({"name": "", "coefficient": 1}, "gpuinjector-no-name"),
-        ({"name": 5}, "gpuinjector-wrong-type"),
-        ({"name": "cpu", "coefficient": "4"}, "gpuinjector-wrong-type"),
-        ({"name": "cpu", "coefficient": -1}, "gpuinjector-negative"),
-        ({"name": "cpu", "coefficient": 4, "unit": "cores"}, "gpuinjector-bad-unit"),
-        ({"name": "cpu", "coefficient": 4, "unit": "5"}, "gpuinjector-bad-unit"),
-        ({"name": "cpu", "coefficient": 1e300}, "gpuinjector-bad-quantity"),
-        ({"name": "cpu", "coefficient": 1e-300}, "gpuinjector-bad-quantity"),
-        ({"name": "cpu", "coefficient": 1, "unit": "e99"}, "gpuinjector-bad-quantity"),
-        ({"name": "cpu", "coefficient": 4, "values": 1}, "gpuinjector-unknown-field"),
-        ({"name": "cpu", "value": "4"}, "gpuinjector-unknown-field"),
+        ({"resourceMap": {"": {"nvidia.com/gpu": {"resourceList": CPU4}}}}, "an empty GPU type never matches a pod"),
+        ({"namespaceResourceMap": {"*": {"V100": {}}}}, "'*' is not a valid namespace name"),
+        ({"namespaceWhiteList": [" a "]}, "$.namespaceWhiteList[0]: ' a ' is not a valid namespace name"),
+        ({"namespaceWhiteList": [None]}, "'' is not a valid namespace name"),
+        ({"resourceMap": {"V100": {"nvidia.com/gpu": {}}}}, f"{ENTRY}: an empty entry injects nothing"),
+        ({"resourceMap": {"V100": {"nvidia.com/gpu": None}}}, f"{ENTRY}: an empty entry injects nothing"),
+        ({"ResourceMap": {}}, "'ResourceMap' is read as 'resourceMap': Go's JSON reader ignores letter case"),
     ],
 )
-def test_an_item_that_means_nothing_is_an_error(item: dict[str, Any], code: str) -> None:
-    conversion = one(**item)
-    assert code in codes(conversion)
-    assert (conversion.text, conversion.rules) == ("", ())
-
-
-def test_a_value_beside_a_coefficient_is_reported_and_the_rest_converted() -> None:
-    conversion = one(name="cpu", coefficient=4, value="8")
-    assert codes(conversion) == ["gpuinjector-unknown-field"]
-    assert "warning: 'value' is never read by gpuinjector" in messages(conversion)
-    assert 'cpu: "4"' in conversion.text
-
-
-def test_one_run_reports_every_error_in_file_order() -> None:
-    entry = {"resourceList": [{"name": "cpu", "unit": "x"}, {"name": "memory", "coefficient": -1}, {"nome": "a"}]}
-    conversion = converted(a=1, resourceMap={"V100": {"n.d/g": entry}})
-    reported = [code for code in codes(conversion) if code != "gpuinjector-x"]
-    assert reported == [
-        "gpuinjector-unknown-field",
-        "gpuinjector-no-coefficient",
-        "gpuinjector-bad-unit",
-        "gpuinjector-negative",
-        "gpuinjector-no-name",
-        "gpuinjector-unknown-field",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("configuration", "code"),
-    [
-        ({"resourceMap": {"": {"nvidia.com/gpu": {"resourceList": CPU4}}}}, "gpuinjector-never-matches"),
-        ({"namespaceResourceMap": {"*": {"V100": {}}}}, "gpuinjector-never-matches"),
-        ({"namespaceWhiteList": [" a "]}, "gpuinjector-never-matches"),
-        ({"namespaceWhiteList": [None]}, "gpuinjector-never-matches"),
-        ({"resourceMap": {"V100": {"nvidia.com/gpu": {}}}}, "gpuinjector-empty-entry"),
-        ({"resourceMap": {"V100": {"nvidia.com/gpu": None}}}, "gpuinjector-empty-entry"),
-        ({"ResourceMap": {}}, "gpuinjector-letter-case"),
-    ],
-)
-def test_members_without_effect_are_omitted_with_a_warning(configuration: dict[str, Any], code: str) -> None:
+def test_members_without_effect_are_omitted_with_a_warning(configuration: dict[str, Any], message: str) -> None:
     conversion = converted(**configuration)
-    assert codes(conversion) == [code]
-    assert conversion.rules == ()
+    [finding] = conversion.findings
+    assert (finding.severity.value, conversion.rules) == ("warning", ())
+    assert message in finding.message
+
+
+@pytest.mark.parametrize(
+    ("items", "message", "amount"),
+    [
+        ([{"name": "cpu", "coefficient": 4, "value": "8"}], "'value' is never read by gpuinjector", "4"),
+        ([*CPU4, {"name": "cpu", "coefficient": 2}], "resourceList[1]: 'cpu' occurs twice in this list", "2"),
+        ([{"name": "cpu"}], "cpu has no coefficient: 0 is injected", "0"),
+        ([{"name": "cpu", "coefficient": 4, "unit": "0"}], "the unit '0' is appended to the number", "40"),
+    ],
+)
+def test_items_that_mean_something_else_are_warnings(items: list[Any], message: str, amount: str) -> None:
+    conversion = converted(resourceMap={"V100": {"nvidia.com/gpu": {"resourceList": items}}})
+    [finding] = conversion.findings
+    assert message in finding.message
+    assert [str(rule.default.coefficients["cpu"]) for rule in conversion.rules] == [amount]
 
 
 def test_null_counts_as_absent() -> None:
@@ -291,11 +253,34 @@ def test_text_that_yaml_cannot_represent_is_an_error() -> None:
     assert conversion.rules == ()
 
 
-def test_the_last_of_two_items_with_one_name_counts() -> None:
-    entry = {"resourceList": [*CPU4, {"name": "cpu", "coefficient": 2}]}
-    conversion = converted(resourceMap={"V100": {"nvidia.com/gpu": entry}})
-    assert codes(conversion) == ["gpuinjector-duplicate-name"]
-    assert [str(rule.default.coefficients["cpu"]) for rule in conversion.rules] == ["2"]
+CONFIG_MAP = """\
+kind: Service
+---
+kind: ConfigMap
+data:
+  a.conf: x
+  gpuinjector.conf: |
+    {"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}
+"""
+
+
+@pytest.mark.parametrize("text", [CONFIG_MAP, CONFIG_MAP.replace("  a.conf: x\n  gpuinjector.conf", "  settings")])
+def test_a_config_map_has_the_configuration_by_name_or_alone(text: str) -> None:
+    (rule,) = convert_text(text).rules
+    assert rule.default.annotations == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CONFIG_MAP.replace("gpuinjector", "b"), "not one key of the ConfigMap names gpuinjector: a.conf, b.conf"),
+        ('{"kind": "ConfigMap"}', "not one key of the ConfigMap names gpuinjector: it has no data"),
+        ('{"ConfigMap": {}}', "$: unknown field 'ConfigMap'"),
+        ("kind: [ConfigMap", "Expecting value"),
+    ],
+)
+def test_a_text_without_a_configuration_is_an_error(text: str, message: str) -> None:
+    assert message in messages(convert_text(text))
 
 
 @given(st.text(max_size=60) | st.text(alphabet='{}[]",:01.eE-+ \nresourceMap', max_size=60))

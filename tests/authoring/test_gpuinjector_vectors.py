@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.converting.convert import convert_text
+from rules_engine.converting.gpuinjector import convert_text
 from rules_engine.evaluation import mutate
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -46,15 +46,15 @@ class Instead:
 
 
 EXCEPTIONS = {
-    "arith/value field": Instead(reason=USELESS_FIELDS, load_error="gpuinjector-unknown-field"),
-    "config/misspelled field": Instead(reason=USELESS_FIELDS, load_error="gpuinjector-unknown-field"),
-    "config/no name in list": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-no-name"),
-    "arith/negative coefficient": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-negative"),
-    "arith/unit GiB": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
-    "arith/ext unit bad": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
-    "arith/unit cores": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
-    "arith/bad unit on unused rule": Instead(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
-    "anno/escape": Instead(reason=CHECKED_AT_LOAD, load_error="wrong-form"),
+    "arith/value field": Instead(reason=USELESS_FIELDS, load_error="'value' is never read"),
+    "config/misspelled field": Instead(reason=USELESS_FIELDS, load_error="unknown field"),
+    "config/no name in list": Instead(reason=CHECKED_AT_LOAD, load_error="needs a name"),
+    "arith/negative coefficient": Instead(reason=CHECKED_AT_LOAD, load_error="a negative coefficient"),
+    "arith/unit GiB": Instead(reason=CHECKED_AT_LOAD, load_error="is not a quantity"),
+    "arith/ext unit bad": Instead(reason=CHECKED_AT_LOAD, load_error="is not a quantity"),
+    "arith/unit cores": Instead(reason=CHECKED_AT_LOAD, load_error="is not a quantity"),
+    "arith/bad unit on unused rule": Instead(reason=CHECKED_AT_LOAD, load_error="is not a quantity"),
+    "anno/escape": Instead(reason=CHECKED_AT_LOAD, load_error="in the converted rule"),
     "arith/1.5Gi one gpu": Instead(reason=NO_FLOOR, resources={"gpu-container": {"memory": "1536Mi"}}),
     "arith/half a Ki": Instead(reason=NO_FLOOR, resources={"gpu-container": {"memory": "512"}}),
     "arith/tenth of a core x 3": Instead(reason=NO_FLOOR, resources={"gpu-container": {"cpu": "300m"}}),
@@ -179,8 +179,9 @@ def test_converted_rules_answer_better_than_gpuinjector(name: str) -> None:
     vector, exception = VECTORS[name], EXCEPTIONS[name]
     if exception.load_error:
         conversion = convert_text(text_of(vector))
-        codes = {finding.code for finding in conversion.findings if finding.severity.value == "error"}
-        assert codes == {exception.load_error}
+        messages = [finding.message for finding in conversion.findings if finding.severity.value == "error"]
+        assert messages
+        assert all(exception.load_error in message for message in messages)
         assert (conversion.rules, conversion.text) == ((), "")
         return
     decision = decide(vector)

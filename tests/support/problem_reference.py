@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
-from rules_engine.converting.convert import convert_text
+from rules_engine.converting.gpuinjector import convert_text
 from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 
@@ -35,7 +35,7 @@ def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
     """Return the problems of the text of an example, and the output for people."""
     if entry.file == CONFIGURATION:
         converted = convert_text(text, CONFIGURATION)
-        return converted.findings, _output(converted.findings, converted.sources)
+        return converted.findings, _output(converted.findings, {})
     with TemporaryDirectory() as folder:
         path = Path(folder) / entry.file
         path.write_text(text, encoding="utf-8")

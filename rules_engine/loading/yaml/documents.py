@@ -25,8 +25,7 @@ from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, SourceText
 
 MAX_DEPTH = 64
-"""Levels of nested lists and maps: a pod in a RuleTest has about 20, JSON of gpuinjector fewer; functions on the tree
-recurse this far."""
+"""Levels of nested lists and maps: a pod in a RuleTest has about 20; functions on the tree recurse this far."""
 
 TOO_DEEP = f"more than {MAX_DEPTH} levels of lists and maps"
 

@@ -65,6 +65,7 @@ def read_test(root: MapNode, problems: Problems, references: References) -> rule
     return rule_test.RuleTest(
         name=name,
         location=location,
+        description=string_field(spec, "description"),
         rules=tuple(rule_test.FilePath(str(path)) for path in rules if path is not None),
         cluster=own.cluster,
         clusters={name: inventory.cluster for name, inventory in clusters.items()},

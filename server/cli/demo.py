@@ -1,8 +1,11 @@
 """`demo`: scenarios on a real server."""
 
+import signal
+
 import click
 
 from rules_engine.cli import Command, help_examples
+from rules_engine.cli.program import fail_if
 
 
 @click.command(
@@ -14,4 +17,5 @@ def demo() -> None:
     """Send scenarios to a real server over HTTPS and print the results."""
     from server.demo.run import run_demo
 
-    raise SystemExit(run_demo())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the servers, too
+    fail_if(bool(run_demo()))

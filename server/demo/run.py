@@ -1,95 +1,118 @@
-"""`gpu-rules demo`: send the pods of each scenario to a real server over HTTPS, and show the results in tables.
+"""`gpu-rules demo`: send the pods of RuleTests to real servers over HTTPS, and show the results in tables.
 
-The scheduling of the pods is simulated for a scenario with a load.
+The scheduling of the pods is simulated for a test with a Simulation of its name.
 """
 
-import http.client
 import json
 import os
-import signal
 import ssl
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from types import FrameType
-from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
+from typing import Any, cast
+from urllib.request import Request, urlopen
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rules_engine.documents.registry import load_documents
+from rules_engine.documents.simulations import load_simulations
+from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.kinds.ladder.value import WEBHOOK_ANNOTATION
-from rules_engine.model.json.patch import Json
-from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.json.edits import Edits, JsonText
+from rules_engine.model.json.strict import Path as JsonPath
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.model.rules.decision import Decision, Refusal
+from rules_engine.model.rules.rule_test import Case, RuleTest
+from rules_engine.model.wording import format_duration
+from rules_engine.simulation.play import play_simulation
+from rules_engine.simulation.record import State
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
-from server.demo.scenarios import SCENARIOS, Admission, Amounts, Load, Scenario
-from server.demo.simulated import play_load
+from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+from rules_engine.testing.mismatches import admission_mismatches
 from server.http.review import API_VERSION, KIND
 
+SCENARIOS = DEFAULT_RULES.parent.parent / "scenarios" / "demo.test.yaml"
+
 TIMEOUT_SECONDS = 30
-"""Timeout of a server to start, to respond or to stop, on a busy machine."""
+"""Timeout of a response, on a busy machine."""
 
 
-class DemoError(Exception):
-    """A failure that ends the demo."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server, whose certificate is verified with the CA that it wrote."""
+
+    url: str
+    tls: ssl.SSLContext
+
+    def review(self, path: str, request: AdmissionRequest) -> Decision:
+        """Send an AdmissionReview; return the decision of the response, without its trace."""
+        body = json.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request.raw}).encode()
+        post = Request(self.url + path, body, {"Content-Type": "application/json"})  # noqa: S310 - https
+        with urlopen(post, context=self.tls, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            response = json.load(answer)["response"]
+        edits = read_patch(json.loads(b64decode(response["patch"])) if "patch" in response else [])
+        status = response.get("status", {})
+        refusal = None if response["allowed"] else Refusal(status["code"], status["reason"], status["message"])
+        return Decision(object=request.object, edits=edits, refusal=refusal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one pod; `wrong` describes a difference from the expected result, None if there is none."""
+    """The result of a case on a cluster: the time of the mutation, and what differs from the expected result."""
 
+    case: Case
+    cluster: str
     admission: Admission
-    given: Mapping[str, Amounts]
-    annotation: str | None
     milliseconds: float
-    wrong: str | None = None
+
+    @property
+    def wrong(self) -> list[str]:
+        expectations = self.case.expectations(self.cluster)
+        return [str(each) for expect in expectations for each in admission_mismatches(expect, self.admission)]
 
 
-def run_demo(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
-    """Show every scenario. Return the exit code: 0 if all results are as expected."""
-    before = signal.signal(signal.SIGTERM, _raise_interrupt)
-    try:
-        failures = _show_all(Console(), scenarios)
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("demo: interrupted; every server is stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return 1 if failures else 0
+def read_patch(patch: Sequence[Mapping[str, Any]]) -> Edits:
+    """Return the edits of a JSON Patch of a server: it sets or removes members of objects."""
+    edits: dict[JsonPath, dict[str, str | None]] = {}
+    for operation in patch:
+        *above, name = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")[1:]]
+        value = operation.get("value")
+        members = edits.setdefault(tuple([int(key) if key.isdigit() else key for key in above]), {})
+        members[name] = value if value is None or isinstance(value, str) else JsonText.of(value)
+    return edits
 
 
-def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
-    """Show the scenarios; return the number of unexpected results. Each inventory gets one server."""
+def run_demo(file: Path = SCENARIOS) -> int:
+    """Show every test of a file; return the number of unexpected results. Each inventory gets one server."""
+    console = Console()
     console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
+    # The tests are not valid where the rules that they name are not beside them: in a wheel.
+    tests = [each.value for each in load_documents([file]).documents if isinstance(each.value, RuleTest)]
     failures = 0
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
-        for scenario in scenarios:
+        for test in tests:
             outcomes = []
-            for admission in scenario.admissions:
-                if admission.inventory not in servers:
-                    servers[admission.inventory] = stack.enter_context(running_server(admission.inventory))
-                outcomes.append(admit_pod(servers[admission.inventory], admission))
-            show_table(console, scenario, outcomes)
-            failures += sum(outcome.wrong is not None for outcome in outcomes)
-            if scenario.load is not None:
-                failures += show_load(console, scenario, scenario.load)
+            for case in test.cases:
+                for cluster in case.clusters:
+                    if cluster not in servers:
+                        servers[cluster] = stack.enter_context(running_server(cluster))
+                    outcomes.append(admit_case(servers[cluster], case, cluster))
+            show_table(console, test, outcomes)
+            failures += sum(bool(outcome.wrong) for outcome in outcomes)
+            if (simulation := file.with_name(f"{test.name}.yaml")).exists():
+                show_load(console, simulation)
     if failures:
         console.print(f"\nUnexpected results: {failures}.", style="bold red")
     else:
@@ -97,220 +120,94 @@ def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
     return failures
 
 
-class Server:
-    """Client of a server over one connection, which verifies its certificate with the CA that it wrote."""
-
-    def __init__(self, url: str, ca: Path) -> None:
-        address = urlsplit(url)
-        context = ssl.create_default_context(cafile=str(ca))
-        self._connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port, context=context, timeout=TIMEOUT_SECONDS
-        )
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def review(self, path: str, namespace: str, pod: Json) -> tuple[dict[str, Any], float]:
-        """Send a pod's AdmissionReview; return the response and its time in milliseconds. Raises DemoError."""
-        uid = str(uuid4())
-        request = pod_request(pod, uid=uid, user="demo", namespace=namespace)
-        body = json.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request.raw})
-        begin = perf_counter()
-        status, answer = self._send(path, body)
-        milliseconds = (perf_counter() - begin) * 1000
-        if status != http.client.OK:
-            raise DemoError(f"{path} answered {status}: {answer[:1000].decode(errors='replace')}")
-        response: dict[str, Any] = json.loads(answer)["response"]
-        if response["uid"] != uid:
-            raise DemoError(f"{path} answered another request")
-        return response, milliseconds
-
-    def _send(self, path: str, body: str) -> tuple[int, bytes]:
-        try:
-            self._connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = self._connection.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise DemoError(f"the server did not answer: {error}") from None
-
-
 @contextmanager
 def running_server(inventory: str) -> Iterator[Server]:
-    """Run `gpu-rules serve` with the packaged rules and one inventory until the block ends."""
-    with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
-        server = Server(url, Path(folder) / "ca.crt")
-        try:
-            yield server
-        finally:
-            server.close()
-
-
-@contextmanager
-def open_serve(inventory: str, folder: Path) -> Iterator[str]:
-    """Run the server's processes and yield the URL. Raises DemoError if the server does not start."""
-    here = str(Path(__file__).parent.parent.parent)
+    """Run `gpu-rules serve` with the packaged rules and a packaged inventory. Raises ClickException."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
-    # Without the current folder, which may have a module `server`; with ours, also if nothing is installed.
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(write_end)]
-    command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
-    command += ["--tls-dir", str(folder)]
-    log = folder / "log"
-    process = None
-    with os.fdopen(read_end, encoding="ascii") as readable:
+    with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, os.fdopen(read_end) as ready:
+        # Without the current folder, which may have a module `server`.
+        command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--tls-dir", folder]
+        command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
+        command += ["--ready-fd", str(write_end)]
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, env=environment, pass_fds=[write_end], stderr=output)  # noqa: S603
         try:
-            with log.open("wb") as stderr, _delay_signals():
-                # In its own session: Ctrl-C interrupts only the demo, which then stops its servers.
-                process = subprocess.Popen(  # noqa: S603 - our own command line
-                    command,
-                    env=environment,
-                    pass_fds=[write_end],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
-                    start_new_session=True,
-                )
-                os.close(write_end)
-            url = readable.readline().strip()
+            os.close(write_end)
+            url = ready.readline().strip()
             if not url:
-                process.wait(TIMEOUT_SECONDS)
-                raise DemoError(f"the server for {inventory} did not start:\n{log.read_text(errors='replace')}")
-            yield url
+                raise click.ClickException(f"the server for {inventory} did not start:\n{log.read_text()}")
+            yield Server(url, ssl.create_default_context(cafile=f"{folder}/ca.crt"))
         finally:
-            if process is not None:
-                with _delay_signals():
-                    _end_process(process)
+            process.terminate()
+            process.wait()
 
 
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def _delay_signals() -> Iterator[None]:
-    """Delay signals to the end of the block: one during the start of a process would leave it running."""
-    delayed: list[int] = []
-    before = {number: signal.signal(number, lambda *_: delayed.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if delayed:
-        raise KeyboardInterrupt
-
-
-def admit_pod(server: Server, admission: Admission) -> Outcome:
+def admit_case(server: Server, case: Case, cluster: str) -> Outcome:
     """Send a pod as the API server does: to /mutate, and the patched pod to /validate."""
-    manifest = admission.manifest()
-    mutated, milliseconds = server.review("/mutate", admission.namespace, manifest)
-    patch = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
-    pod = apply_patch(manifest, patch)
-    outcome = Outcome(
-        admission=admission,
-        given=_container_amounts(pod, "limits"),
-        annotation=pod["metadata"].get("annotations", {}).get(WEBHOOK_ANNOTATION),
-        milliseconds=milliseconds,
-    )
-    if not mutated["allowed"]:
-        return replace(outcome, wrong=f"denied: {mutated['status']['message']}")
-    validated, _ = server.review("/validate", admission.namespace, pod)
-    if not validated["allowed"]:
-        return replace(outcome, wrong=f"denied after the patch: {validated['status']['message']}")
-    return replace(outcome, wrong=_describe_difference(admission, outcome, _container_amounts(pod, "requests")))
+    request = pod_request(case.pod, user="demo", namespace=case.namespace)
+    begin = perf_counter()
+    mutation = server.review("/mutate", request)
+    milliseconds = (perf_counter() - begin) * 1000
+    patched = validation_request(request, mutation.result)
+    validation = server.review("/validate", patched) if mutation.allowed else None
+    return Outcome(case, cluster, Admission(mutation=mutation, validation=validation), milliseconds)
 
 
-def _describe_difference(admission: Admission, outcome: Outcome, requests: Mapping[str, Amounts]) -> str | None:
-    if outcome.given != admission.given or requests != admission.given:
-        return f"requests and limits must both be\n{_amounts_text(admission.given)}"
-    if outcome.annotation != admission.fallback:
-        return f"the annotation must be {admission.fallback or 'absent'}"
-    return None
-
-
-def apply_patch(document: Any, patch: list[dict[str, Any]]) -> Any:
-    """Return a copy of the document with a JSON Patch of `add`, `replace` and `remove` applied."""
-    result = json.loads(json.dumps(document))
-    for operation in patch:
-        *parents, last = [
-            token.replace("~1", "/").replace("~0", "~") for token in operation["path"].removeprefix("/").split("/")
-        ]
-        node = result
-        for token in parents:
-            node = node[int(token)] if isinstance(node, list) else node[token]
-        key = int(last) if isinstance(node, list) else last
-        match operation["op"]:
-            case "add" if isinstance(node, list):
-                node.insert(key, operation["value"])
-            case "remove":
-                del node[key]
-            case _:
-                node[key] = operation["value"]
-    return result
-
-
-def _container_amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
-    return {
-        container["name"]: container.get("resources", {}).get(member, {}) for container in pod["spec"]["containers"]
-    }
-
-
-def _amounts_text(containers: Mapping[str, Amounts]) -> str:
-    """Render one line for each amount, GPUs first, below the container's name if there are several."""
+def _amounts_text(pod: Any) -> str:
+    """Render one line for each limit, GPUs first, below the container's name if there are several."""
     lines = []
-    for name, amounts in containers.items():
-        indent = ""
-        if len(containers) > 1:
-            lines.append(f"{name}:")
-            indent = "  "
-        for resource, amount in sorted(amounts.items(), key=_gpus_first):
-            lines.append(f"{indent}{resource.removeprefix('nvidia.com/')}: {amount}")
+    several = len(pod["spec"]["containers"]) > 1
+    for container in pod["spec"]["containers"]:
+        lines += [f"{container['name']}:"] * several
+        for resource, amount in sorted(container["resources"]["limits"].items(), key=lambda item: "/" not in item[0]):
+            lines.append(f"{'  ' * several}{resource.removeprefix('nvidia.com/')}: {amount}")
     return "\n".join(lines)
 
 
-def _gpus_first(item: tuple[str, str]) -> tuple[bool, str]:
-    return "/" not in item[0], item[0]
-
-
-def show_table(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
-    """Print a scenario's table."""
+def show_table(console: Console, test: RuleTest, outcomes: Sequence[Outcome]) -> None:
+    """Print the table of a test."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    several = len({admission.inventory for admission in scenario.admissions}) > 1
     for name in ("pod", "requested", "given", "annotation"):
         table.add_column(name, overflow="fold")
     table.add_column("ms", justify="right")
     for outcome in outcomes:
-        admission = outcome.admission
+        name, pod = outcome.case.name, cast(dict[str, Any], outcome.admission.result)
         table.add_row(
-            f"{admission.pod}\n@ {admission.inventory}" if several else admission.pod,
-            Text(_amounts_text(admission.requested)),
-            Text(_amounts_text(outcome.given)),
-            Text(outcome.annotation or "-"),
+            f"{name}\n@ {outcome.cluster}" if len(test.clusters) > 1 else name,
+            Text(_amounts_text(outcome.case.pod)),
+            Text(_amounts_text(pod)),
+            Text(pod["metadata"].get("annotations", {}).get(WEBHOOK_ANNOTATION, "-")),
             f"{outcome.milliseconds:.1f}",
             style="red" if outcome.wrong else None,
         )
-    console.print(Text(f"\n{scenario.title}", style="bold"))
+    console.print(Text(f"\n{test.description}", style="bold"))
     console.print(table)
     for outcome in outcomes:
-        if outcome.wrong:
-            console.print(Text(f"WRONG: {outcome.admission.pod}: {outcome.wrong}", style="bold red"), soft_wrap=True)
+        for wrong in outcome.wrong:
+            console.print(Text(f"WRONG: {outcome.case.name}: {wrong}", style="bold red"), soft_wrap=True)
 
 
-def show_load(console: Console, scenario: Scenario, load: Load) -> int:
-    """Simulate and print the scheduling of the pods; return the number of unexpected results. Raises DemoError."""
-    try:
-        result = play_load(scenario, load)
-    except ValueError as error:
-        raise DemoError(str(error)) from None
-    console.print(Text(f"Simulated, as by gpu-rules simulate -f {load.simulation}.yaml:"), soft_wrap=True)
-    for sentence in result.sentences():
+def show_load(console: Console, file: Path) -> None:
+    """Simulate the scheduling of the pods; print which of them run at its end, and how long the others wait."""
+    (simulation,), _, _ = load_simulations(file, [])
+    rule_set = read_sources(DEFAULT_SOURCES).rule_set
+    pods, last = (
+        play_simulation(variant, rule_set, DEFAULT_RULES.name).pods
+        for variant in (simulation, replace(simulation, until=None))
+    )
+    running = Counter(sorted(pod.node for pod in pods if pod.state is State.RUNNING))
+    waiting = {pod.name: pod for pod in pods if pod.state is State.PENDING}
+    sentences = [
+        *(f"{node} runs {number} of the pods" for node, number in running.items()),
+        *(f"{pod.name} waits: {pod.message}" for pod in waiting.values()),
+        *(
+            f"{pod.name} runs on {pod.node} after {format_duration(bound - pod.arrived)}, when another pod has ended"
+            for pod in last
+            if pod.name in waiting and (bound := pod.bound) is not None
+        ),
+    ]
+    console.print(Text(f"Simulated, as by gpu-rules simulate -f {file.name}:"), soft_wrap=True)
+    for sentence in sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
-    for wrong in result.wrong:
-        console.print(Text(f"WRONG: {load.simulation}: {wrong}", style="bold red"), soft_wrap=True)
-    return len(result.wrong)

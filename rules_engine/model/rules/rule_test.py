@@ -129,6 +129,7 @@ class RuleTest:
 
     name: str
     location: Location
+    description: str = ""
     rules: tuple[FilePath, ...]
     cluster: Cluster = field(default_factory=Cluster)
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))

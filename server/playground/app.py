@@ -1,11 +1,11 @@
-"""The playground as a Flask application, for `gpu-rules playground` or any other WSGI server."""
+"""The playground as a Flask application."""
 
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, NoReturn
+from typing import NoReturn
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import flask
@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException
 from rules_engine import report
 from server.playground.answer import FILES, TEST_FILE
 from server.playground.examples import EXAMPLES
-from server.playground.processes import AnswerProcesses, BusyError
+from server.playground.process import AnswerProcess
 
 MAX_TEXT_BYTES = 256 * 1024
 """Size of the three texts together."""
@@ -37,23 +37,16 @@ _HEADERS: Mapping[str, str] = {
 }
 
 
-def create_playground(
-    *, hosts: Collection[str], start: Mapping[str, str] | None = None, processes: AnswerProcesses | None = None
-) -> Flask:
+def create_playground(*, hosts: Collection[str], start: Mapping[str, str]) -> Flask:
     """Create the application. Requests with another Host are refused: a name that resolves to this host is no proof.
 
     `hosts`: values of the header Host, such as `localhost:8080`. `start`: texts by file name in place of an example's.
     """
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
-    answers = processes or AnswerProcesses()
-    material = orjson.dumps(
-        {
-            "start": {**EXAMPLES[0]["texts"], **(start or {})},
-            "examples": EXAMPLES,
-            "maxBytes": MAX_TEXT_BYTES,
-        }
-    )
+    process = AnswerProcess()
+    texts = {**EXAMPLES[0]["texts"], **start}
+    material = orjson.dumps({"start": texts, "examples": EXAMPLES, "maxBytes": MAX_TEXT_BYTES})
 
     @app.before_request
     def check_host() -> None:
@@ -81,25 +74,18 @@ def create_playground(
 
     @app.post("/answer")
     def answer() -> flask.Response:
-        return flask.Response(orjson.dumps(_answer(answers, _read_texts())), mimetype=_JSON)
+        return flask.Response(orjson.dumps(process.answer(_read_texts())), mimetype=_JSON)
 
     @app.post("/save")
     def save() -> flask.Response:
         texts = _read_texts()
-        test = _answer(answers, texts).get("test")
+        test = process.answer(texts).get("test")
         if test is None:
             _refuse(HTTPStatus.UNPROCESSABLE_ENTITY, "there is no decision to test")
         return flask.Response(_zip({**texts, TEST_FILE: test}), mimetype="application/zip")
 
     app.register_error_handler(HTTPException, _error_response)
     return app
-
-
-def _answer(answers: AnswerProcesses, texts: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        return answers.answer(texts)
-    except BusyError:
-        _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many answers are being computed")
 
 
 def _read_texts() -> dict[str, str]:

@@ -12,7 +12,7 @@ from server.option_types import Address
 from server.playground.app import MAX_BODY_BYTES, create_playground
 
 THREADS = 16
-"""Requests that are served together: four compute, others wait a second or receive the page."""
+"""Requests that are served together: one is computed, others wait for it or receive the page."""
 
 CONNECTIONS = 100
 """Connections at the same time; each waits for 30 s for its next request."""

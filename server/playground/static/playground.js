@@ -7,7 +7,6 @@ import {
 
 const FILES = { rules: "rules.yaml", pod: "pod.yaml", cluster: "cluster.yaml" };
 const PAUSE_MS = 120; // after a key, before the answer is requested
-const RETRY_MS = 1000; // after the server was busy
 const MAX_LINK = 32_000; // characters of a fragment: what browsers, chats and trackers keep
 
 const byId = (id) => document.getElementById(id);
@@ -206,7 +205,7 @@ async function post(path, signal) {
   }
   try {
     const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
-    if (response.ok || response.status === 503) return response;
+    if (response.ok) return response;
     showStatus(`${(await response.json()).error}.`, true);
   } catch (error) {
     if (error.name !== "AbortError") showStatus("The playground's server does not answer.", true);
@@ -219,11 +218,6 @@ async function requestAnswer() {
   const { signal } = request;
   const response = await post("answer", signal);
   if (signal.aborted || response === undefined) return;
-  if (response.status === 503) {
-    showStatus("The server is busy: it is asked again.");
-    timer = setTimeout(() => requestAnswer(), RETRY_MS);
-    return;
-  }
   const answer = await response.json();
   if (!signal.aborted) showAnswer(answer);
 }
@@ -303,7 +297,6 @@ async function openLink() {
 async function save() {
   const response = await post("save");
   if (response === undefined) return;
-  if (response.status === 503) return showMessage("The server is busy: try again.", true);
   const link = element("a");
   link.href = URL.createObjectURL(await response.blob());
   link.download = "playground.zip";

@@ -4,15 +4,13 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from server.playground.answer import FILES, POD_FILE, RULES_FILE, TEST_FILE
-from server.playground.app import MAX_BODY_BYTES, MAX_TEXT_BYTES, create_playground
+from server.playground.app import MAX_BODY_BYTES, MAX_TEXT_BYTES
 from server.playground.examples import EXAMPLES
-from server.playground.processes import AnswerProcesses, BusyError
 from tests.support.playground_server import Playground, running_playground
 
 START = dict(EXAMPLES[0]["texts"])
@@ -166,26 +164,3 @@ def test_other_requests_are_errors_in_json(method: str, path: str, status: int, 
 
     assert reply.status == status
     assert reply.json["error"]
-
-
-def test_fifty_clients_are_answered_or_told_to_ask_again(playground: Playground) -> None:
-    with ThreadPoolExecutor(50) as clients:
-        statuses = [*clients.map(lambda _: playground.post("/answer", START).status, range(50))]
-
-    assert set(statuses) <= {200, 503}
-    assert statuses.count(200) >= 4
-    assert playground.post("/answer", START).status == 200
-
-
-class BusyProcesses(AnswerProcesses):
-    def answer(self, texts: Any) -> dict[str, Any]:
-        raise BusyError
-
-
-def test_a_busy_server_says_so() -> None:
-    client = create_playground(hosts=["play.example"], processes=BusyProcesses()).test_client()
-    headers = {"Host": "play.example", "Origin": "https://play.example"}
-
-    reply = client.post("/answer", json=START, headers=headers)
-
-    assert (reply.status_code, reply.json) == (503, {"error": "too many answers are being computed"})

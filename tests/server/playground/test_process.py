@@ -1,0 +1,63 @@
+"""Limits of the process that computes answers."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from server.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE
+from server.playground.examples import EXAMPLES
+from server.playground.process import FAILED, TOO_LONG, AnswerProcess
+from tests.support.server import PATIENCE_SECONDS
+
+START = EXAMPLES[0]["texts"]
+
+
+@pytest.fixture(scope="module")
+def patient() -> AnswerProcess:
+    return AnswerProcess(seconds=PATIENCE_SECONDS)
+
+
+ENDLESS: Mapping[str, str] = {
+    POD_FILE: (
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: p}\nspec:\n"
+        "  parallelism: 1000000000\n  completions: 1000000000\n"
+        "  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}\n"
+    )
+}
+"""A Job with so many pods that simulating them takes hours."""
+
+
+def test_an_answer_that_takes_too_long_has_what_was_known_at_its_end() -> None:
+    process = AnswerProcess(seconds=3)
+    given = process.answer({**START, **ENDLESS})
+
+    assert given["limit"] == TOO_LONG
+    assert given["explain"]["allowed"]
+    assert "preflight" not in given
+    assert "limit" not in process.answer(START)
+
+
+def test_an_answer_that_takes_too_much_memory_is_incomplete() -> None:
+    process = AnswerProcess(seconds=PATIENCE_SECONDS, memory_bytes=1)
+
+    assert process.answer(START) == process.answer(START) == {"limit": FAILED}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "{a: " * 60_000, "a: &a [x]\n" + "".join(f"b{n}: [*a]\n" for n in range(20_000)), "\t", "\x00"],
+)
+@pytest.mark.parametrize("file", [RULES_FILE, POD_FILE, CLUSTER_FILE])
+def test_hostile_yaml_is_a_problem(text: str, file: str, patient: AnswerProcess) -> None:
+    given = patient.answer({**START, file: text})
+
+    assert file in [problem["file"] for problem in given["problems"] if problem["severity"] == "error"]
+    assert "limit" not in given
+
+
+def test_answers_wait_for_each_other(patient: AnswerProcess) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = [*threads.map(patient.answer, [START] * 8)]
+
+    assert all(answer == answers[0] and "limit" not in answer for answer in answers)

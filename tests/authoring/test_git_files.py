@@ -228,6 +228,16 @@ def test_modes_of_folders_may_begin_with_0(here: Path) -> None:
     assert read("rules", root) == ({f"git:{root}:rules/a.yaml": "a"}, [])
 
 
+def test_no_filter_runs(here: Path, tmp_path: Path) -> None:
+    repository(here, {".gitattributes": "*.yaml filter=marking\n", "a.yaml": "a"})
+    git(here, "config", "filter.marking.smudge", f"touch '{tmp_path}/ran'; cat")
+    assert read("a.yaml") == ({"git:HEAD:a.yaml": "a"}, [])
+    assert not (tmp_path / "ran").exists()
+    (here / "a.yaml").unlink()
+    git(here, "checkout-index", "a.yaml")
+    assert (tmp_path / "ran").exists(), "a checkout would have run it"
+
+
 def test_git_fetches_what_a_partial_clone_lacks(here: Path, tmp_path: Path) -> None:
     source = repository(tmp_path / "source", {"a.yaml": "a"})
     git(source, "config", "uploadpack.allowFilter", "true")

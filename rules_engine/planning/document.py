@@ -21,7 +21,7 @@ def plan_document(plan: Plan, problems: Sequence[Any]) -> dict[str, Any]:
     """Return the document of `plan --output json`. `problems`: of its input, as members."""
     return {
         "simulation": plan.cluster.base.name,
-        **field_members(plan, "rules card cards by simulated candidates gap interrupted notices"),
+        **field_members(plan, "rules card cards by simulated candidates complete interrupted notices"),
         "choices": [
             {
                 "configs": {

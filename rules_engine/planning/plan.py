@@ -1,24 +1,25 @@
 """Plan: the layouts of cards that serve a workload best, found by simulating it on many."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.gpu.mig import device_resource
 from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
 from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import requests_of
-from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.simulation import Simulation
 from rules_engine.planning.cluster import WHOLE_CARD, Candidate, PlannedCluster, count_devices
-from rules_engine.planning.demand import Bounds, Demand, possible_resources, read_demands
-from rules_engine.planning.search import Search
-from rules_engine.planning.space import Space
+from rules_engine.planning.space import MAX_TRIED, Space, rank
 from rules_engine.simulation.figures import By, Figures, Key, compute_figures
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record
-from rules_engine.simulation.words import pod_title
+from rules_engine.simulation.words import arrival_title, pod_title
 
 SHOWN = 5
 """The number of choices in a plan."""
@@ -38,10 +39,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The best choices, the best first.
-
-    `simulated` of the `candidates` were simulated. `bound`: no candidate has a better key by the figure `by`.
-    """
+    """The best choices, the best first: of all candidates, or of the `simulated` ones that a seeded search chose."""
 
     cluster: PlannedCluster
     rules: str
@@ -51,15 +49,12 @@ class Plan:
     choices: Sequence[Choice]
     simulated: int
     candidates: int
-    bound: Key
     interrupted: bool
     notices: Sequence[str]
 
     @property
-    def gap(self) -> Key:
-        """The most by which another candidate may be better, in each part of the key of `by`; () if none is better."""
-        best = self.by.key(self.choices[0].figures)
-        return tuple(one - other for one, other in zip(best, self.bound, strict=True)) if self.bound < best else ()
+    def complete(self) -> bool:
+        return self.simulated == self.candidates
 
 
 def make_plan(
@@ -78,37 +73,38 @@ def make_plan(
     and the most that there may be; KeyboardInterrupt from it ends the search.
     """
     number, card = cards
-    demands, kept = read_demands(cluster.base, rule_set), _kept_devices(cluster)
+    demands = [*_read_demands(cluster.base, rule_set)]
     layouts = _find_layouts(card, demands, cluster, rule_set)
-    resources = kept.keys() | count_devices((tuple(layouts),)).keys()
+    resources = _kept_resources(cluster) | count_devices((tuple(layouts),)).keys()
     unserved = [each for each in demands if each.resources is not None and each.resources.isdisjoint(resources)]
     if not layouts or len(unserved) == len(demands):
         raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the workload requests GPUs")
     notices = [_unserved(card, each) for each in unserved]
     if cluster.left_out:
         notices.append(f"pods with GPUs on planned nodes, which are left out: {cluster.left_out:,}")
-    space, bounds = Space(cluster.nodes, number, layouts), Bounds(cluster.base, demands)
+    space = Space(cluster.nodes, number, layouts)
     figures: dict[Candidate, Figures] = {}
-
-    def play(candidate: Candidate) -> Key:
-        record = play_simulation(
-            cluster.simulation_on(candidate), rule_set, rules, progress=lambda *_: progress(len(figures), space.size)
-        )
-        if record.interrupted:
-            raise KeyboardInterrupt
-        figures[candidate] = compute_figures(record)
-        return by.key(figures[candidate])
-
-    def bound(devices: Counter[str]) -> Key:
-        return bounds.key(by, devices + kept)
-
-    most = Counter({name: max(count_devices(((each,),))[name] for each in layouts) for name in resources})
-    random = Random(cluster.base.seed)  # noqa: S311 - no secret
-    search = Search(space, play, lambda candidate: bound(count_devices(candidate)), expired, random)
-    limit = search.run(bound(Counter({name: each * number * len(cluster.nodes) for name, each in most.items()})))
-    ranked = search.ranked
-    if not ranked:
-        raise KeyboardInterrupt
+    keys: dict[Candidate, Key] = {}
+    interrupted = False
+    try:
+        for candidate in islice(space.choose(keys, Random(cluster.base.seed)), MAX_TRIED):  # noqa: S311
+            if keys and expired():
+                break
+            record = play_simulation(
+                cluster.simulation_on(candidate),
+                rule_set,
+                rules,
+                progress=lambda *_: progress(len(keys), min(space.size, MAX_TRIED)),
+            )
+            if record.interrupted:
+                raise KeyboardInterrupt
+            figures[candidate] = compute_figures(record)
+            keys[candidate] = by.key(figures[candidate])
+    except KeyboardInterrupt:
+        if not keys:
+            raise
+        interrupted = True
+    ranked = rank(keys)
     _check_served(play_simulation(cluster.simulation_on(ranked[0]), rule_set, rules), card)
     return Plan(
         cluster=cluster,
@@ -119,17 +115,52 @@ def make_plan(
         choices=[Choice(candidate=each, figures=figures[each]) for each in ranked[:SHOWN]],
         simulated=len(ranked),
         candidates=space.size,
-        bound=limit,
-        interrupted=search.interrupted,
+        interrupted=interrupted,
         notices=notices,
     )
 
 
-def _find_layouts(card: str, demands: Sequence[Demand], cluster: PlannedCluster, rule_set: RuleSet) -> Sequence[Layout]:
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """Pods of one template that need GPUs: each needs one of `resources`; None: rules may give it anything."""
+
+    title: str
+    resources: frozenset[str] | None
+
+
+def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand]:
+    for arrival in simulation.arrivals:
+        for group in arrival.groups:
+            try:
+                requests = Pod.parse(dict(group.pod)).effective_requests()
+            except PodError:  # which no play admits
+                continue
+            resources = possible_resources(frozenset(name for name, nanos in requests.items() if nanos), rule_set)
+            if resources is None or resources:
+                yield _Demand(arrival_title(arrival), resources)
+
+
+def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str] | None:
+    """Return the GPU resources that pods may get in place of the requested ones; None: any."""
+    rules = [compiled.rule.interests for compiled in rule_set.rules_at(Endpoint.MUTATE)]
+    resources = frozenset(filter(is_gpu, requested))
+    while True:
+        matching = [each for each in rules if each.resources is None or not resources.isdisjoint(each.resources)]
+        if any(each.resources is None for each in matching):
+            return None
+        given = resources.union(*(filter(is_gpu, each.gives) for each in matching))
+        if given == resources:
+            return resources
+        resources = given
+
+
+def _find_layouts(
+    card: str, demands: Sequence[_Demand], cluster: PlannedCluster, rule_set: RuleSet
+) -> Sequence[Layout]:
     """Return the layouts of a card's devices that pods may get; of all its devices if rules read the cluster."""
     programs = (program for rule in rule_set.rules for program in (*rule.programs, *rule.messages))
     waiting = [requests_of(pod) for pod in cluster.base.objects.pods if not pod.node_name]
-    wanted = [possible_resources(frozenset(filter(is_gpu, each)), rule_set) for each in waiting]
+    wanted = [possible_resources(frozenset(each), rule_set) for each in waiting]
     wanted += [each.resources for each in demands]
     names = None
     if None not in wanted and not any("cluster" in program.reads for program in programs):
@@ -138,14 +169,14 @@ def _find_layouts(card: str, demands: Sequence[Demand], cluster: PlannedCluster,
     return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
 
 
-def _unserved(card: str, demand: Demand) -> str:
+def _unserved(card: str, demand: _Demand) -> str:
     return f"no layout of {card} serves {demand.title}: it needs {' or '.join(sorted(demand.resources or ()))}"
 
 
-def _kept_devices(cluster: PlannedCluster) -> Counter[str]:
-    """Return the numbers of devices of the nodes that stay as they are."""
+def _kept_resources(cluster: PlannedCluster) -> set[str]:
+    """Return the GPU resources of the nodes that stay as they are."""
     amounts = ((name, each) for node in cluster.base.cluster.nodes for name, each in node.allocatable.items())
-    return sum((Counter({name: each.nanos // NANOS}) for name, each in amounts if is_gpu(name)), Counter[str]())
+    return {name for name, each in amounts if is_gpu(name) and each}
 
 
 def _check_served(record: Record, card: str) -> None:

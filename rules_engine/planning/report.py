@@ -1,16 +1,15 @@
 """The report of `plan`: the best choices with their figures, and the layouts of the best one."""
 
 from collections import Counter
-from fractions import Fraction
 from itertools import groupby
 
 from rules_engine.model.gpu.resources import short_name
-from rules_engine.model.wording import format_count, format_duration
+from rules_engine.model.wording import format_count
 from rules_engine.planning.cluster import CONFIG_LABEL, NodePlan, count_devices, name_configs
 from rules_engine.planning.plan import Choice, Plan
 from rules_engine.report.values import Field, Item, Items, Report, Section, Tone
-from rules_engine.simulation.figures import By, best
-from rules_engine.simulation.report import figures_table, format_hours
+from rules_engine.simulation.figures import best
+from rules_engine.simulation.report import figures_table
 
 SHOWN_DIGITS = 12
 """Digits of a number of candidates; of a longer one, the order of magnitude says more."""
@@ -32,12 +31,14 @@ def plan_report(plan: Plan) -> Report:
     ]
     digits = len(str(plan.candidates))
     candidates = f"10^{digits - 1} candidates" if digits > SHOWN_DIGITS else format_count(plan.candidates, "candidate")
-    simulated = f"simulated {plan.simulated:,} of {candidates}"
+    simulated = f"{plan.simulated:,} of {candidates} in a seeded search: another one may be better"
+    if plan.complete:
+        simulated = f"all {candidates}"
     return Report(
         title=f"Plan for {plan.cluster.base.name}: {plan.cards} × {plan.card}",
         about=[
             f"{format_count(len(plan.cluster.nodes), 'node')}, by {plan.by}, rules: {plan.rules}",
-            f"{'interrupted: ' if plan.interrupted else ''}{simulated}: {_describe_gap(plan)}",
+            f"{'interrupted: ' if plan.interrupted else ''}simulated {simulated}",
         ],
         sections=[
             Section(title="Best", blocks=(figures_table("devices", named, ties, "candidate"),)),
@@ -64,14 +65,3 @@ def _describe_cards(layouts: NodePlan) -> str:
         count = format_count(len([*cards]), "card")
         parts.append(f"{count}: {', '.join(_counted(Counter(layout))) or 'whole'}")
     return "; ".join(parts)
-
-
-def _describe_gap(plan: Plan) -> str:
-    if not plan.gap:
-        return "no other one is better"
-    *pods, rest = plan.gap
-    if any(pods) or plan.by is By.UNSERVED:
-        return f"with another one up to {format_count(int(sum(pods) or rest), 'more pod')} may run"
-    if plan.by is By.GIVEN:
-        return f"another one may give up to {format_hours(Fraction(rest))} GPU-hours more"
-    return f"another one may have up to {format_duration(round(rest))} less mean waiting time"

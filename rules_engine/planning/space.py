@@ -1,24 +1,37 @@
-"""All candidates, without those that offer the same devices as another one."""
+"""All candidates, without those that offer the same devices as another one; and those that are simulated."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from math import comb
+from random import Random
 
 from rules_engine.loading.kubernetes.inventory import HOSTNAME
 from rules_engine.model.gpu.placements import Layout
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.planning.cluster import Candidate, NodePlan, count_devices
+from rules_engine.simulation.figures import Key
 
-MAX_LISTED = 20_000
-"""Candidates that are listed, to compute the bound of each: that takes some 100 µs."""
+MAX_TRIED = 200
+"""Candidates that are simulated at most: each takes 10 ms or more, and a search is as good after some 50."""
+
+MAX_COUNTED = 20_000
+"""Plans of one node that are listed, to count those that differ; more are all counted."""
+
+STEPS = 3
+"""Random steps from the best candidate to the start of the next walk."""
+
+
+def rank(keys: Mapping[Candidate, Key]) -> Sequence[Candidate]:
+    """Return candidates, the best first."""
+    return sorted(keys, key=lambda candidate: (keys[candidate], candidate))
 
 
 class Space:
     """All candidates. The plans of nodes that differ only in their names are in order: the nodes are interchangeable.
 
     Plans that offer the same devices are one: 12,870 plans of eight cards with nine layouts offer 1,815 different
-    numbers of devices. `listed`: iteration yields all candidates; otherwise there are too many.
+    numbers of devices.
     """
 
     def __init__(self, nodes: Sequence[Node], cards: int, layouts: Sequence[Layout]) -> None:
@@ -37,17 +50,16 @@ class Space:
         for _ in range(cards):
             longer = (self._plan([*plan, layout]) for plan in self._plans for layout in self._layouts)
             self._plans = [*dict.fromkeys(longer)]
-            if len(self._plans) > MAX_LISTED:
+            if len(self._plans) > MAX_COUNTED:
                 break
         self._plans = sorted(self._plans)
-        self.listed = len(self._plans) <= MAX_LISTED and self._count(len(self._plans)) <= MAX_LISTED
 
     @property
     def size(self) -> int:
         """The number of candidates: len() has no numbers of more than 63 bits."""
-        return self._count(len(self._plans) if self.listed else comb(len(self._layouts) + self._cards - 1, self._cards))
-
-    def _count(self, plans: int) -> int:
+        plans = len(self._plans)
+        if plans > MAX_COUNTED:
+            plans = comb(len(self._layouts) + self._cards - 1, self._cards)
         return comb(plans + self._nodes - 1, self._nodes) if self._interchangeable else plans**self._nodes
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -55,11 +67,35 @@ class Space:
             return combinations_with_replacement(self._plans, self._nodes)
         return product(self._plans, repeat=self._nodes)
 
-    def uniform(self) -> Sequence[Candidate]:
-        """Return the candidates whose cards all have one layout."""
-        return [self._candidate([[layout] * self._cards] * self._nodes) for layout in self._layouts]
+    def choose(self, keys: Mapping[Candidate, Key], random: Random) -> Iterator[Candidate]:
+        """Yield all candidates in a random order; without end those of walks to better neighbours if they are too many.
 
-    def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
+        The caller adds the key of a candidate to `keys` before it takes the next one. No candidate is yielded twice.
+        """
+        yield from (self._candidate([[layout] * self._cards] * self._nodes) for layout in self._layouts)
+        if self.size <= MAX_TRIED:
+            rest = [each for each in self if each not in keys]
+            random.shuffle(rest)
+            yield from rest
+            return
+        current = rank(keys)[0]
+        while True:
+            near = [each for each in dict.fromkeys(self._neighbours(current)) if each not in keys]
+            random.shuffle(near)
+            for each in near:
+                yield each
+                if keys[each] < keys[current]:
+                    current = each
+                    break
+            else:
+                # Where all neighbours are known, the next walk starts farther away.
+                current = rank(keys)[0] if near else current
+                for _ in range(STEPS):
+                    current = random.choice([*self._neighbours(current)])
+                if current not in keys:
+                    yield current
+
+    def _neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
         """Yield the candidates that differ in the layout of one card."""
         for number, plan in enumerate(candidate):
             for old in dict.fromkeys(plan):

@@ -108,7 +108,7 @@ def compute_figures(record: Record) -> Figures:
     return Figures(pods=count, ran=len(ran), waited=sum(ran), never_will_run=count - len(ran), hours=hours)
 
 
-def count_cards(amounts: Amounts) -> Fraction:
+def _count_cards(amounts: Amounts) -> Fraction:
     """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
     return sum(
         (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()
@@ -125,7 +125,7 @@ def _compute_gpu_hours(record: Record) -> GpuHours:
     requested = given = lost = short = Fraction()
     for admitted in distinct_admissions(bound):
         hours = Fraction(times[id(admitted)], UNITS["h"])
-        wanted, held = count_cards(admitted.requested), count_cards(admitted.given)
+        wanted, held = _count_cards(admitted.requested), _count_cards(admitted.given)
         requested += hours * wanted
         given += hours * held
         lost += hours * max(held - wanted, Fraction())
@@ -133,7 +133,7 @@ def _compute_gpu_hours(record: Record) -> GpuHours:
     allocatable: Counter[str] = Counter()
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
-    capacity = count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
+    capacity = _count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
     stranded = stranded_card_time(record) / UNITS["h"]
     return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short, stranded=stranded)
 

@@ -114,7 +114,7 @@ def figures_table(head: str, named: Sequence[tuple[str, Figures]], best: Collect
         hours = (figures.hours.given, figures.hours.lost, figures.hours.unused, figures.hours.stranded)
         mark = Span("best", Tone.GOOD) if number in best else ""
         ran = f"{figures.ran:,} of {figures.pods:,}"
-        rows.append((name, ran, _mean_waiting(figures), *map(format_hours, hours), mark))
+        rows.append((name, ran, _mean_waiting(figures), *map(_format_hours, hours), mark))
     numbers = ("pods that ran", "mean waiting", "GPU-hours given", "lost", "unused", "stranded")
     return Table(heads=(head, *numbers, ""), rows=rows, numbers=numbers, noun=noun)
 
@@ -345,18 +345,18 @@ def _gpu_hours_summary(totals: Totals) -> str:
     hours = totals.figures.hours
     used = f" ({format_percent(hours.used_share)})" if hours.capacity else ""
     parts = [
-        f"{format_hours(hours.given)} given of {format_hours(hours.capacity)}{used}",
-        f"{format_hours(hours.requested)} requested",
+        f"{_format_hours(hours.given)} given of {_format_hours(hours.capacity)}{used}",
+        f"{_format_hours(hours.requested)} requested",
     ]
     if hours.lost:
-        parts.append(f"{format_hours(hours.lost)} lost to fallback")
+        parts.append(f"{_format_hours(hours.lost)} lost to fallback")
     if hours.short:
-        parts.append(f"{format_hours(hours.short)} given too little")
+        parts.append(f"{_format_hours(hours.short)} given too little")
     if hours.stranded:
-        parts.append(f"{format_hours(hours.stranded)} stranded")
+        parts.append(f"{_format_hours(hours.stranded)} stranded")
     return ", ".join(parts)
 
 
-def format_hours(number: Fraction) -> str:
+def _format_hours(number: Fraction) -> str:
     """Return a number of hours, with two decimals if there are few."""
     return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"

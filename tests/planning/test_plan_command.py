@@ -85,9 +85,7 @@ def test_the_text_has_the_best_layouts_and_what_applies_the_first(folder: Path) 
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(
-        "Plan for load: 1 × A100-80GB\n"
-        "  1 node, by waiting, rules: keep.yaml\n"
-        "  simulated 3 of 3 candidates: no other one is better\n"
+        "Plan for load: 1 × A100-80GB\n  1 node, by waiting, rules: keep.yaml\n  simulated all 3 candidates\n"
     )
     assert "4 × 1g.10gb, 1 × 3g.40gb         6 of 6         1m40s" in result.stdout
     assert "\n  gpu-1\n    1 card: 4 × 1g.10gb, 1 × 3g.40gb\n" in result.stdout
@@ -295,7 +293,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
         os.close(theirs)
         shown = b""
-        while not re.search(rb" [1-9]/\d{9,}", shown):
+        while not re.search(rb" [1-9]/200", shown):
             shown += os.read(ours, 4096)
         os.kill(running.pid, signal.SIGINT)
         assert running.stdout is not None
@@ -303,7 +301,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     os.close(ours)
 
     assert running.returncode == 130
-    assert re.search(r"\n  interrupted: simulated \d+ of [\d,]{11,} candidates: another one may have up to ", answer)
+    assert re.search(r"\n  interrupted: simulated \d+ of [\d,]{11,} candidates in a seeded search: ", answer)
 
 
 def test_an_event_needs_its_node(folder: Path) -> None:
@@ -337,7 +335,7 @@ def test_plans_that_offer_the_same_devices_are_one_candidate(folder: Path) -> No
     assert document(cards="2xA100-80GB")["candidates"] == len(pairs)
 
 
-@pytest.mark.parametrize(("nodes", "magnitude"), [(6, 19), (100, 223)])
+@pytest.mark.parametrize(("nodes", "magnitude"), [(6, 14), (100, 126)])
 def test_any_number_of_nodes_with_three_profiles_is_planned(nodes: int, magnitude: int, folder: Path) -> None:
     write(folder, {"load.yaml": load(*(pods(f"p{n}", name) for n, name in enumerate((SMALL, MIDDLE, LARGE))))})
 

@@ -1,10 +1,9 @@
-"""The best layouts, against brute force over all layouts with the naive simulator; and bounds, against plays."""
+"""The best layouts, against brute force over all layouts with the naive simulator; and the choice of candidates."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, islice
 from random import Random
 
 import pytest
@@ -15,19 +14,16 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.value import Counts, Direction
 from rules_engine.model.gpu.mig import card_share
-from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
+from rules_engine.model.gpu.placements import PLACEMENTS, card_layouts
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
-from rules_engine.planning.demand import Bounds, possible_resources, read_demands
-from rules_engine.planning.plan import Plan, PlanError, make_plan
+from rules_engine.planning.plan import Plan, PlanError, make_plan, possible_resources
 from rules_engine.planning.report import plan_report
-from rules_engine.planning.search import Search
-from rules_engine.planning.space import Space
-from rules_engine.simulation.figures import By, Figures, GpuHours, Key, compute_figures
-from rules_engine.simulation.play import play_simulation
-from tests.support.api import GPU, node, pod
+from rules_engine.planning.space import MAX_TRIED, Space
+from rules_engine.simulation.figures import By, Key
+from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, injection, ladder, rung, validation
 from tests.support.naive_simulation import NaivePod, NaiveSimulation
 from tests.support.placements import largest_layouts
@@ -157,49 +153,7 @@ def test_the_best_is_that_of_brute_force(seed: int, name: str, size: tuple[int, 
         return
     plan = planned(load, rules, *size, by)
     assert by.key(plan.choices[0].figures) == expected
-    assert plan.gap == ()
-
-
-@given(st.integers(0, 2**32), st.sampled_from([*OTHER_RULES, *(rules for rules, _ in RULE_SETS.values())]))
-def test_no_play_surpasses_its_bound(seed: int, rules: RuleSet) -> None:
-    random = Random(seed)
-    load = draw_load(random)
-    kept = [node("kept", {"cpu": "99", SMALL: "2", GPU: "1"})] if random.random() < 0.4 else []
-    pods = [pod(f"there-{n}", {SMALL: "1"}, on="kept", priority=random.choice((0, -1))) for n in range(2)]
-    for each in pods:
-        each["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "there", "controller": True}]
-    load = simulation(kept, *load.arrivals, pods=pods if kept else [], seed=load.seed, until=load.until)
-    cluster = plan_cluster(load, ("kept",), random.randint(1, 2), {})
-    layouts = [(), *card_layouts("A30", EVERY)]
-    candidate = tuple(tuple(random.choices(layouts, k=random.randint(1, 3))) for _ in cluster.nodes)
-    devices = count_devices(candidate) + Counter({SMALL: 2, GPU: 1} if kept else {})
-    bounds = Bounds(cluster.base, read_demands(cluster.base, rules))
-    figures = compute_figures(play_simulation(cluster.simulation_on(candidate), rules, "rules"))
-    for by in By:
-        assert bounds.key(by, devices) <= by.key(figures)
-
-
-@given(st.integers(0, 2**64))
-def test_run_times_of_pods_with_one_name_are_no_bound(seed: int) -> None:
-    first = load("p", pod=template(0, {SMALL: "1"}), at=1, run_for=Distribution(least=1000, most=60_000))
-    others = [load("p", pod=template(0, {SMALL: "1"}), run_for=3000)]
-    others.append(load("q", pod=template(0, {SMALL: "1"}), at=2, count=4, run_for=100_000))
-    cluster = plan_cluster(simulation([], first, *others, seed=seed), (), 1, {})
-    candidate: Candidate = ((("1g.6gb",),),)
-    bound = Bounds(cluster.base, read_demands(cluster.base, NO_RULES)).key(By.WAITING, count_devices(candidate))
-    figures = compute_figures(play_simulation(cluster.simulation_on(candidate), NO_RULES, "rules"))
-
-    assert bound <= By.WAITING.key(figures)
-
-
-def test_a_layout_whose_bound_is_just_better_is_played() -> None:
-    pods = [
-        load(f"p{count}", pod=template(0, {name: "1"}), count=count, run_for=1000)
-        for name, count in ((SMALL, 6), (MIDDLE, 2))
-    ]
-    plan = planned(simulation([], *pods), NO_RULES, 1, 2)
-
-    assert plan.choices[0].candidate == ((("1g.6gb",) * 4, ("1g.6gb", "1g.6gb", "2g.12gb")),)
+    assert plan.complete
 
 
 def interrupted(calls: int) -> Plan:
@@ -223,7 +177,9 @@ def test_an_interrupt_ends_with_the_best_so_far() -> None:
 
     assert plan.interrupted
     assert (plan.simulated, len(plan.choices)) == (2, 2)
-    assert plan.gap
+    assert plan_report(plan).about[1] == (
+        "interrupted: simulated 2 of 25 candidates in a seeded search: another one may be better"
+    )
 
 
 def test_an_interrupt_before_the_first_result_has_no_answer() -> None:
@@ -231,30 +187,20 @@ def test_an_interrupt_before_the_first_result_has_no_answer() -> None:
         interrupted(0)
 
 
-def test_an_injected_device_may_be_any() -> None:
-    assert possible_resources(frozenset({SMALL}), OTHER_RULES[1]) is None
+def test_the_end_of_the_time_ends_with_the_best_so_far() -> None:
+    cluster = plan_cluster(simulation([], load("p", pod=template(0, {GPU: "1"}))), (), 1, {})
+    rules, by = OTHER_RULES[0], By.WAITING
+    plan = make_plan(cluster, rules, "rules", (4, "A30"), by, expired=lambda: True, progress=lambda *_: None)
+
+    assert (plan.simulated, plan.complete, plan.interrupted) == (1, False, False)
+
+
+def test_rules_say_which_devices_pods_may_get() -> None:
+    assert possible_resources(frozenset({SMALL, "cpu"}), NO_RULES) == frozenset({SMALL})
+    assert possible_resources(frozenset({SMALL}), OTHER_RULES[1]) == frozenset({SMALL, MIDDLE})
     assert possible_resources(frozenset({GPU}), OTHER_RULES[1]) == frozenset({GPU})
     assert possible_resources(frozenset({SMALL}), OTHER_RULES[2]) == frozenset({SMALL})
     assert possible_resources(frozenset({SMALL}), RULE_SETS["ladder"][0]) == RULE_SETS["ladder"][1]
-
-
-@pytest.mark.parametrize(
-    ("by", "bound", "text"),
-    [
-        (By.WAITING, (0, Fraction(90_000)), "no other one is better"),
-        (By.WAITING, (0, Fraction(30_500)), "another one may have up to 59s500ms less mean waiting time"),
-        (By.WAITING, (-2, Fraction(90_000)), "with another one up to 2 more pods may run"),
-        (By.GIVEN, (Fraction(-3, 2),), "another one may give up to 1.50 GPU-hours more"),
-        (By.UNSERVED, (-1,), "with another one up to 1 more pod may run"),
-    ],
-)
-def test_the_gap_is_described_by_its_figure(by: By, bound: Key, text: str) -> None:
-    hours = GpuHours(**dict.fromkeys(("capacity", "requested", "given", "lost", "short", "stranded"), Fraction()))
-    figures = Figures(pods=1, ran=1, waited=90_000, never_will_run=0, hours=hours)
-    plan = replace(interrupted(1), by=by, bound=bound)
-    plan = replace(plan, choices=[replace(plan.choices[0], figures=figures)])
-
-    assert plan_report(plan).about[1] == f"interrupted: simulated 1 of 25 candidates: {text}"
 
 
 def test_nodes_that_differ_are_not_interchangeable() -> None:
@@ -266,50 +212,40 @@ def test_nodes_that_differ_are_not_interchangeable() -> None:
     assert len({*Space(other, 1, layouts)}) == 9
 
 
-class TestSearch:
-    """Searches with a made-up key: each device has a value. A bound is better than the key by `slack`."""
+class TestChoice:
+    """Choices with a made-up key."""
 
     nodes = plan_cluster(simulation([]), (), 2, {}).nodes
-    few = card_layouts("A30", frozenset({"1g.6gb", "2g.12gb"}))
-    many = card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))
-    least: Key = (-(10**9),)
 
-    def search(self, layouts: Sequence[Layout], plays: int, slack: int) -> tuple[Search, Space]:
+    def choose(self, space: Space, plays: int) -> dict[Candidate, Key]:
+        keys: dict[Candidate, Key] = {}
+        for candidate in islice(space.choose(keys, Random(1)), plays):
+            assert candidate not in keys
+            keys[candidate] = key(candidate)
+        return keys
+
+    def test_few_candidates_are_all_chosen(self) -> None:
+        space = Space(self.nodes, 3, card_layouts("A30", frozenset({"1g.6gb", "2g.12gb"})))
+
+        assert self.choose(space, 10_000).keys() == {*space}
+
+    def test_walks_find_better_neighbours_of_many(self) -> None:
+        layouts = card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))
         space = Space(self.nodes, 3, layouts)
-        search = Search(
-            space, key, lambda each: (key(each)[0] - slack,), lambda: len(search.simulated) >= plays, Random(1)
-        )
-        return search, space
 
-    def test_all_are_played_unless_their_bound_is_no_better(self) -> None:
-        search, space = self.search(self.few, 10_000, slack=1)
+        keys = self.choose(space, MAX_TRIED)
 
-        assert search.run(self.least) == min(map(key, space)) == search.simulated[search.ranked[0]]
-        assert len(search.simulated) < space.size
+        assert len(keys) == MAX_TRIED < space.size
+        assert min(keys.values()) < min(key(((layout,) * 3,) * 2) for layout in layouts)
 
-    def test_the_time_ends_a_listed_search_with_the_best_bound_left(self) -> None:
-        search, space = self.search(self.few, 4, slack=50)
+    def test_a_walk_leaves_known_neighbours(self) -> None:
+        nodes = plan_cluster(simulation([]), (), 9, {}).nodes
+        space = Space(nodes, 8, [("1g.6gb",) * 4, ("4g.24gb",)])
 
-        limit = search.run(self.least)
-
-        assert len(search.simulated) == 4
-        assert limit == min((key(each)[0] - 50,) for each in space if each not in search.simulated)
-
-    def test_walks_find_better_neighbours_where_all_are_too_many(self) -> None:
-        search, space = self.search(self.many, 400, slack=30)
-
-        assert not space.listed
-        assert search.run(self.least) == self.least
-        assert len(search.simulated) == 400
-        assert search.simulated[search.ranked[0]] == min(map(key, space.uniform()))
-
-    def test_a_walk_ends_at_the_bound_of_all(self) -> None:
-        search, space = self.search(self.many, 400, slack=0)
-        least = min(map(key, space.uniform()))
-
-        assert search.run(least) == least
-        assert len(search.simulated) < 400
+        assert len(self.choose(space, MAX_TRIED)) == MAX_TRIED
 
 
 def key(candidate: Candidate) -> Key:
-    return (sum((ord(name[-3]) % 5 - 2) * count for name, count in count_devices(candidate).items()),)
+    """Return how far the numbers of two devices are from those that are wanted."""
+    devices = count_devices(candidate)
+    return (abs(devices["nvidia.com/mig-1g.10gb"] - 13) + abs(devices["nvidia.com/mig-2g.20gb"] - 9),)

@@ -76,7 +76,7 @@ MAX_SEED = 2**63 - 1
     help="Scoring strategy of the scheduler. Default: the Simulation's.",
 )
 @click.option("--no-preemption", is_flag=True, help="Pods preempt no other pods.")
-@targets_option("text", "json", "csv", "usage-csv", "html")
+@targets_option("text", "json", "html")
 def simulate(
     file: Path,
     rules: "tuple[RuleSource, ...]",
@@ -157,19 +157,12 @@ def _play_simulations(
 
 def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
-    match format:
-        case "json":
-            from rules_engine.simulation.document import simulation_document
+    if format == "json":
+        from rules_engine.simulation.document import simulation_document
 
-            dump = partial(json_text, stream=stream, indent=None)
-            stream.writelines(simulation_document(result, dump, problems))
-        case "csv" | "usage-csv":
-            from rules_engine.report.tables import write_csv
-            from rules_engine.simulation.document import POD_COLUMNS, USAGE_COLUMNS, pod_rows, usage_rows
+        dump = partial(json_text, stream=stream, indent=None)
+        stream.writelines(simulation_document(result, dump, problems))
+        return
+    from rules_engine.simulation.report import simulation_report
 
-            pods = format == "csv"
-            write_csv(stream, POD_COLUMNS if pods else USAGE_COLUMNS, (pod_rows if pods else usage_rows)(result))
-        case _:
-            from rules_engine.simulation.report import simulation_report
-
-            write_report(simulation_report(result, drawn=format == "html"), format, stream)
+    write_report(simulation_report(result, drawn=format == "html"), format, stream)

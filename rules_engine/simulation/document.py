@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rules_engine.model.kubernetes.quantity import NANOS, Quantity, base_units
+from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.report.documents import Dump, field_members, location_members, object_parts
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.figures import Figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record
 from rules_engine.simulation.totals import ClusterUse, NodeUse, PodsWith, ResourceUse, Totals
 from rules_engine.simulation.usage import pods_by_node, use_changes, waiting_time
-from rules_engine.simulation.words import BEGINNING, to_seconds
+from rules_engine.simulation.words import to_seconds
 
 
 def simulation_document(answer: Answer, dump: Dump, problems: Sequence[Any] = ()) -> Iterator[str]:
@@ -158,59 +158,3 @@ def figure_members(figures: Figures) -> dict[str, Any]:
         "waitingSeconds": None if figures.waiting is None else float(figures.waiting / 1000),
         "gpuHours": field_members(figures.hours, "given lost unused stranded"),
     }
-
-
-POD_COLUMNS = (
-    "cluster", "rules", "namespace", "pod", "arrival", "priority", "requested", "given", "fallbacks", "state", "node",
-    "arrivedSeconds", "boundSeconds", "endedSeconds", "waitedSeconds", "message", "by", "replaces",
-)  # fmt: skip
-"""Columns of the pod table."""
-
-USAGE_COLUMNS = ("cluster", "rules", "node", "resource", "seconds", "used", "capacity")
-"""Columns of the table of node usage."""
-
-
-def pod_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each pod."""
-    for record in (result.record for result in answer.results):
-        for pod in record.pods:
-            admitted = pod.admitted
-            yield (
-                record.cluster,
-                record.rules,
-                pod.namespace,
-                pod.name,
-                BEGINNING if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
-                pod.priority,
-                _amounts_text(admitted.requested),
-                _amounts_text(admitted.given),
-                "; ".join(f"{fallback.requested} -> {fallback.given}" for fallback in admitted.fallbacks),
-                pod.state.value,
-                pod.node,
-                *map(to_seconds, (pod.arrived, pod.bound, pod.ended, waiting_time(pod))),
-                pod.message or admitted.message,
-                pod.by,
-                pod.replaces,
-            )
-
-
-def usage_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each change of the use of a resource of a node."""
-    for result in answer.results:
-        record, pods = result.record, pods_by_node(result.record)
-        for node in result.totals.nodes:
-            for name, at, used in use_changes(pods[node.node], node.resources, record):
-                capacity = node.resources[name].capacity
-                yield (
-                    record.cluster,
-                    record.rules,
-                    node.node,
-                    name,
-                    to_seconds(at),
-                    base_units(used),
-                    base_units(capacity),
-                )
-
-
-def _amounts_text(amounts: Amounts) -> str:
-    return "; ".join(f"{name}={Quantity(nanos)}" for name, nanos in sorted(amounts.items()))

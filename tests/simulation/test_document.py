@@ -1,30 +1,24 @@
-"""Answers as JSON, with their schema, and as CSV."""
+"""Answers as JSON, with their schema."""
 
-import csv
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from rules_engine.report.tables import write_csv
 from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.document import POD_COLUMNS, USAGE_COLUMNS, pod_rows, usage_rows
 from rules_engine.simulation.document import simulation_document as rendered
-from rules_engine.simulation.record import Record, State
+from rules_engine.simulation.record import Record
 from tests.support.output_schemas import objects_of
 from tests.support.simulation_records import (
     GPU,
     HOUR,
     MESSAGE,
     SMALL,
-    admitted_pod,
     record,
     recorded_node,
-    recorded_pod,
     simulation,
     whole_record,
 )
@@ -137,71 +131,6 @@ def test_the_same_record_gives_the_same_bytes() -> None:
     assert list(rendered(build_answer([whole_record()]), json.dumps)) == list(
         rendered(build_answer([whole_record()]), json.dumps)
     )
-
-
-def rows(written: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(StringIO(written)))
-
-
-def pods_table(*records: Record) -> list[dict[str, str]]:
-    stream = StringIO()
-    write_csv(stream, POD_COLUMNS, pod_rows(build_answer(records)))
-    assert stream.getvalue().splitlines()[0] == ",".join(POD_COLUMNS)
-    return rows(stream.getvalue())
-
-
-def test_a_pod_is_a_line() -> None:
-    found = pods_table(whole_record(), replace(whole_record(), rules="other"))
-
-    assert len(found) == 16
-    assert [row["rules"] for row in found] == ["rules"] * 8 + ["other"] * 8
-    assert found[2] == {
-        "cluster": "",
-        "rules": "rules",
-        "namespace": "ml",
-        "pod": "train-2",
-        "arrival": "Job/train",
-        "priority": "0",
-        "requested": f"cpu=1; {SMALL}=1",
-        "given": f"cpu=1; {GPU}=1",
-        "fallbacks": f"{SMALL} -> {GPU}",
-        "state": "Running",
-        "node": "a",
-        "arrivedSeconds": "60",
-        "boundSeconds": "120",
-        "endedSeconds": "",
-        "waitedSeconds": "60",
-        "message": "",
-        "by": "",
-        "replaces": "",
-    }
-    assert [row["message"] for row in found[5:8]] == [MESSAGE, MESSAGE, "Validation/limit: no more than 8 GPUs"]
-
-
-def test_texts_are_escaped_for_terminals_and_spreadsheets() -> None:
-    evil = "=1+1\x1b\n"
-    pods = [recorded_pod("p", admitted_pod({}, message=evil), state=State.DENIED)]
-
-    (row,) = pods_table(record([], pods, HOUR))
-
-    assert row["message"] == "'=1+1\\x1b\\n"
-
-
-def test_a_change_of_use_is_a_line() -> None:
-    stream = StringIO()
-    write_csv(stream, USAGE_COLUMNS, usage_rows(build_answer([whole_record()])))
-
-    assert stream.getvalue().splitlines()[0] == ",".join(USAGE_COLUMNS)
-    assert [tuple(row.values())[1:] for row in rows(stream.getvalue()) if row["resource"] in (GPU, "memory")] == [
-        ("rules", "a", GPU, "0", "2", "4"),
-        ("rules", "a", "memory", "0", "0", str(64 << 30)),
-        ("rules", "a", GPU, "120", "3", "4"),
-        ("rules", "a", GPU, "3600", "2", "4"),
-        ("rules", "b", GPU, "0", "4", "4"),
-        ("rules", "b", "memory", "0", str(16 << 30), str(64 << 30)),
-        ("rules", "b", GPU, "1800", "0", "4"),
-        ("rules", "b", "memory", "1800", "0", str(64 << 30)),
-    ]
 
 
 def test_a_node_without_pods_is_unused_from_the_beginning() -> None:

@@ -1,6 +1,5 @@
 """The command `simulate`."""
 
-import csv
 import json
 import os
 import pty
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +138,11 @@ def test_a_load_that_no_cluster_serves_is_named(folder: Path) -> None:
 def test_a_load_from_standard_input_is_simulated_on_each_cluster(folder: Path) -> None:
     write(folder, {"other.yaml": OTHER})
 
-    result = cli("simulate", "-f", "-", "-o", "csv", *each_cluster(["cluster.yaml", "other.yaml"]), stdin=load())
+    result = cli("simulate", "-f", "-", "-o", "json", *each_cluster(["cluster.yaml", "other.yaml"]), stdin=load())
 
-    rows = list(csv.reader(StringIO(result.stdout)))
-    assert [(row[0], row[3]) for row in rows[1:]] == [
-        (cluster, f"train-{number}") for cluster in ("cluster.yaml", "other.yaml") for number in (1, 2, 3)
-    ]
+    assert [
+        (each["cluster"], pod["name"]) for each in json.loads(result.stdout)["results"] for pod in each["pods"]
+    ] == [(cluster, f"train-{number}") for cluster in ("cluster.yaml", "other.yaml") for number in (1, 2, 3)]
 
 
 def test_a_problem_of_one_cluster_names_it(folder: Path) -> None:
@@ -230,16 +227,13 @@ def test_rules_without_a_rule_are_a_problem(folder: Path) -> None:
 
 
 def test_each_format_can_go_to_a_file(folder: Path) -> None:
-    formats = ("json", "csv", "usage-csv", "html", "text")
+    formats = ("json", "html", "text")
 
     result = simulate(*(word for form in formats for word in ("--output", f"{form}={form}.out")))
 
     assert result.exit_code == 0
     assert result.stdout == (folder / "text.out").read_text()
     assert json.loads((folder / "json.out").read_text())["simulation"] == "load"
-    pods, usage = (list(csv.reader(StringIO((folder / name).read_text()))) for name in ("csv.out", "usage-csv.out"))
-    assert [row[3] for row in pods] == ["pod", "train-1", "train-2", "train-3"]
-    assert {tuple(row[2:4]) for row in usage[1:]} == {("a", "nvidia.com/gpu")}
     assert (folder / "html.out").read_text().startswith("<!doctype html>")
 
 

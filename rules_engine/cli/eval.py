@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples
 
 if TYPE_CHECKING:
-    from rules_engine.explaining.eval import Subject
     from rules_engine.sources.rule_sources import RuleSource
 
 _OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
@@ -45,7 +43,7 @@ class _Expression(click.ParamType[str]):
         "kubectl get pod p -o json | gpu-rules eval object -f -",
     ),
 )
-@click.argument("expression", required=False, metavar="[EXPR]", type=_Expression())
+@click.argument("expression", metavar="EXPR", type=_Expression())
 @manifests_option(required=True)
 @cluster_option(". Default: two workers with four GPUs each.")
 @click.option(
@@ -54,7 +52,7 @@ class _Expression(click.ParamType[str]):
 @sources_option("--rules", "Rules with that one", default=" Default: set:gpu-allocation.")
 @request_namespace_option
 def evaluate(
-    expression: str | None,
+    expression: str,
     manifests: tuple[Path, ...],
     cluster: ClusterArgument | None,
     rule_id: str | None,
@@ -63,15 +61,10 @@ def evaluate(
 ) -> None:
     """Evaluate a CEL expression on a pod, and print its value and type.
 
-    Without EXPR, on a terminal: a prompt for expressions, with history (up, down) and completion (Tab); Ctrl-D ends it.
-
     Exits with 1 if the expression has errors or fails, and with 2 if rules, cluster or manifests have errors.
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
-    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    if expression is None and not terminal:
-        raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
     from rules_engine.documents.load import load_cluster
     from rules_engine.documents.manifest_stream import join_parts, stream_manifests
     from rules_engine.explaining.eval import EXPRESSION, Subject
@@ -103,37 +96,27 @@ def evaluate(
     except NamespaceError as error:
         raise click.UsageError(str(error)) from None
     failed = False
-    for text in _read_expressions(expression, subjects[0]):
-        for index, subject in enumerate(subjects):
-            evaluated = subject.evaluate(text)
-            places = {**sources, EXPRESSION: evaluated.lines}
-            if index == 0:
-                errors.problems(evaluated.problems, places)
-            if has_errors(evaluated.problems):
-                failed = True
-                _point_to_rule(text, rule_id)
-                break
-            if len(subjects) > 1:
-                click.echo(f"{subject.title}:")
-            if evaluated.failure is None:
-                click.echo(f"{evaluated.value} : {evaluated.type}")
-            else:
-                failed = True
-                sys.stdout.flush()
-                errors.problems((evaluated.failure,), places)
-    fail_if(failed and expression is not None)
+    for index, subject in enumerate(subjects):
+        evaluated = subject.evaluate(expression)
+        places = {**sources, EXPRESSION: evaluated.lines}
+        if index == 0:
+            errors.problems(evaluated.problems, places)
+        if has_errors(evaluated.problems):
+            failed = True
+            _point_to_rule(expression, rule_id)
+            break
+        if len(subjects) > 1:
+            click.echo(f"{subject.title}:")
+        if evaluated.failure is None:
+            click.echo(f"{evaluated.value} : {evaluated.type}")
+        else:
+            failed = True
+            sys.stdout.flush()
+            errors.problems((evaluated.failure,), places)
+    fail_if(failed)
 
 
 def _point_to_rule(expression: str, rule_id: str | None) -> None:
     """Print the option that adds the variables and params of a rule, if an expression reads them without it."""
     if rule_id is None and _OF_A_RULE.search(expression):
         click.echo("variables and params are those of a rule: --rule KIND/NAME names it", err=True)
-
-
-def _read_expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
-    """Return the expression, or the expressions that the user enters at the prompt."""
-    if expression is not None:
-        return (expression,)
-    from rules_engine.explaining.prompt import prompt_lines
-
-    return prompt_lines(subject.completions)

@@ -1,19 +1,15 @@
-"""`eval`: the value and the type of an expression on a pod, and completion of an incomplete expression."""
+"""`eval`: the value and the type of an expression on a pod."""
 
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rules_engine.cel import Budget, EvaluationError, Program, Type
-from rules_engine.cel.library import dialect_functions
-from rules_engine.cel.values.functions import accepts_type
-from rules_engine.cel.values.runtime_values import is_map, type_of
+from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import ObjectType
 from rules_engine.evaluation.admission import validation_request
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT, Compiler
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.explaining.cel_text import cel_text
 from rules_engine.explaining.explain import mutation_request
 from rules_engine.kinds.registry import KINDS
@@ -28,18 +24,6 @@ from rules_engine.sources.rule_files import has_errors
 
 EXPRESSION = "<expression>"
 """File name of the expression in locations."""
-
-_MACROS: Mapping[str, tuple[str, ...]] = {
-    "list": ("all", "exists", "existsOne", "exists_one", "filter", "map", "sortBy", "transformList", "transformMap"),
-    "map": ("all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap"),
-    "optional_type": ("optMap", "optFlatMap"),
-}
-"""Names of macros, by the type they are called on."""
-
-_MAP = Type("map")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_WORD = re.compile(r"\w*\Z")
-_STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +89,10 @@ class Subject:
     def evaluate(self, text: str) -> ExpressionResult:
         """Return the value of an expression, or its problems."""
         lines = tuple(text.split("\n"))
-        program, problems = self._compile(text)
-        if program is None:
+        previous = len(self._compiler.problems)  # of the rule's variables
+        program = self._compiler.expression(SourceText.inline(text, EXPRESSION))
+        problems = tuple(self._compiler.problems[previous:])
+        if program is None or has_errors(problems):
             return ExpressionResult(lines=lines, problems=problems)
         try:
             value = self._value(program)
@@ -116,23 +102,6 @@ class Subject:
         return ExpressionResult(
             lines=lines, problems=problems, value=cel_text(value), type=str(_result_type(program, value))
         )
-
-    def completions(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """Return the last word of a text, which may be empty, and the names that complete it."""
-        match = _WORD.search(text)
-        word = match.group() if match else ""
-        before = text[: len(text) - len(word)]
-        if set("'\"") & set(_STRING.sub("", before)):  # inside a string
-            return word, ()
-        dotted = before.removesuffix("?")
-        names = self._members(_last_operand(dotted[:-1])) if dotted.endswith(".") else self._names()
-        return word, tuple(sorted({name for name in names if name.startswith(word) and _NAME.fullmatch(name)}))
-
-    def _compile(self, text: str) -> tuple[Program | None, tuple[Problem, ...]]:
-        previous = len(self._compiler.problems)  # the compiler collects the problems of all expressions
-        program = self._compiler.expression(SourceText.inline(text, EXPRESSION))
-        problems = tuple(self._compiler.problems[previous:])
-        return None if has_errors(problems) else program, problems
 
     def _value(self, program: Program) -> object:
         """Evaluate a program with a new budget. Raises EvaluationError."""
@@ -147,62 +116,10 @@ class Subject:
         )
         return Scope(context, self._rule, self._compiler.variables).value(program)
 
-    def _names(self) -> Iterator[str]:
-        """Yield the names that an expression can begin with."""
-        yield from (*ENVIRONMENT.variables, "variables", "true", "false", "null", "has", "cel")
-        yield from (name.partition(".")[0] for name in dialect_functions().names(method=False))
-
-    def _members(self, operand: str) -> Iterator[str]:
-        """Yield the fields and methods of an operand, and the functions in a namespace such as math."""
-        for name in (*dialect_functions().names(method=False), "cel.bind"):
-            namespace, _, member = name.partition(".")
-            if namespace == operand:
-                yield member
-        program, _ = self._compile(operand)
-        if program is None:
-            return
-        operand_type = program.result
-        try:
-            value = self._value(program)
-        except EvaluationError:
-            pass
-        else:
-            operand_type = _result_type(program, value)
-            if is_map(value):
-                yield from (key for key in value if isinstance(key, str))  # type: ignore[attr-defined]
-        if isinstance(operand_type, ObjectType):
-            yield from operand_type.fields
-            operand_type = _MAP
-        yield from _MACROS.get(operand_type.name, ())
-        for name in dialect_functions().names(method=True):
-            overloads = dialect_functions().named(name, method=True)
-            if any(accepts_type(overload.parameters[0], operand_type.plain) for overload in overloads):
-                yield name
-
 
 def _result_type(program: Program, value: object) -> Type:
     """Return the checker's type, which is more precise (`list(string)`), unless the value is of another type."""
     runtime_type, checked_type = type_of(value), program.result
     if isinstance(checked_type, ObjectType):
-        return checked_type if runtime_type == _MAP else runtime_type
+        return checked_type if runtime_type == Type("map") else runtime_type
     return checked_type if checked_type.plain == runtime_type else runtime_type
-
-
-_BRACKETS = {")": "(", "]": "[", "}": "{"}
-
-
-def _last_operand(text: str) -> str:
-    """Return the chain of members, calls and indexes at the end of a text."""
-    start, depth = len(text), 0
-    while start:
-        character = text[start - 1]
-        if character in _BRACKETS:
-            depth += 1
-        elif character in _BRACKETS.values():
-            if not depth:
-                break
-            depth -= 1
-        elif not depth and not (character.isalnum() or character in "_.?"):
-            break
-        start -= 1
-    return text[start:].lstrip("?.")

@@ -1,29 +1,11 @@
-"""`gpu-rules eval`: value and type of an expression, errors, completion, the prompt."""
+"""`gpu-rules eval`: value and type of an expression, errors."""
 
-import os
-import pty
-import re
-import select
-import subprocess
-import sys
-import termios
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
-from prompt_toolkit.application import create_app_session
-from prompt_toolkit.input import PipeInput, create_pipe_input
-from prompt_toolkit.output import DummyOutput
 
-from rules_engine.cli.eval import evaluate
-from rules_engine.documents.registry import load_documents
 from rules_engine.explaining.cel_text import MAX_PIECES, cel_text
-from rules_engine.explaining.eval import Subject
-from rules_engine.explaining.prompt import prompt_lines
-from rules_engine.model.kubernetes.cluster import Cluster
 from tests.support.authoring import cli, ladder, validation, write
-from tests.support.loading import load_pods
 
 ROOT = Path(__file__).parents[2]
 POD = """\
@@ -197,18 +179,6 @@ def test_wrong_options_are_usage_errors(arguments: tuple[str, ...], message: str
     assert message in result.stderr
 
 
-def test_without_a_terminal_the_expression_is_required() -> None:
-    result = cli("eval", "-f", "pod.yaml", stdin="1\n")
-    assert result.exit_code == 2
-    assert "Missing argument 'EXPR': a prompt needs a terminal." in result.stderr
-
-
-def test_closed_standard_input_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(click.UsageError, match="a prompt needs a terminal"):
-        evaluate.main(["-f", "pod.yaml"], standalone_mode=False)
-
-
 def test_an_expression_that_is_not_utf_8_is_a_usage_error() -> None:
     result = cli("eval", "'\udcff'", "-f", "pod.yaml")
     assert result.exit_code == 2
@@ -223,122 +193,3 @@ def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> 
     result = cli("eval", "1", *(word for pair in options.items() for word in pair))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "bad.yaml:" in result.stderr
-
-
-# Completion
-
-
-@pytest.fixture
-def subject() -> Subject:
-    (pod,), _, _ = load_pods(Path("pod.yaml"))
-    (rule,) = load_documents([Path("rules")]).rules
-    return Subject(pod, Cluster(), rule=rule)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("obj", ("object",)),
-        ("1 + vari", ("variables",)),
-        ("variables.fir", ("first",)),
-        ("params.", ("limit",)),
-        ("object.metadata.labels.te", ("team",)),
-        ("object.spec.hostNet", ("hostNetwork",)),
-        ("object.?metad", ("metadata",)),
-        ("object.spec.containers[0].ima", ("image", "imagePullPolicy")),
-        ("object.spec.containers.filter(c, c.name == 'a')[0].ima", ("image", "imagePullPolicy")),
-        ("(object.spec.containers.exi", ("exists", "existsOne", "exists_one")),
-        ("object.metadata.name.low", ("lowerAscii",)),
-        ("optional.of(1).hasV", ("hasValue",)),
-        ("math.gr", ("greatest",)),
-        ("cel.b", ("bind",)),
-        ("'obj", ()),
-        ("object.spec.containers.all(c, c.ima", ()),
-        ("objct.", ()),
-    ],
-)  # fmt: skip
-def test_names_are_completed(subject: Subject, text: str, names: tuple[str, ...]) -> None:
-    word, completed = subject.completions(text)
-    assert text.endswith(word)
-    assert set(names) <= set(completed)
-    if names != ("limit",):
-        assert completed == names
-
-
-def test_an_operand_that_fails_on_the_pod_has_the_fields_of_its_type(subject: Subject) -> None:
-    assert subject.completions("object.spec.containers[7].imagePul") == ("imagePul", ("imagePullPolicy",))
-
-
-# The prompt
-
-
-@pytest.fixture
-def keys() -> Iterator[PipeInput]:
-    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
-        yield pipe
-
-
-UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
-
-READY = "\x1b[?2004h"
-"""Sequence by which a prompt enables bracketed paste."""
-
-PATIENCE_SECONDS = 300
-"""Time without output after which a prompt is taken to hang."""
-
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-def test_the_prompt_has_history_and_ends_with_ctrl_d(keys: PipeInput, subject: Subject) -> None:
-    entered = prompt_lines(subject.completions)
-    keys.send_text("first\n \n")
-    assert next(entered) == "first"
-    keys.send_text(f"{UP}{UP}!\n")
-    assert next(entered) == "first!"
-    keys.send_text(CTRL_D)
-    assert list(entered) == []
-
-
-def test_ctrl_c_ends_the_prompt(keys: PipeInput, subject: Subject) -> None:
-    keys.send_text(CTRL_C)
-    with pytest.raises(KeyboardInterrupt):
-        next(prompt_lines(subject.completions))
-
-
-@pytest.mark.parametrize(("end", "code"), [(CTRL_D, 0), (CTRL_C, 130)])
-def test_the_prompt_on_a_terminal(end: str, code: int) -> None:
-    program = "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (25, 80))
-    arguments = [sys.executable, "-c", program, "eval", "-f", "pod.yaml"]
-    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    more = {"PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **more}) as process:
-        os.close(theirs)
-        _read_until(ours, READY)
-        os.write(ours, b"objct\r")
-        _read_until(ours, "undeclared reference")
-        _read_until(ours, READY)
-        os.write(ours, b"object.metadata.labels.te\t")
-        _read_until(ours, "labels.team")
-        os.write(ours, b"\r")
-        _read_until(ours, '"vision"')
-        _read_until(ours, READY)
-        os.write(ours, end.encode())
-        assert "Traceback" not in _read_until(ours, None)
-        assert process.wait() == code
-    os.close(ours)
-
-
-def _read_until(descriptor: int, text: str | None) -> str:
-    """Read from a terminal until a text, which escape sequences may interrupt, or until its end."""
-    output = b""
-    while text is None or not (text in (raw := output.decode(errors="replace")) or text in _ESCAPE.sub("", raw)):
-        ready, _, _ = select.select([descriptor], [], [], PATIENCE_SECONDS)
-        assert ready, output
-        try:
-            output += os.read(descriptor, 1)
-        except OSError:  # EIO: Linux reports a closed terminal as an error
-            assert text is None, output
-            break
-    return output.decode(errors="replace")

@@ -142,7 +142,7 @@ class Dispatch:
     def fitting(self, kinds: Sequence[Type]) -> Overload | None:
         """Return the first overload that accepts arguments of these types, or None."""
         for overload in self.overloads:
-            if all(map(accepts_type, overload.parameters, kinds)):
+            if all(map(_accepts_type, overload.parameters, kinds)):
                 return overload
         return None
 
@@ -166,7 +166,7 @@ def parse_test(parse: Callable[..., object]) -> Callable[..., bool]:
     return test
 
 
-def accepts_type(parameter: Type, kind: Type) -> bool:
+def _accepts_type(parameter: Type, kind: Type) -> bool:
     """Return whether a parameter accepts a run-time value of this type; element types are not compared.
 
     An object is a map at run time: a function of objects must check its argument itself.

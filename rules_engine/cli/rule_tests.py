@@ -13,7 +13,7 @@ from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, 
 if TYPE_CHECKING:
     from rules_engine.testing.rule_tests import TestRun
 
-FORMATS = ("text", "json", "junit", "github", "lcov")
+FORMATS = ("text", "json", "junit", "github")
 
 
 @click.command(
@@ -56,10 +56,10 @@ def test(
     """
     from rules_engine.sources.file_watch import read_signatures, wait_for_change
     from rules_engine.sources.rule_files import has_errors
-    from rules_engine.testing.coverage_formats import coverage_table
+    from rules_engine.testing.coverage import coverage_table
     from rules_engine.testing.rule_tests import run_tests
 
-    measured = coverage or minimum is not None or any(target.format == "lcov" for target in targets)
+    measured = coverage or minimum is not None
     outputs = [target.file for target in targets if target.file is not None]
     watched = paths
     while True:
@@ -95,7 +95,6 @@ def _write_results(target: Target, run: "TestRun", table: Sequence[str], *, quie
 
 def _print_results(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
     from rules_engine.explaining import machine
-    from rules_engine.testing.coverage_formats import lcov_lines
 
     lines: Iterable[str]
     match form:
@@ -107,8 +106,6 @@ def _print_results(form: str, run: "TestRun", table: Sequence[str], stream: Text
             lines = [junit_xml(run)]
         case "github":
             lines = machine.tests_github(run)
-        case "lcov":
-            lines = lcov_lines(run.coverage) if run.coverage is not None else ()
         case _:
             from rules_engine.explaining.text import print_tests
             from rules_engine.report.text import Screen

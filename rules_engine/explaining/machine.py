@@ -13,7 +13,7 @@ from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import Location
 from rules_engine.report.documents import field_members, location_members, problem_members
-from rules_engine.testing.coverage_formats import coverage_json
+from rules_engine.testing.coverage import coverage_json
 from rules_engine.testing.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 
 

@@ -11,25 +11,23 @@ from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, di
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import ExpressionDocument, Rule, RuleId
+from rules_engine.report.documents import field_members, location_members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageItem:
-    """An event of a part of a rule, and how often test cases caused it.
-
-    `outcome`: for a condition, the outcome to be covered; None for other parts.
-    """
+    """An event of a part of a rule, and how often test cases caused it."""
 
     rule: RuleId
     location: Location
     name: str
     event: str
     hits: int
-    outcome: bool | None = None
 
     @property
     def covered(self) -> bool:
@@ -195,5 +193,30 @@ def _condition_items(rule: RuleId, conditions: Iterable[_RecordedProgram]) -> It
                 name=truncate(" ".join(condition.source.text.split())),
                 event=str(outcome).lower(),
                 hits=condition.outcomes[outcome],
-                outcome=outcome,
             )
+
+
+def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
+    """Yield a table of the uncovered items, and the total, with the minimum if it is not reached."""
+    rows = [
+        (escape_controls(str(item.location)), escape_controls(item.name), f"never {item.event}")
+        for item in coverage.uncovered
+    ]
+    if rows:
+        place, name = (max(len(row[column]) for row in rows) for column in (0, 1))
+        yield "not covered"
+        yield from (f"  {row[0]:{place}}  {row[1]:{name}}  {row[2]}" for row in rows)
+    low = "" if coverage.reaches(minimum) else f", less than {minimum:g} %"
+    yield f"coverage {coverage.percent:g} %: {coverage.covered} of {len(coverage.items)}{low}"
+
+
+def coverage_json(coverage: Coverage) -> Json:
+    """Return the coverage in the document of `test --output json`."""
+    return {
+        **field_members(coverage, "percent covered"),
+        "total": len(coverage.items),
+        "uncovered": [
+            {"rule": item.rule, **location_members(item.location), "name": item.name, "never": item.event}
+            for item in coverage.uncovered
+        ],
+    }

@@ -185,10 +185,8 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     assert [(item.name, item.event, item.hits) for item in recorder.coverage.items] == [("Mark/m", "applied", 1)]
 
 
-def item(line: int, hits: int, outcome: bool | None = None, column: int = 1) -> CoverageItem:
-    event = "used" if outcome is None else str(outcome).lower()
-    place = Location("a.yaml", line, column)
-    return CoverageItem(rule=RuleId("K/a"), location=place, name="x", event=event, hits=hits, outcome=outcome)
+def item(line: int, hits: int) -> CoverageItem:
+    return CoverageItem(rule=RuleId("K/a"), location=Location("a.yaml", line, 1), name="x", event="used", hits=hits)
 
 
 def test_a_share_is_rounded_down_and_compared_exactly() -> None:
@@ -279,15 +277,13 @@ def test_json_has_the_coverage(folder: Path) -> None:
 
 def test_several_formats_are_written_in_one_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     out = tmp_path_factory.mktemp("out")
-    files = {"json": "r.json", "junit": "r.xml", "lcov": "r.info"}
+    files = {"json": "r.json", "junit": "r.xml"}
     outputs = [text for form, name in files.items() for text in ("--output", f"{form}={out / name}")]
     result = cli("test", folder, *outputs)
     assert result.exit_code == 1
     assert result.stdout.endswith("1 passed, 1 failed\n")
     assert json.loads((out / "r.json").read_text())["succeeded"] is False
     assert ET.parse(out / "r.xml").getroot().get("failures") == "1"
-    assert (out / "r.info").read_text().startswith(f"TN:\nSF:{folder}/rules.yaml\n")
-    assert cli("test", folder, "--output", "lcov").stdout == (out / "r.info").read_text()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +292,7 @@ def test_several_formats_are_written_in_one_run(folder: Path, tmp_path_factory: 
         (["--output", "json", "--output", "junit"], "only one format can go to standard output: write json=FILE"),
         (["--output", "json=a", "--output", "junit=a"], "only one format can go to a: write json=FILE"),
         (["--output", "json=a", "--output", "junit=./b/../a"], "only one format can go to a: write json=FILE"),
-        (["--output", "xml"], "'xml' is not one of text, json, junit, github, lcov"),
+        (["--output", "xml"], "'xml' is not one of text, json, junit, github"),
         (["--output", "junit="], "'junit=' names no file"),
     ],
 )
@@ -315,41 +311,6 @@ def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
 def test_formats_are_completed() -> None:
     complete = ShellComplete(command, {}, "test", "_TEST_COMPLETE")
     assert [suggestion.value for suggestion in complete.get_completions(["--output"], "j")] == ["json", "junit"]
-
-
-def test_the_tracefile_has_lines_and_branches() -> None:
-    from rules_engine.testing.coverage_formats import lcov_lines
-
-    items = (
-        item(1, 3),
-        item(2, 2),
-        item(2, 0, column=9),
-        item(3, 1, True),
-        item(3, 0, False),
-        item(3, 0, True, column=9),
-        item(3, 0, False, column=9),
-        item(4, 2, True),
-        item(4, 3, False),
-    )
-    assert "\n".join(lcov_lines(Coverage(items))).splitlines() == [
-        "TN:",
-        "SF:a.yaml",
-        "BRDA:3,0,0,1",
-        "BRDA:3,0,1,0",
-        "BRDA:3,1,0,-",
-        "BRDA:3,1,1,-",
-        "BRDA:4,0,0,2",
-        "BRDA:4,0,1,3",
-        "BRF:6",
-        "BRH:3",
-        "DA:1,3",
-        "DA:2,0",
-        "DA:3,0",
-        "DA:4,5",
-        "LF:4",
-        "LH:2",
-        "end_of_record",
-    ]
 
 
 EXPLANATION = [
@@ -492,13 +453,6 @@ def test_control_characters_of_an_expression_are_escaped(tmp_path: Path) -> None
     assert "object.metadata.name != '\\x1b[31m'" in cli("test", tmp_path, "--coverage").stdout
 
 
-def test_a_line_end_in_a_file_name_ends_no_record_of_a_tracefile(tmp_path: Path) -> None:
-    write(tmp_path, {"a\nDA:1,1\r.yaml": validation("v", "object.metadata.name != ''")})
-    lines = cli("test", tmp_path, "--output", "lcov").stdout.splitlines()
-    assert lines[1] == f"SF:{tmp_path}/a\\nDA:1,1\\r.yaml"
-    assert [line for line in lines if line.startswith("DA:")] == ["DA:3,0", "DA:6,0"]
-
-
 def test_a_control_character_in_a_file_name_is_escaped_on_a_terminal(tmp_path: Path) -> None:
     files = {
         "rules\x1b[31m.yaml": validation("v", "object.metadata.name != ''"),
@@ -509,7 +463,7 @@ def test_a_control_character_in_a_file_name_is_escaped_on_a_terminal(tmp_path: P
     assert out.count("\\x1b[31m.yaml:") == 2
 
 
-@pytest.mark.parametrize("form", ["json", "github", "lcov"])
+@pytest.mark.parametrize("form", ["json", "github"])
 def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form: str) -> None:
     write(tmp_path, {os.fsdecode(b"\xff.yaml"): validation("v", "object.metadata.name != ''")})
     found = tmp_path / "found"

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     epilog=help_examples(
         "gpu-rules preflight -f job.yaml",
         "gpu-rules preflight -f job.yaml --cluster cluster.yaml",
-        "gpu-rules preflight -f job.yaml --rungs",
         "gpu-rules preflight -f job.yaml --fail-on never",
     ),
 )
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     live=True,
 )
 @request_namespace_option
-@click.option("--rungs", is_flag=True, help="Show the number of pods by outcome for each resource of the ladders.")
 @click.option(
     "--fail-on",
     type=click.Choice(["waits", "never"]),
@@ -65,7 +63,6 @@ def preflight(
     rules: "tuple[RuleSource, ...]",
     cluster: ClusterArgument,
     namespace: str,
-    rungs: bool,
     fail_on: str,
     targets: tuple[Target, ...],
 ) -> None:
@@ -95,9 +92,7 @@ def preflight(
     for target in targets:
         check_writable(target.file)
     with progress_bar("count") as show, without_garbage_collection():
-        answer = build_answer(
-            inputs, files.rule_set, rungs=rungs, progress=lambda done, total: show("workloads", done, total)
-        )
+        answer = build_answer(inputs, files.rule_set, progress=lambda done, total: show("workloads", done, total))
     name = " ".join(map(str, sources))
     write_answer("preflight", targets, partial(_write_answer, answer, name, problems.members))
     passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}

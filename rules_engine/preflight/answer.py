@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.preflight.changes import Change, ChangeSearch, RungResult, find_needs
+from rules_engine.preflight.changes import Change, ChangeSearch, find_needs
 from rules_engine.preflight.reading import Inputs, Submitted
 from rules_engine.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, has_scopes
 from rules_engine.scheduling.cycle import SchedulablePod
@@ -85,7 +85,6 @@ class WorkloadAnswer:
     decided_first: tuple[str, ...]
     notices: tuple[str, ...]
     would_start: tuple[Change, ...] = ()
-    rungs: tuple[RungResult, ...] = ()
 
     @property
     def started(self) -> int:
@@ -115,14 +114,12 @@ def build_answer(
     inputs: Inputs,
     rule_set: RuleSet,
     *,
-    rungs: bool = False,
     by_node: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Simulate the workloads, then the changes that may start the pods that do not.
 
-    `rungs`: also simulate each resource of the ladders. `by_node`: also find why each node cannot run them. `progress`
-    gets the number of workloads so far, and of all.
+    `by_node`: also find why each node cannot run them. `progress` gets the number of workloads so far, and of all.
     """
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
@@ -133,10 +130,9 @@ def build_answer(
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
     for number, pods in enumerate(simulated):
-        search = ChangeSearch(state, rule_set, workloads, number, pods)
-        would_start = tuple(search.find(needs[number])) if answers[number].stopped else ()
-        results = tuple(search.rung_results()) if rungs else ()
-        answers[number] = replace(answers[number], would_start=would_start, rungs=results)
+        if answers[number].stopped:
+            search = ChangeSearch(state, rule_set, workloads, number, pods)
+            answers[number] = replace(answers[number], would_start=tuple(search.find(needs[number])))
         if progress is not None:
             progress(number + 1, len(simulated))
     objects = inputs.simulation.objects

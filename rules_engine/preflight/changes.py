@@ -1,7 +1,7 @@
 """Changes of a workload, each simulated: with it, all pods start now."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -31,7 +31,6 @@ from rules_engine.preflight.state import ClusterState, SimulatedPod, Verdict
 from rules_engine.scheduling.cycle import SchedulingCycle
 from rules_engine.scheduling.requirements import REQUIRED
 from rules_engine.scheduling.scheduling import Filter
-from rules_engine.simulation.words import format_gpus
 
 MAX_CHANGES = 6
 """Changes that an answer has."""
@@ -54,15 +53,6 @@ class Change:
     text: str
     pods: int
     ends: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RungResult:
-    """The number of pods by verdict if they request a resource of a ladder. `given`: what rules make of the request."""
-
-    request: str
-    given: str
-    pods: Mapping[Verdict, int]
 
 
 class NodeNeed(Struct, frozen=True):
@@ -154,8 +144,7 @@ class ChangeSearch:
         self._number = number
         self._workload = workloads[number]
         self._pods = pods
-        stopped = {pod.group for pod in pods if not pod.starts}
-        self._changed = stopped or {pod.group for pod in pods}
+        self._changed = {pod.group for pod in pods if not pod.starts}
         """The templates to change: those with pods that do not start."""
         self._groups = [self._workload.arrival.groups[index] for index in sorted(self._changed)]
 
@@ -178,17 +167,6 @@ class ChangeSearch:
         yield from self._fewer_devices()
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
-
-    def rung_results(self) -> Iterator[RungResult]:
-        """Yield the results for the requested resource, then for each resource of the ladders."""
-        own = [(_request_text(self._groups, name), self._workload.arrival) for name in self._gpus()]
-        for text, arrival in (*own, *self._rungs()):
-            pods = self._simulate(arrival)
-            given = {format_gpus(pod.admitted.record.given) for pod in pods if pod.group in self._changed}
-            counts = Counter(pod.verdict for pod in pods)
-            yield RungResult(
-                request=text, given=" or ".join(sorted(given)), pods={each: counts[each] for each in Verdict}
-            )
 
     def _rungs(self) -> Iterator[tuple[str, Arrival]]:
         """Yield the workload with each other resource of the ladders that apply, with its request."""
@@ -289,8 +267,3 @@ def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapp
 def _count(group: PodGroup, resource: str) -> int:
     """Return the number of devices of a resource that a pod requests."""
     return Pod.parse(dict(group.pod)).effective_requests().get(resource, 0) // NANOS
-
-
-def _request_text(groups: Iterable[PodGroup], resource: str) -> str:
-    """Return the largest request of a resource by pods of templates."""
-    return f"{max(_count(group, resource) for group in groups)} {resource}"

@@ -29,7 +29,6 @@ def _workload_members(each: WorkloadAnswer) -> dict[str, Any]:
             for stopped in each.stopped
         ],
         "wouldStart": [field_members(change, "kind text pods ends") for change in each.would_start],
-        "rungs": [field_members(rung, "request given pods") for rung in each.rungs],
     }
 
 

@@ -6,7 +6,6 @@ from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
 from rules_engine.preflight.answer import COUNTED, Answer, StoppedPods, WorkloadAnswer
-from rules_engine.preflight.changes import RungResult
 from rules_engine.preflight.state import Verdict
 from rules_engine.report.values import Field, Item, Items, Report, Section, Span, Table, Tone
 
@@ -56,7 +55,7 @@ def _item(each: WorkloadAnswer) -> Item:
         title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
         tone=tone,
         fields=[*_fields(each)],
-        table=_rung_table(each.rungs) if each.rungs else _node_table(each.stopped),
+        table=_node_table(each.stopped),
     )
 
 
@@ -116,13 +115,3 @@ def _node_table(stopped: Sequence[StoppedPods]) -> Table | None:
     """Return why each node cannot run the pods; None if not known."""
     rows = [(node, why) for each in stopped for node, why in each.reasons.items()]
     return Table(heads=("node", "cannot run it, since"), rows=rows, noun="node") if rows else None
-
-
-def _rung_table(rungs: Sequence[RungResult]) -> Table:
-    verdicts = [verdict.value for verdict in Verdict]
-    return Table(
-        heads=("request", "given", *verdicts),
-        rows=[(rung.request, rung.given, *map(str, rung.pods.values())) for rung in rungs],
-        numbers=verdicts,
-        noun="rung",
-    )

@@ -12,9 +12,8 @@ from rules_engine.diagnosis.diagnostic.evaluation import (
     evaluate_diagnostics,
     fields_of_diagnostics,
 )
-from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
 from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
-from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, DiagnosticCode, ForEach
 
 PROBLEMS = Path(__file__).with_name("problems.toml")
 """The reference of the codes of its problems."""

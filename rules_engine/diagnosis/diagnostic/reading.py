@@ -1,7 +1,6 @@
 """Reading of a Diagnostic from its document."""
 
-from rules_engine.diagnosis.diagnostic.problem_codes import DiagnosticCode
-from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
+from rules_engine.diagnosis.diagnostic.value import Diagnostic, DiagnosticCode, ForEach, WrittenRemedy
 from rules_engine.loading import fields
 from rules_engine.loading.rule_fields import expression_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode

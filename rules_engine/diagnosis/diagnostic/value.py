@@ -3,9 +3,16 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ExpressionDocument
+
+
+class DiagnosticCode(ProblemCode):
+    """Codes of problems of a Diagnostic."""
+
+    MISSING_COMMAND = "missing-command"
 
 
 class ForEach(StrEnum):

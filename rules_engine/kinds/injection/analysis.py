@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rules_engine.evaluation.rule_set.globs import is_glob
-from rules_engine.kinds.injection.problem_codes import InjectionCode
-from rules_engine.kinds.injection.value import Entry, ResourceInjection
+from rules_engine.kinds.injection.value import Entry, InjectionCode, ResourceInjection
 from rules_engine.kinds.overlap import EarlierRules, always_first, covers_match, may_match, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.kubernetes.cluster import Cluster, Node

@@ -1,7 +1,6 @@
 """Reading of a ResourceInjection from its document."""
 
-from rules_engine.kinds.injection.problem_codes import InjectionCode
-from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, InjectionCode, ResourceInjection
 from rules_engine.loading.fields import key_origins, map_field, map_members, scalar_arguments, string_field, string_map
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering

@@ -7,8 +7,22 @@ from types import MappingProxyType
 
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import Interests, Mode, Rule
+
+
+class InjectionCode(ProblemCode):
+    """Codes of problems of a ResourceInjection."""
+
+    GPU_COEFFICIENT = "gpu-coefficient"
+    NOTHING_TO_INHERIT = "nothing-to-inherit"
+    UNREACHABLE_INJECTION = "unreachable-injection"
+    UNUSED_ENTRY = "unused-entry"
+    INJECTION_CONFLICT = "injection-conflict"
+    UNUSED_DEFAULT = "unused-default"
+    EXCEEDS_NODES = "exceeds-nodes"
+
 
 GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
 """gpuinjector's annotation of pods with the type of their GPUs, the former default."""

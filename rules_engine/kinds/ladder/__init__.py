@@ -7,9 +7,8 @@ from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.kinds.ladder.native import translate_ladder
-from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read
-from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.kinds.ladder.value import FallbackLadder, LadderCode
 from rules_engine.model.rules.admission import Endpoint
 
 KIND = Kind(

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from rules_engine.evaluation.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.kinds.ladder.pools import pool_text, toleration_text
-from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Pool, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import Direction, FallbackLadder, LadderCode, Pool, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles

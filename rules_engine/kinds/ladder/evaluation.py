@@ -24,12 +24,12 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.pools import PodPool, pool_text, pool_words, select_pool
-from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import (
     QUEUE_LABEL,
     Counts,
     Direction,
     FallbackLadder,
+    LadderCode,
     Pool,
     Queued,
     Rung,

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
-from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced
+from rules_engine.kinds.ladder.value import Counts, FallbackLadder, LadderCode, Place, Queued, Rung, Unplaced
 from rules_engine.loading import fields
 from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.rule_fields import common_fields, report_steering

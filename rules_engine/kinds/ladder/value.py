@@ -10,8 +10,29 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests, Mode, Rule
+
+
+class LadderCode(ProblemCode):
+    """Codes of problems of a FallbackLadder."""
+
+    DUPLICATE_RUNG = "duplicate-rung"
+    POOL_KEYS = "pool-keys"
+    SEVERAL_ASSUMED = "several-assumed"
+    MISSING_WEIGHT = "missing-weight"
+    CONDITION_READS_AMOUNTS = "condition-reads-amounts"
+    SINGLE_RUNG = "single-rung"
+    UNUSED_WHEN = "unused-when"
+    UNREACHABLE_RUNG = "unreachable-rung"
+    MIXED_CARDS = "mixed-cards"
+    RUNG_ORDER = "rung-order"
+    RUNG_NOT_OFFERED = "rung-not-offered"
+    USELESS_TOLERATION = "useless-toleration"
+    UNTOLERATED_POOL = "untolerated-pool"
+    AUTOSCALED_POOL = "autoscaled-pool"
+
 
 FALLBACK_ANNOTATION = "gpurules.io/fallback"
 """Default annotation of pods that a ladder changes."""

@@ -3,13 +3,10 @@
 from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
-from rules_engine.kinds.validation.analysis import analyse
-from rules_engine.kinds.validation.effective import effective
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
 from rules_engine.kinds.validation.native import translate_validation
-from rules_engine.kinds.validation.problem_codes import ValidationCode
-from rules_engine.kinds.validation.reading import read
-from rules_engine.kinds.validation.value import Validation
+from rules_engine.kinds.validation.reading import analyse, effective, read
+from rules_engine.kinds.validation.value import Validation, ValidationCode
 from rules_engine.model.rules.admission import Endpoint
 
 KIND = Kind(

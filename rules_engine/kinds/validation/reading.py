@@ -1,12 +1,17 @@
-"""Reading of a Validation from its document."""
+"""A Validation read from its document, its problems, and its settings."""
 
-from rules_engine.kinds.validation.problem_codes import ValidationCode
-from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
+from collections.abc import Iterator, Sequence
+
+from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.kinds.resource_names import name_warnings
+from rules_engine.kinds.validation.value import Check, Validation, ValidationAction, ValidationCode
 from rules_engine.loading import fields
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.rule import Setting, field_setting
 
 
 def read(root: MapNode, problems: Problems) -> Validation:
@@ -36,3 +41,28 @@ def _read_check(line: MapNode, expression: SourceText) -> Check:
         origin=fields.key_locations(line),
         **fields.scalar_arguments(line, Check),
     )
+
+
+def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
+    """Yield warnings about the resources of validations, each on its own."""
+    for rule in validations:
+        names = [name for name in rule.match.resources if not is_glob(name)]
+        place = rule.origin.get(("match", "resources"), rule.location)
+        for name in names:
+            yield from name_warnings(name, names, place, "resources")
+
+
+def effective(validation: Validation, _namespace: str) -> Iterator[Setting]:
+    """Yield the actions and the checks; they are the same in every namespace."""
+    field = "validationActions"
+    actions: list[Json] = [*sorted(action.value for action in validation.validation_actions)]
+    yield field_setting(field, actions, validation.origin.get(("spec", field)))
+    for index, check in enumerate(validation.validations):
+        path = f"validations[{index}]"
+        yield field_setting(f"{path}.expression", check.expression.text, check.expression.location)
+        if check.message:
+            yield field_setting(f"{path}.message", check.message, check.origin.get("message"))
+        if (message := check.message_expression) is not None:
+            yield field_setting(f"{path}.messageExpression", message.text, message.location)
+        if (place := check.origin.get("reason")) is not None:
+            yield field_setting(f"{path}.reason", check.reason.value, place)

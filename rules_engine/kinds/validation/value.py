@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Mode, OptOut, Rule
+
+
+class ValidationCode(ProblemCode):
+    """Codes of problems of a Validation."""
+
+    CONFLICTING_ACTIONS = "conflicting-actions"
 
 
 class ValidationAction(Enum):

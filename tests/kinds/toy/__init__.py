@@ -6,9 +6,8 @@ from rules_engine.kinds import Kind
 from rules_engine.model.rules.admission import Endpoint
 from tests.kinds.toy.analysis import analyse
 from tests.kinds.toy.evaluation import apply_marks, compile_mark
-from tests.kinds.toy.problem_codes import MarkCode
 from tests.kinds.toy.reading import read
-from tests.kinds.toy.value import Mark
+from tests.kinds.toy.value import Mark, MarkCode
 
 KIND = Kind(
     value=Mark,

@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.rules.rule import Interests, Rule
+
+
+class MarkCode(ProblemCode):
+    """Codes of problems of a Mark."""
+
+    OVERWRITTEN_MARK = "overwritten-mark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

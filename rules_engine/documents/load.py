@@ -45,7 +45,7 @@ from rules_engine.loading.files import (
 from rules_engine.loading.kubernetes.kubectl import is_cluster
 from rules_engine.loading.kubernetes.manifests import find_manifests, manifest_json
 from rules_engine.loading.rule_fields import document_name
-from rules_engine.loading.schemas import validate
+from rules_engine.loading.schemas import SCHEMAS, validate
 from rules_engine.loading.yaml.documents import Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import AMBIGUOUS_CODES
@@ -63,8 +63,8 @@ T = TypeVar("T")
 
 def rule_kind(kind: Kind) -> DocumentKind[Rule]:
     """Return the DocumentKind of a kind of rule."""
-    read = kind.read
-    return DocumentKind(name=kind.name, part=Part.RULES, schemas=kind.schemas, read=lambda root, to, _: read(root, to))
+    read, schemas = kind.read, kind.schemas or SCHEMAS
+    return DocumentKind(name=kind.name, part=Part.RULES, schemas=schemas, read=lambda root, to, _: read(root, to))
 
 
 RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))

@@ -15,8 +15,8 @@ from click.shell_completion import ShellComplete
 
 from rules_engine.cli.rule_tests import test as command
 from rules_engine.documents.load import load_files, rule_kind
-from rules_engine.evaluation import mutate
-from rules_engine.kinds import KINDS, compile_rules
+from rules_engine.evaluation import compile_rules, mutate
+from rules_engine.kinds import KINDS
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.sources.file_watch import read_signatures, wait_for_change

@@ -7,10 +7,10 @@ import pytest
 
 from rules_engine.checking.analysis import analyse_rules
 from rules_engine.documents.load import load_files, rule_kind
-from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
+from rules_engine.evaluation import DecisionCache, RuleSet, compile_rules, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.explaining.effective import effective_rules
-from rules_engine.kinds import KINDS, compile_rules
+from rules_engine.kinds import KINDS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.webhooks.configuration import derive_calls

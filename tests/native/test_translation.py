@@ -8,7 +8,6 @@ import pytest
 from rules_engine.documents.load import load_cluster
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict
-from rules_engine.kinds.kind import untranslated
 from rules_engine.kinds.ladder.native import MAX_RUNGS
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
@@ -16,7 +15,7 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match,
 from rules_engine.native.cel_text import grouped
 from rules_engine.native.narrowing import ADDED_CONTAINERS
 from rules_engine.native.offers import MAX_SHAPES, build_offers
-from rules_engine.native.policy import Scope, StaysError, translate_rules
+from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import MAX_RULES, NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.support.evaluation import (
@@ -174,11 +173,6 @@ def test_a_rule_that_ignores_errors_stays_beside_one_that_does_not_if_it_has_exp
     assert "failurePolicy: Ignore" in reasons(ignoring, failing)["a"]
     assert reasons(ignoring) == {}
     assert translate_rules(compiled(ignoring)).failure_policy is IGNORE
-
-
-def test_kinds_without_a_translation_stay() -> None:
-    with pytest.raises(StaysError, match="rules of the kind FallbackLadder are not exported"):
-        untranslated(compiled(ladder(GPU)).rules[0], Scope(prefix=""))
 
 
 def objects(*rules: Rule) -> list[Any]:

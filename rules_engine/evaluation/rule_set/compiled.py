@@ -1,17 +1,21 @@
-"""Compiled rules, and the protocol of kinds of rules."""
+"""Compiled rules, and kinds of rules."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rules_engine.cel import Program
 from rules_engine.evaluation.context import Context, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.json.edits import Edits
+from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.problems.codes import ProblemCode
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.decision import Step
-from rules_engine.model.rules.rule import Rule
+from rules_engine.model.rules.decision import RulePart, Step
+from rules_engine.model.rules.rule import Rule, Setting
 
 R_co = TypeVar("R_co", bound=Rule, covariant=True)
 
@@ -74,22 +78,40 @@ class Replacement(NamedTuple):
     place: Callable[[Pod], Edits] = lambda _pod: {}
 
 
-class RuleKind(Protocol):
-    """A kind of rule: each package of `rules_engine.kinds` has one."""
+def nothing(*_: object) -> Iterator[Any]:
+    """Yield nothing: the kind has no warnings, no parts but conditions, or no settings but scalar and common fields."""
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of rule: the functions that read, evaluate, check and explain its rules.
+
+    `value`: the class of its rules. `read` reads a rule from a validated document. `apply` evaluates compiled rules in
+    order, and returns their steps and their edits of the context's pod. `native` translates a compiled rule into parts
+    of the API server's policies (`rules_engine.native`). `analyse` yields warnings about all its rules, in the order of
+    evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML file
+    `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
+    conditions. `effective` yields the settings of a rule in a namespace, except scalar fields and fields of every kind.
+    `schemas` is the folder of its JSON Schema, if it is not that of all. Parameters are typed Any, since only the kind
+    knows the class of its rules.
+    """
+
+    value: type[Rule]
+    endpoint: Endpoint
+    read: Callable[[Any, Problems], Rule]
+    compile: Callable[[Any, Compiler], CompiledRule[Rule]]
+    apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Edits]]
+    native: Callable[[Any, Any], Any]
+    codes: type[ProblemCode]
+    problems: Path
+    analyse: Callable[[Sequence[Any]], Iterator[Problem]] = nothing
+    analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = nothing
+    parts: Callable[[Any], Iterator[RulePart]] = nothing
+    effective: Callable[[Any, str], Iterator[Setting]] = nothing
+    schemas: Path | None = None
 
     @property
     def name(self) -> str:
         """The kind of its documents."""
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint at which its rules are evaluated."""
-
-    def compile(self, rule: Any, compiler: Compiler) -> CompiledRule[Rule]:
-        """Return a rule of this kind with its compiled expressions."""
-
-    def apply(self, rules: Sequence[Any], context: Context) -> tuple[tuple[Step, ...], Edits]:
-        """Evaluate compiled rules of this kind in order. Return their steps and their edits of the context's pod."""
-
-    def native(self, compiled: Any, scope: Any) -> Any:
-        """Translate a compiled rule into parts of the API server's policies: `rules_engine.native`."""
+        return self.value.kind

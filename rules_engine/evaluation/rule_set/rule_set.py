@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
+from rules_engine.evaluation.rule_set.compiled import CompiledRule, Kind
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.rule_set.index import RuleIndex
 from rules_engine.model.problems.problem import Problem, sort_problems
@@ -19,7 +19,7 @@ GENERATED_FIELDS = frozenset(("object", "metadata", name) for name in ("creation
 class KindRules:
     """The rules of one kind, in the order of evaluation, and their index."""
 
-    kind: RuleKind
+    kind: Kind
     rules: tuple[CompiledRule[Rule], ...]
     index: RuleIndex = field(init=False, repr=False, compare=False)
 
@@ -70,7 +70,7 @@ class RuleSet:
 
 
 def compile_rules(
-    rules: Iterable[Rule], kinds: Sequence[RuleKind], compiler_of: Callable[[Rule], Compiler] = Compiler
+    rules: Iterable[Rule], kinds: Sequence[Kind], compiler_of: Callable[[Rule], Compiler] = Compiler
 ) -> tuple[RuleSet, tuple[Problem, ...]]:
     """Compile every expression of every rule, also of rules that are Off, so that they stay valid.
 

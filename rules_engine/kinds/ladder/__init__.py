@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.kinds.kind import Kind
+from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder

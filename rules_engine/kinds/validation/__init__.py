@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.kinds.kind import Kind
+from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
 from rules_engine.kinds.validation.native import translate_validation
 from rules_engine.kinds.validation.reading import analyse, effective, read

@@ -5,7 +5,7 @@ from pathlib import Path
 from rules_engine.kinds import Kind
 from rules_engine.model.rules.admission import Endpoint
 from tests.kinds.toy.analysis import analyse
-from tests.kinds.toy.evaluation import apply_marks, compile_mark
+from tests.kinds.toy.evaluation import apply_marks, compile_mark, translate_mark
 from tests.kinds.toy.reading import read
 from tests.kinds.toy.value import Mark, MarkCode
 
@@ -15,6 +15,7 @@ KIND = Kind(
     read=read,
     compile=compile_mark,
     apply=apply_marks,
+    native=translate_mark,
     analyse=analyse,
     codes=MarkCode,
     problems=Path(__file__).with_name("problems.toml"),

@@ -10,6 +10,7 @@ from rules_engine.evaluation.steps import rule_step, skip_step
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.decision import Action, Step
+from rules_engine.native.policy import Scope, StaysError, Translation
 from tests.kinds.toy.value import Mark
 
 
@@ -34,3 +35,8 @@ def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[
             steps.append(rule_step(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
             edits = merge_edits(edits, {ANNOTATIONS: annotations})
     return tuple(steps), edits
+
+
+def translate_mark(compiled: CompiledRule[Mark], _: Scope) -> Translation:
+    """Raise StaysError."""
+    raise StaysError(f"rules of the kind {compiled.rule.kind} are not exported")

@@ -1,7 +1,6 @@
 """Decisions of both endpoints under one rule set. Decisions on repeated requests are cached."""
 
-from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
-from rules_engine.evaluation.decision_cache import Decide
+from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
@@ -15,8 +14,8 @@ class Decisions:
     """
 
     def __init__(self, rule_set: RuleSet) -> None:
-        self._mutate = _Endpoint(rule_set, Endpoint.MUTATE, mutate)
-        self._validate = _Endpoint(rule_set, Endpoint.VALIDATE, validate)
+        self._mutate = _Endpoint(rule_set, Endpoint.MUTATE)
+        self._validate = _Endpoint(rule_set, Endpoint.VALIDATE)
         self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
 
     def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
@@ -39,9 +38,7 @@ class _Endpoint:
     used. The last two views are kept, since views without one pod alternate with the view of all pods.
     """
 
-    def __init__(self, rule_set: RuleSet, endpoint: Endpoint, decide: Decide) -> None:
-        self._rule_set = rule_set
-        self._decide = decide
+    def __init__(self, rule_set: RuleSet, endpoint: Endpoint) -> None:
         self._cached = DecisionCache(rule_set, endpoint)
         self._last: Cluster | None = None
         self._before: Cluster | None = None
@@ -51,6 +48,4 @@ class _Endpoint:
         is_repeated = cluster is self._last or cluster is self._before
         if cluster is not self._last:
             self._last, self._before = cluster, self._last
-        if is_repeated:
-            return self._cached(request, cluster)
-        return self._decide(self._rule_set, request, cluster, indexed=True)
+        return self._cached(request, cluster) if is_repeated else self._cached.decide(request, cluster)

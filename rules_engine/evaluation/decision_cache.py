@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from sys import getsizeof
 from threading import Lock
-from typing import Protocol
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.decide import mutate, validate
@@ -27,20 +26,6 @@ _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
 may a validation's message; an expression that failed may succeed with more time."""
 
 
-class Decide(Protocol):
-    """`mutate` or `validate`."""
-
-    def __call__(
-        self,
-        rule_set: RuleSet,
-        request: AdmissionRequest,
-        cluster: Cluster,
-        *,
-        indexed: bool = False,
-        budget: Callable[[], Budget] = Budget,
-    ) -> Decision: ...
-
-
 class DecisionCache:
     """The decision cache of one endpoint of a rule set. Safe for use from several threads.
 
@@ -51,7 +36,7 @@ class DecisionCache:
     __slots__ = ("_bytes", "_decide", "_fingerprint", "_lock", "_rule_set", "_table")
 
     def __init__(self, rule_set: RuleSet, endpoint: Endpoint, encode: Encode = marshal_value) -> None:
-        self._decide: Decide = mutate if endpoint is Endpoint.MUTATE else validate
+        self._decide = mutate if endpoint is Endpoint.MUTATE else validate
         self._rule_set = rule_set
         self._fingerprint = Fingerprint(rule_set.rules_at(endpoint), encode)
         self._lock = Lock()
@@ -80,10 +65,14 @@ class DecisionCache:
                     derived=cached_decision.derived,
                 )
         # Outside the lock: two threads may evaluate equal pods at once, and get equal decisions.
-        decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
+        decision = self.decide(request, cluster, budget=budget)
         if key is not None and decision.refusal is None and _is_repeatable(decision.trace):
             self._keep(key, cluster, decision)
         return decision
+
+    def decide(self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget) -> Decision:
+        """Return the decision without the cache."""
+        return self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
 
     def _keep(self, key: bytes, cluster: Cluster, decision: Decision) -> None:
         size = _estimate_bytes(key, decision)

@@ -7,11 +7,9 @@ from http import HTTPStatus
 from math import inf
 from operator import attrgetter
 from time import perf_counter
-from typing import Protocol
 
-from rules_engine.cel import Budget
-from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
+from rules_engine.evaluation import DecisionCache
+from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
 from server.cluster.source import RESERVATION_ANNOTATION
 from server.http.admission_record import AdmissionRecord, Callers, Observer
@@ -31,16 +29,7 @@ from server.http.review import (
 )
 from server.state import ServedRules, Slots, State
 
-
-class Decide(Protocol):
-    """Decision function of an endpoint."""
-
-    def __call__(
-        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
-    ) -> Decision: ...
-
-
-_DECIDE: dict[str, Callable[[ServedRules], Decide]] = {
+_DECIDE: dict[str, Callable[[ServedRules], DecisionCache]] = {
     "mutate": attrgetter("mutate"),
     "validate": attrgetter("validate"),
 }

@@ -4,12 +4,20 @@ from collections.abc import Container
 from typing import Any
 
 from rules_engine.loading import fields
-from rules_engine.loading.kubernetes.selectors import read_selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.rule import ExpressionDocument, Match, NamedExpression, Operation, Rule
+from rules_engine.model.rules.rule import (
+    ConditionKind,
+    ExpressionDocument,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    NamedExpression,
+    Operation,
+    Rule,
+)
 
 
 def document_name(root: MapNode) -> tuple[str, Location, int]:
@@ -86,3 +94,25 @@ def report_steering(name: str, steering: Container[str], place: Node | None, pro
             f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"
         )
         problems.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
+
+
+def read_selector(node: MapNode, name: str, problems: Problems) -> LabelSelector:
+    """Read the selector of a field; an absent selector matches everything."""
+    field = fields.map_field(node, name)
+    labels = fields.string_map(field, "matchLabels")
+    exact = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in labels.items())
+    return LabelSelector(
+        (*exact, *(_read_requirement(line, problems) for line in fields.map_items(field, "matchExpressions")))
+    )
+
+
+def _read_requirement(line: MapNode, problems: Problems) -> LabelRequirement:
+    operator = ConditionKind(fields.string_field(line, "operator", ConditionKind.EXISTS.value))
+    values = fields.string_items(line, "values")
+    place = line.key("values") or line.key("operator") or line
+    compares = operator in (ConditionKind.IN, ConditionKind.NOT_IN)
+    if compares and not values:
+        problems.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
+    if line.get("operator") and not compares and values:
+        problems.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
+    return LabelRequirement(fields.string_field(line, "key"), operator, values)

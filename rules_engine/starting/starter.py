@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.starting.new_files import create_file
 from rules_engine.starting.schemas import SCHEMA_FILE, combine_schemas
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
@@ -81,3 +80,22 @@ def _create_starter_file(path: Path, text: str) -> StarterFile:
         return StarterFile(path, written=create_file(path, text))
     except OSError as error:
         raise NotWrittenError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def create_file(path: Path, text: str) -> bool:
+    """Create a file and its folders; return False if the file exists.
+
+    Raises OSError if it cannot be written, and deletes an incomplete file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        return False
+    try:
+        with file:
+            file.write(text)
+    except BaseException:
+        path.unlink()
+        raise
+    return True

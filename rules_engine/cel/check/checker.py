@@ -6,11 +6,11 @@ from typing import Any, TypeGuard
 
 from rules_engine.cel.budget import MAX_NESTING, Budget, EvaluationError
 from rules_engine.cel.check.amounts import Amounts
-from rules_engine.cel.check.depth import evaluation_depth
 from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
 from rules_engine.cel.syntax import hints, tree
+from rules_engine.cel.syntax.tree import evaluation_depth
 from rules_engine.cel.values import regex, types
 from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, Overload
 from rules_engine.cel.values.operators import SIGNATURES

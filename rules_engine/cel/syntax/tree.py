@@ -4,8 +4,10 @@ A macro is one node, where cel-go expands it into a general fold: so the checker
 writes a plain loop for it. Nodes compare by identity: later stages map nodes to their facts about them.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeAlias
 
 
@@ -296,3 +298,23 @@ def as_qualified_name(expression: Expression) -> str | None:
     if not isinstance(expression, Name):
         return None
     return "." * expression.absolute + ".".join([expression.name, *reversed(names)])
+
+
+def evaluation_depth(
+    node: Expression,
+    names: Collection[Expression],
+    levels: Mapping[str, int] = MappingProxyType({}),
+) -> int:
+    """Return the number of levels of an evaluation. `names`: names with dots, one level each.
+
+    `levels`: levels of the values of binds, by name. A macro's variable of the same name counts as many levels. The
+    value of a cel.bind is evaluated when its name is used (cel-go, interpreter/planner.go: the accumulator of a fold).
+    """
+    if node in names:
+        return 1
+    match node:
+        case Name(name=name):
+            return 1 + levels.get(name, 0)
+        case Bind(name=name, value=value, body=body):
+            return 1 + evaluation_depth(body, names, {**levels, name: evaluation_depth(value, names, levels)})
+    return 1 + max((evaluation_depth(part, names, levels) for part in child_nodes(node)), default=0)

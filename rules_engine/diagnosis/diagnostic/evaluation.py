@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
 from rules_engine.diagnosis.diagnostic.fields_read import fields_read
-from rules_engine.diagnosis.diagnostic.library import LIBRARY, ClusterView
-from rules_engine.diagnosis.diagnostic.types import CLUSTER, OBJECTS
+from rules_engine.diagnosis.diagnostic.library import CLUSTER, LIBRARY, OBJECTS, ClusterView
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rules_engine.cel import Program
 from rules_engine.cel.reads import Place, Reads
 from rules_engine.cel.values.types import list_of
-from rules_engine.diagnosis.diagnostic.types import CLUSTER, LISTS, OBJECTS
+from rules_engine.diagnosis.diagnostic.library import CLUSTER, LISTS, OBJECTS
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields

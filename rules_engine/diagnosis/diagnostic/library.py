@@ -1,4 +1,4 @@
-"""Functions of the objects that Diagnostics read.
+"""Types and functions of the objects that Diagnostics read.
 
 They are not with the other libraries, since the layer of CEL cannot import the scheduler.
 """
@@ -11,8 +11,8 @@ from rules_engine.cel.library import cluster as amounts
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Library, no_overload
 from rules_engine.cel.values.runtime_values import NONE, check_int
-from rules_engine.cel.values.types import INT, STRING, list_of, optional_of
-from rules_engine.diagnosis.diagnostic.types import CLUSTER, DAEMON_SET, EVENT, LISTS, NODE, POD
+from rules_engine.cel.values.types import INT, STRING, ObjectType, list_of, object_of, optional_of, shape_type
+from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Node
@@ -25,6 +25,38 @@ from rules_engine.model.kubernetes.cluster_objects import (
 )
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.scheduling import scheduler_of
+
+HIDDEN = frozenset(
+    {("EnvVar", "value"), ("EnvVar", "valueFrom"), ("Container", "envFrom"), ("EphemeralContainer", "envFrom")}
+)
+"""Fields that are never read: a finding must not quote the environment of a container."""
+
+NODE, POD, DAEMON_SET = shape_type("Node", HIDDEN), shape_type("Pod", HIDDEN), shape_type("DaemonSet", HIDDEN)
+EVENT, NAMESPACE, RUNTIME_CLASS = (
+    shape_type("Event", HIDDEN),
+    shape_type("Namespace", HIDDEN),
+    shape_type("RuntimeClass", HIDDEN),
+)
+
+LISTS: Mapping[str, ObjectType] = {
+    "nodes": NODE,
+    "pods": POD,
+    "daemonSets": DAEMON_SET,
+    "events": EVENT,
+    "runtimeClasses": RUNTIME_CLASS,
+    "namespaces": NAMESPACE,
+}
+"""The fields of `cluster`, each with the type of its items. A type's name is the kind of its objects."""
+
+CLUSTER = object_of(types.CLUSTER.name, {name: list_of(item) for name, item in LISTS.items()})
+
+OBJECTS: Mapping[ForEach, Type] = {
+    ForEach.NODE: NODE,
+    ForEach.POD: POD,
+    ForEach.DAEMON_SET: DAEMON_SET,
+    ForEach.CLUSTER: CLUSTER,
+}
+"""The type of `object`."""
 
 LIBRARY = Library()
 

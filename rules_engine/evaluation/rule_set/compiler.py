@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
-from rules_engine.cel.check.depth import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.cel.check.presence import Path, Paths, presence_warnings
+from rules_engine.cel.syntax.tree import evaluation_depth
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import find_constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants

@@ -76,7 +76,7 @@ def make_plan(
     demands = [*_read_demands(cluster.base, rule_set)]
     layouts = _find_layouts(card, demands, cluster, rule_set)
     resources = _kept_resources(cluster) | count_devices((tuple(layouts),)).keys()
-    unserved = [each for each in demands if each.resources is not None and each.resources.isdisjoint(resources)]
+    unserved = [each for each in demands if each.resources.isdisjoint(resources)]
     if not layouts or len(unserved) == len(demands):
         raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the workload requests GPUs")
     notices = [_unserved(card, each) for each in unserved]
@@ -122,10 +122,10 @@ def make_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """Pods of one template that need GPUs: each needs one of `resources`; None: rules may give it anything."""
+    """Pods of one template that need GPUs: each needs one of `resources`."""
 
     title: str
-    resources: frozenset[str] | None
+    resources: frozenset[str]
 
 
 def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand]:
@@ -136,18 +136,16 @@ def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand
             except PodError:  # which no play admits
                 continue
             resources = possible_resources(frozenset(name for name, nanos in requests.items() if nanos), rule_set)
-            if resources is None or resources:
+            if resources:
                 yield _Demand(arrival_title(arrival), resources)
 
 
-def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str] | None:
-    """Return the GPU resources that pods may get in place of the requested ones; None: any."""
+def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str]:
+    """Return the GPU resources of the requested ones, and those that rules may give pods that request them."""
     rules = [compiled.rule.interests for compiled in rule_set.rules_at(Endpoint.MUTATE)]
     resources = frozenset(filter(is_gpu, requested))
     while True:
         matching = [each for each in rules if each.resources is None or not resources.isdisjoint(each.resources)]
-        if any(each.resources is None for each in matching):
-            return None
         given = resources.union(*(filter(is_gpu, each.gives) for each in matching))
         if given == resources:
             return resources
@@ -162,15 +160,14 @@ def _find_layouts(
     waiting = [requests_of(pod) for pod in cluster.base.objects.pods if not pod.node_name]
     wanted = [possible_resources(frozenset(each), rule_set) for each in waiting]
     wanted += [each.resources for each in demands]
-    names = None
-    if None not in wanted and not any("cluster" in program.reads for program in programs):
-        names = frozenset[str]().union(*filter(None, wanted))
+    reads = any("cluster" in program.reads for program in programs)
+    names = None if reads else frozenset[str]().union(*wanted)
     profiles = frozenset(name for name in PLACEMENTS[card] if names is None or device_resource(name) in names)
     return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
 
 
 def _unserved(card: str, demand: _Demand) -> str:
-    return f"no layout of {card} serves {demand.title}: it needs {' or '.join(sorted(demand.resources or ()))}"
+    return f"no layout of {card} serves {demand.title}: it needs {' or '.join(sorted(demand.resources))}"
 
 
 def _kept_resources(cluster: PlannedCluster) -> set[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, islice
+from math import comb
 from random import Random
 
 import pytest
@@ -210,6 +211,13 @@ def test_nodes_that_differ_are_not_interchangeable() -> None:
 
     assert [Space(nodes, 1, layouts).size for nodes in (equal, other)] == [6, 9]
     assert len({*Space(other, 1, layouts)}) == 9
+
+
+def test_plans_that_are_too_many_to_compare_are_all_counted() -> None:
+    layouts = card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))
+    (one,) = plan_cluster(simulation([]), (), 1, {}).nodes
+
+    assert Space([one], 16, layouts).size == comb(len(layouts) + 15, 16)
 
 
 class TestChoice:

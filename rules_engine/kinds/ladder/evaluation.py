@@ -579,7 +579,8 @@ def _demand(requests: _Requests, choice: _Choice) -> Demand:
         names = (*needed, *requests.decided) if needed else ()
     together = dict.fromkeys(names)
     # Without the cost of counting, many resources in many containers would take minutes.
-    requests.budget.spend(1 + len(after.by_container) * len(together) // AMOUNTS_PER_UNIT)
+    work = len(after.by_container) * len(together) // AMOUNTS_PER_UNIT
+    requests.budget.spend(work if requests.pod_pool is None else 1 + work)
     return {name: after.effective(name) for name in together}
 
 

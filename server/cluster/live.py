@@ -19,6 +19,7 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.kubernetes.device_objects import SliceReader
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.kubernetes.native_objects import annotation_of
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -36,7 +37,7 @@ from server.cluster.reading import (
     read_slice,
 )
 from server.cluster.reflector import Collection, Reflector, Sink
-from server.cluster.source import RESERVATION_ANNOTATION, Health
+from server.cluster.source import Health
 from server.cluster.store import Store
 
 _log = logging.getLogger(__name__)
@@ -339,7 +340,7 @@ def _call_key(request: AdmissionRequest) -> PodKey:
     """Return the key of a reservation between /mutate and /validate: namespace, caller, and the id in the pod."""
     caller = text_member(as_mapping(request.raw.get("userInfo")), "username")
     # No pod's name begins with "@".
-    return PodKey(f"{request.namespace}/@{caller}", annotation_of(as_mapping(request.object), RESERVATION_ANNOTATION))
+    return PodKey(f"{request.namespace}/@{caller}", annotation_of(as_mapping(request.object), RESERVATION))
 
 
 def _pod_key(request: AdmissionRequest) -> PodKey:

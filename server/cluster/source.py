@@ -13,10 +13,6 @@ if TYPE_CHECKING:  # the engine takes longer to import than the whole command li
     from rules_engine.model.rules.decision import Decision
 
 
-RESERVATION_ANNOTATION = "gpurules.io/reservation"
-"""Annotation of a pod: the id of its reservation between /mutate and /validate. Decisions neither read nor write it."""
-
-
 class Live(Enum):
     """Configuration of a live cluster: a pod's service account, or a kubeconfig."""
 

@@ -9,9 +9,9 @@ from operator import attrgetter
 from time import perf_counter
 
 from rules_engine.evaluation import DecisionCache
+from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
-from server.cluster.source import RESERVATION_ANNOTATION
 from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.deadline import Deadline
 from server.http.limits import MIB, PARSED_BYTES, REQUEST_SECONDS
@@ -154,7 +154,7 @@ class Admission:
             if reservation is not None or cluster is source.current():
                 break
         record.served, record.cluster, record.decision = served, cluster, decision
-        return respond_decision(admission.uid, decision, {RESERVATION_ANNOTATION: reservation} if reservation else {})
+        return respond_decision(admission.uid, decision, {RESERVATION: reservation} if reservation else {})
 
     def _observe(self, record: AdmissionRecord, observers: Sequence[Observer]) -> None:
         for observe in observers:

@@ -14,6 +14,9 @@ NO_FIELDS: Kept = {}
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl apply stores a whole object, environment variables included. It is never kept."""
 
+RESERVATION = "gpurules.io/reservation"
+"""Annotation of a pod: the id of its reservation between /mutate and /validate. Decisions neither read nor write it."""
+
 
 def merge_fields(first: Kept, second: Kept) -> Kept:
     """Return the members that either keeps."""

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NO_FIELDS, Kept
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NO_FIELDS, RESERVATION, Kept
 
 Path: TypeAlias = tuple[str, ...]
 """The names of a member of a request and of those that contain it; items of lists have no name."""
@@ -21,7 +21,7 @@ _CONTAINER: Kept = {
 }
 
 _POD: Kept = {
-    "metadata": {"managedFields": None, "annotations": {LAST_APPLIED: None}},
+    "metadata": {"managedFields": None, "annotations": {LAST_APPLIED: None, RESERVATION: None}},
     "spec": dict.fromkeys(("containers", "initContainers", "ephemeralContainers"), _CONTAINER),
 }
 

@@ -13,11 +13,11 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
-from server.cluster.source import RESERVATION_ANNOTATION as RESERVATION
 from server.cluster.source import ClusterSource, FixedCluster
 from server.http.admission_record import Callers
 from server.state import ServedRules, State

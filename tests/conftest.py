@@ -68,11 +68,16 @@ UNMEASURED = (
     "authoring/test_problem_reference.py",
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",
+    "evaluation/test_costs.py",
     "evaluation/test_decision_cache.py::test_any_difference_in_a_request_is_decided_as_without_the_cache",
+    "loading/test_conformance.py::test_patterns",
     "rules/test_card_sets.py",
+    "rules/test_shipped_rules.py",
     "server/cluster/test_bench.py",
+    "server/cluster/test_serving.py",
     "server/diff/test_command.py",
     "server/doctor/test_command.py",
+    "server/doctor/test_preparation.py",
     "webhooks/test_configuration.py",
 )
 """Beginnings of the names of tests that take long and run code that others cover."""

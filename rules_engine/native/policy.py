@@ -1,9 +1,8 @@
 """Translations of rules into policies of the API server, and the choice of the rules that are exported."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rules_engine.evaluation.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
@@ -118,10 +117,6 @@ class NativeRules:
     def remaining(self, rule_set: RuleSet) -> RuleSet:
         """Return the rules that the webhook evaluates."""
         return rule_set.without(self.exported_ids)
-
-
-Translate = Callable[[Any, Scope], Translation]
-"""The translation of a kind's compiled rules. Raises StaysError."""
 
 
 def translate_rules(rule_set: RuleSet) -> NativeRules:

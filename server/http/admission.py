@@ -1,14 +1,12 @@
 """Admission endpoints: read a review, decide, build the response. The event loop and Flask call the same code."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from math import inf
-from operator import attrgetter
 from time import perf_counter
 
-from rules_engine.evaluation import DecisionCache
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
@@ -27,13 +25,7 @@ from server.http.review import (
     too_large,
     uid_of,
 )
-from server.state import ServedRules, Slots, State
-
-_DECIDE: dict[str, Callable[[ServedRules], DecisionCache]] = {
-    "mutate": attrgetter("mutate"),
-    "validate": attrgetter("validate"),
-}
-"""Decision functions by endpoint."""
+from server.state import Slots, State
 
 ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, each.native_path)}
 """Endpoints by path."""
@@ -145,7 +137,8 @@ class Admission:
         source, reserves = self._state.source, self._callers.include(record)
         created = record.endpoint == "validate"
         served = self._state.served
-        decide = _DECIDE[record.endpoint](served.without_exported if request.path in _NATIVE else served)
+        rules = served.without_exported if request.path in _NATIVE else served
+        decide = rules.validate if created else rules.mutate
         budget = partial(deadline, admission.object)
         for _ in range(DECISIONS):
             cluster = source.view_for(admission) if reserves and not created else source.current()

@@ -1,6 +1,6 @@
-"""The GPUOffers of exported rules, kept current: each replica applies what its rules and its view of the nodes give.
+"""The GPUOffers of exported rules, kept current: each replica writes what its own rules and view of the nodes give.
 
-It is the same for all replicas, and applying it again changes nothing: none needs to know of another one.
+With equal rules and nodes, the writes are equal and change nothing, so replicas need no coordination.
 """
 
 import logging
@@ -25,7 +25,7 @@ PERIOD_SECONDS = 0.5
 """Interval in which changes of rules and nodes are noticed, and so the least time between two writes."""
 
 RESTORE_SECONDS = 5.0
-"""Interval in which unchanged offers are applied again, in case that somebody deleted or edited them."""
+"""Interval in which unchanged offers are applied again, in case somebody deleted or edited them."""
 
 CALL_SECONDS = 5.0
 

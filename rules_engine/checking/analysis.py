@@ -25,10 +25,10 @@ def analyse_rules(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Itera
         yield from kind.analyse([rule for rule in live if rule.kind == kind.name])
 
 
-def analyse_on_cluster(cluster: Cluster, rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
+def analyse_on_cluster(cluster: Cluster, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Yield warnings about rules that cannot work on this cluster."""
     live = _active_rules(rules)
-    for kind in kinds:
+    for kind in KINDS:
         yield from kind.analyse_on([rule for rule in live if rule.kind == kind.name], cluster)
 
 

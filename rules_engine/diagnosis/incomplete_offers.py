@@ -21,8 +21,8 @@ def find_incomplete_offers(cluster: ClusterObjects) -> Iterator[Finding]:
                 severity=FindingSeverity.WARNING,
                 object=offers.object_name,
                 message=f"the API server has no offers for {format_count(len(omitted), 'rule')}",
-                cause="Drivers serve resources of the rule, or its nodes are too different: ladders change no pod, and "
-                "checks that read amounts fail.",
+                cause="Drivers serve a resource of the rule, or its nodes have too many shapes. Ladders then change no "
+                "pod, and checks that read amounts fail.",
                 evidence=tuple(quote_message(f"{rule}: {reason}") for rule, reason in [*omitted.items()][:MAX_NAMES]),
                 remedies=(
                     Remedy(

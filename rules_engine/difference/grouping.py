@@ -159,7 +159,7 @@ def _amount_formats(change: Change) -> tuple[Format, ...]:
 
 
 class RecordedTotals(Struct, kw_only=True):
-    """Numbers of lines of decision logs.
+    """Numbers of lines of a decision log.
 
     `admissions`: lines of decisions. `replayed`: admissions decided again under both rule sets. `later_calls`: calls of
     /validate whose pod is decided with its call of /mutate. `not_replayable`: admissions by reason. `unreadable`: lines

@@ -63,7 +63,7 @@ class RuleReads:
     def known_key(
         self, admission: Admission, contributions: Iterable[Contribution], dependent: Collection[RuleId]
     ) -> Hashable:
-        """Return all else on which an outcome depends; all rules if the mutation depends on the missing members.
+        """Return a key of all that is known and decides an outcome; of all rules if /mutate depends on what is missing.
 
         `contributions`: of rules to the outcome. `dependent`: the result of `dependent_rules`.
         """

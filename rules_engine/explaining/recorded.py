@@ -93,7 +93,7 @@ class LoggedDecision:
 
     @property
     def patch(self) -> Iterator[str]:
-        """The operations of the patch, a line each. There is no diff, since the log does not have the pod."""
+        """The operations of the patch, a line each. There is no diff: few logs have the pod, and none has all of it."""
         for operation in object_items(self.members.get("patch")):
             value = f" {json.dumps(operation['value'], ensure_ascii=False)}" if "value" in operation else ""
             yield f"{text_member(operation, 'op')} {text_member(operation, 'path')}{value}"

@@ -93,7 +93,8 @@ def fix_command(name: str, configuration: Object | None) -> str:
     native, policies = "", ""
     if is_native(configuration):
         native = " --native"
-        policies = f"gpu-rules native --rules FOLDER --cluster kubeconfig --name {name} | kubectl apply -f -, and "
+        options = f"--name {name}{_namespace_option(configuration)}"
+        policies = f"gpu-rules native --rules FOLDER {options} | kubectl apply -f -, and "
     metadata = as_mapping((configuration or {}).get("metadata"))
     if as_mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (

@@ -138,7 +138,7 @@ class Listing:
                     if error.cause is Cause.GONE and attempt < MAX_LISTS - 1:
                         continue
                     if error.cause is Cause.MISSING and kind == OFFERS:
-                        break  # not an API of this cluster: no rule is native
+                        break  # not an API of this cluster: no native rule reads offers
                     message = f"cannot list {collection}: {error}"
                     if error.cause not in _ABSENT:
                         raise ApiError(error.cause, message) from None

@@ -196,7 +196,7 @@ class Metrics(MetricsCollector):
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
         self._request_kinds: Counter[RequestKind] = Counter()
-        """Requests by kind, at most MAX_ALIKE of them: one increment per request instead of one per step."""
+        """Requests by kind, at most MAX_REQUEST_KINDS of them: one increment per request instead of one per step."""
         self._durations: dict[str, _Durations] = {}
         super().__init__()
 

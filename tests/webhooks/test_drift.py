@@ -217,7 +217,7 @@ def test_drift_of_objects_is_found() -> None:
     (text,) = find_object_drift(binding, None)
     assert text.endswith("not found")
     configuration: Any = {"metadata": {"annotations": {"gpurules.io/native": "true"}}}
-    policies = "gpu-rules native --rules FOLDER --cluster kubeconfig --name x | kubectl apply -f -, and gpu-rules "
+    policies = "gpu-rules native --rules FOLDER --name x | kubectl apply -f -, and gpu-rules "
     fix = fix_command("x", configuration)
     assert fix.startswith(f"{policies}webhook-config --native --rules FOLDER --name x | kubectl apply -f -")
     configuration["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}

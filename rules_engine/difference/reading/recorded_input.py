@@ -75,7 +75,6 @@ class RecordedInput:
         self.file = file
         self._calls = set[str]()
         """The keys of the calls of /mutate."""
-        left_out = 0
         for number, line in enumerate(log_lines(file), start=1):
             if line is not None and not line.strip():
                 continue
@@ -83,10 +82,11 @@ class RecordedInput:
             reason = self._first_pass(line)
             if reason:
                 self.totals.unreadable[reason] += 1
-                left_out += 1
+                left_out = self.totals.unreadable.total()
                 if left_out <= MAX_LINE_WARNINGS:
                     message = f"the line is left out: {reason}"
                     problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
+        left_out = self.totals.unreadable.total()
         if left_out > MAX_LINE_WARNINGS:
             lines = "line is" if left_out == MAX_LINE_WARNINGS + 1 else "lines are"
             message = f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out"

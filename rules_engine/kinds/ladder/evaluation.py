@@ -111,7 +111,7 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
         ]
 
     def replacement(self, source: Rung, target: Rung) -> Replacement:
-        """Return the replacement of the devices of a rung by another rung, without what only `replacements` has."""
+        """Return the ratio of devices when a request moves from one rung to another."""
         scaled = self.rule.counts is Counts.SCALE
         return Replacement(target.resource, *((source.weight or 1, target.weight or 1) if scaled else ()))
 
@@ -213,8 +213,8 @@ class _Requests:
     `own`: the index of the rung that the pod is on, by requested resource. `before`: the devices of all resources of
     the ladder that it requests: a move adds to what a container requests of its target. `decided`: the resources that
     earlier ladders decided. `pod_pool`: the pod's pool, if the rungs have pools. `unplaced`: the pod is treated as on
-    the first rung's pool, and does not select it. `offers`: of nodes to the pod on rungs, by the titles of those to
-    which it moves, and their pool.
+    the first rung's pool, and does not select it. `reaches`: the pod's reach, by the titles of the rungs to which it
+    moves. `offers`: the nodes' offers, by pool and reach.
     """
 
     ladder: CompiledLadder
@@ -269,7 +269,7 @@ class _Requests:
         return self.before.moved(moves)
 
     def edits_to(self, choice: "_Choice") -> Edits:
-        """Return the edits of the pod beside its resources."""
+        """Return the edits that place the pod: node labels, tolerations, runtime class and annotations."""
         rungs = self.arrivals(choice)
         return self.pod_pool.edits_to(rungs) if self.pod_pool is not None and rungs else {}
 
@@ -469,7 +469,7 @@ def _decision(
 
 
 def _find_staying(requests: _Requests, indexes: Iterable[int]) -> list[int]:
-    """Return the rungs of the requests that stay, each beside those before."""
+    """Return the indexes of the requests that can stay, each given those found before."""
     rungs = requests.ladder.rule.rungs
     staying: list[int] = []
     for index in indexes:
@@ -479,7 +479,7 @@ def _find_staying(requests: _Requests, indexes: Iterable[int]) -> list[int]:
 
 
 def _stays(requests: _Requests, index: int, others: Iterable[str]) -> bool:
-    """Return True if a node offers a request; of devices of drivers, beside other requests.
+    """Return True if a request can stay. Devices of drivers must also fit with `others` on one node.
 
     Two parts of a card may each be offered though they do not fit together. The assumed rung may be on any node.
     """
@@ -508,7 +508,7 @@ def _targets(requests: _Requests, index: int) -> Sequence[CompiledRung]:
 
 
 def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _Choice) -> Attempt:
-    """Try a rung beside those that the requests decided before take.
+    """Try a rung, given the rungs already taken.
 
     `when` is evaluated first: its errors must not depend on the cluster.
     """
@@ -519,7 +519,7 @@ def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _Ch
     changes = bool(requests.arrivals(choice))
     obstacle = (
         (changes and _place_obstacle(requests, choice))
-        or _nodes_obstacle(requests, choice, index)
+        or _nodes_obstacle(requests, choice)
         or (changes and _claims_obstacle(requests, choice))
     )
     if obstacle:
@@ -544,8 +544,8 @@ def _place_obstacle(requests: _Requests, choice: _Choice) -> str:
     return ""
 
 
-def _nodes_obstacle(requests: _Requests, choice: _Choice, index: int) -> str:
-    """Return what no node offers of these rungs, the last of them that of the request at `index`, or ""."""
+def _nodes_obstacle(requests: _Requests, choice: _Choice) -> str:
+    """Return the amounts of these rungs that no single node offers, or "". The last rung is being decided."""
     demand = _demand(requests, choice)
     offers = requests.offers_on(choice)
     if not demand or offers.cover(demand):
@@ -553,13 +553,14 @@ def _nodes_obstacle(requests: _Requests, choice: _Choice, index: int) -> str:
     missing = " and ".join(f"{Quantity(nanos)} of {name}" for name, nanos in demand.items())
     if requests.pod_pool is None:
         return f"no node offers {missing}{_failure_clause(offers, demand)}"
+    *_, index = choice
     start = "requested, but " if choice[index] is requests.ladder.rungs[index] and not requests.unplaced else ""
     which = " that the pod may run on" if requests.ladder.query.by_pod else ""
     return f"{start}no node of its pool{which} offers {missing}"
 
 
 def _demand(requests: _Requests, choice: _Choice) -> Demand:
-    """Return what one node must offer of these rungs, of which the last is to be decided; not the assumed one.
+    """Return what one node must offer for these rungs; nothing for the assumed one. The last rung is being decided.
 
     Alone, requests that are not decided yet stay in the counts of their resources; together, they are removed.
     """
@@ -604,9 +605,9 @@ def _claims_obstacle(requests: _Requests, choice: _Choice) -> str:
 
 
 def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: str) -> bool:
-    """Return True if an earlier ladder, on the pod of a context, would keep its requests, or `only` that of a resource.
+    """Return True if an earlier ladder would leave this pod's requests where they are, on the budget of the later one.
 
-    It spends the budget of the later ladder.
+    `only`: check this resource alone; "" for all.
     """
     requests = _read_requests(earlier, context, later.scope, Claims(), later.budget)
     if isinstance(requests, _LeftAlone):
@@ -616,7 +617,7 @@ def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: st
     indexes = [index for name, index in requests.own.items() if name in requests.before.resources]
     if earlier.pool_keys:
         choice = {index: earlier.rungs[index] for index in indexes}
-        return not choice or (not requests.unplaced and not _nodes_obstacle(requests, choice, indexes[0]))
+        return not choice or (not requests.unplaced and not _nodes_obstacle(requests, choice))
     return len(_find_staying(requests, indexes)) == len(indexes)
 
 

@@ -45,7 +45,7 @@ API_RESOURCES: Mapping[str, str] = {
 """The kinds of objects that a diagnosis reads, with their resource names, as in `kubectl get`."""
 
 DIAGNOSED_RESOURCES: Mapping[str, str] = {**API_RESOURCES, OFFERS: OFFERS_RESOURCE}
-"""The same with the kind that only clusters with native policies have."""
+"""The same with the kind of clusters whose native policies read offers."""
 
 PRIORITY_CLASS = "PriorityClass"
 

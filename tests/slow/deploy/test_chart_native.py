@@ -63,6 +63,10 @@ def test_the_server_may_read_the_policies_that_it_compares(values: dict[str, Any
     assert readable(native=False) == readable(compare=False) == set()
 
 
-def test_values_of_other_rules_are_refused() -> None:
+def test_native_without_rules_is_refused() -> None:
     message = "webhook.native requires the values that gpu-rules webhook-config --native"
     assert message in rejection({"webhook": {"native": True}})
+
+
+def test_a_cluster_without_the_policies_is_refused(values: dict[str, Any]) -> None:
+    assert "webhook.native requires Kubernetes 1.36, not v1.35" in rejection(values, "--kube-version=1.35")

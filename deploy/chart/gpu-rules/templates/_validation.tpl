@@ -25,6 +25,9 @@
 {{- if and .Values.webhook.native (not (omit .Values.rules "sets")) -}}
 {{- fail "webhook.native requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" -}}
 {{- end -}}
+{{- if and .Values.webhook.native (regexMatch "^v1[.]([0-9]|[12][0-9]|3[0-5])([.]|$)" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "webhook.native requires Kubernetes 1.36, not %s: helm template, which reads no cluster, assumes its own version unless it has --kube-version" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- $fails := list -}}
 {{- range $endpoint, $calls := (include "gpu-rules.derived" . | fromYaml).webhook -}}
 {{- if and $calls.operations (eq (get $.Values.webhook $endpoint).failurePolicy "Fail") -}}

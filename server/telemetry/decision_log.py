@@ -277,10 +277,10 @@ def encode_line(
 
 def _encode_request(request: AdmissionRequest, room: int) -> bytes:
     """Encode the recorded members of a request in `room` bytes; b"" if it is too long."""
-    reduced, left_out = reduce_request(request.raw)
     try:
+        reduced, left_out = reduce_request(request.raw)
         encoded = b"," + orjson.dumps({"request": reduced, "leftOut": left_out})[1:-1]
-    except orjson.JSONEncodeError:  # nested too deeply, as no pod of an API server is
+    except (orjson.JSONEncodeError, RecursionError):  # nested too deeply, as no pod of an API server is
         return b""
     return encoded if len(encoded) <= room else b""
 

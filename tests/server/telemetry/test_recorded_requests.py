@@ -97,10 +97,12 @@ def test_requests_of_pods_are_recorded_only_if_enabled(
 
 def test_requests_that_are_too_long_or_deep_are_counted(tmp_path: Path) -> None:
     deep: Any = {}
+    lists: Any = []
     for _ in range(300):
-        deep = {"a": deep}
-    pods = [asks({}, nodeSelector={"a": "b" * MAX_LINE_BYTES}), asks({}, deep=deep), asks({})]
+        deep, lists = {"a": deep}, [[[lists]]]
+    long = asks({}, nodeSelector={"a": "b" * MAX_LINE_BYTES})
+    pods = [long, asks({}, deep=deep), asks({}, ephemeralContainers=lists), asks({})]
     lines, log = logged(tmp_path / "log", *(admission_record("/mutate", made, state=STATE) for made in pods))
-    assert ["request" in line for line in lines] == [False, False, True]
+    assert ["request" in line for line in lines] == [False, False, False, True]
     assert max(map(len, (tmp_path / "log").read_bytes().splitlines())) < MAX_LINE_BYTES
-    assert counted(Metrics(STATE, decision_log=log), "gpu_rules_decision_log_unrecorded_total") == {"": 2}
+    assert counted(Metrics(STATE, decision_log=log), "gpu_rules_decision_log_unrecorded_total") == {"": 3}

@@ -137,15 +137,15 @@ def webhook_config(
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.native.policy import translate_rules
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
 
-    files = load_sources(rules or DEFAULT_SOURCES)
+    files = read_sources(rules or DEFAULT_SOURCES)
     rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
-    fail_if(files.failed, UNUSABLE)
+    fail_if(files.failed or not files.loaded.rules, UNUSABLE)
     by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}
     unenforced = webhooks.ignore_policy_warnings(rule_set, policies, as_values=output == "helm-values")

@@ -610,6 +610,14 @@ def test_the_digest_differs_from_that_without_resizes() -> None:
     assert created.digest != updated.digest
 
 
+@pytest.mark.parametrize("output", ["yaml", "helm-values"])
+def test_without_any_rule_nothing_is_printed(tmp_path: Path, output: str) -> None:
+    (tmp_path / "job.yaml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n")
+    result = cli("webhook-config", "--rules", tmp_path / "job.yaml", "--output", output)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no rule found" in result.stderr
+
+
 def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
     mutating, validating = both(ladder(GPU))
 

@@ -19,7 +19,7 @@ from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.state import OffersStatus, ServedRules, State
-from server.timing import PeriodicTask
+from server.timing import MAX_RETRY_AFTER_SECONDS, PeriodicTask
 
 PERIOD_SECONDS = 0.5
 """Interval in which changes of rules and nodes are noticed, and so the least time between two writes."""
@@ -85,7 +85,7 @@ class OffersWriter:
         self._publish(replace(self._status, problem=f"GPUOffers {self._name} cannot be written: {error}{hint}"))
         if error.cause in RENEWAL_CAUSES:
             self._connection.renew()
-        return max(RESTORE_SECONDS, error.retry_after_seconds or 0.0)
+        return max(RESTORE_SECONDS, min(error.retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS))
 
     def _publish(self, status: OffersStatus) -> None:
         if status.problem != self._status.problem:

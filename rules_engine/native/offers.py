@@ -67,13 +67,12 @@ def _shapes(query: NodeQuery, cluster: Cluster) -> list[Json] | str:
         if name in served:
             return f"drivers serve {name}"
     rows = {tuple(max(0, nanos) // NANOS for nanos in row) for row, _ in capacity_of(cluster, query).classes.counts()}
-    largest = [
-        row
-        for row in sorted(rows, reverse=True)
-        if any(row) and not any(other != row and all(a <= b for a, b in zip(row, other, strict=True)) for other in rows)
-    ]
-    if len(largest) > MAX_SHAPES:
-        return f"its nodes have {len(largest)} shapes, more than {MAX_SHAPES}"
+    largest: list[tuple[int, ...]] = []
+    for row in sorted(rows, reverse=True):  # a row that exceeds another one comes first
+        if any(row) and not any(all(a <= b for a, b in zip(row, other, strict=True)) for other in largest):
+            largest.append(row)
+        if len(largest) > MAX_SHAPES:
+            return f"its nodes have more than {MAX_SHAPES} shapes"
     return [{name: amount for name, amount in zip(query.resources, row, strict=True) if amount} for row in largest]
 
 

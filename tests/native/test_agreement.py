@@ -103,6 +103,11 @@ def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
     check([rule], cluster({MIG2: 1, "a.b/c": 2}), made)
 
 
+def test_a_ladder_falls_as_if_alone_after_one_without_its_rungs() -> None:
+    rules = ladder(GPU, MIG1, name="a"), ladder(MIG3, MIG2, name="b")
+    check(rules, cluster({MIG2: 1}), pod(container("c", {MIG3: 1})))
+
+
 @pytest.mark.parametrize("nodes", [{}, {MIG2: 4}])
 @pytest.mark.parametrize("policy", FailurePolicy)
 def test_a_condition_of_a_rung_that_fails_is_an_error_of_the_rule(policy: FailurePolicy, nodes: Any) -> None:

@@ -264,7 +264,7 @@ def test_offers_leave_out_ladders_whose_nodes_are_too_different_or_have_drivers(
     native = translate_rules(compiled(ladder(MIG2, GPU, name="l")))
     different = cluster(*({GPU: index, MIG2: MAX_SHAPES - index} for index in range(MAX_SHAPES + 1)))
 
-    too_many = f"its nodes have {MAX_SHAPES + 1} shapes, more than {MAX_SHAPES}"
+    too_many = f"its nodes have more than {MAX_SHAPES} shapes"
     assert build_offers(native, different)["omitted"] == {"FallbackLadder/l": too_many}
     served, problems, _ = load_cluster(Path("rules_engine/inventories/dra-h100.yaml"))
     assert served is not None

@@ -154,6 +154,8 @@ def test_a_problem_is_shown_and_logged_once_until_a_write_succeeds(
         assert readiness_page(replica.state)[1]["warnings"] == [problem]
     api.fail(PATH, Status(429, "later", {"Retry-After": "9"}))
     assert replica.after(PERIOD_SECONDS) == 9
+    api.fail(PATH, Status(429, "later", {"Retry-After": "999999999"}))
+    assert replica.after(PERIOD_SECONDS) == 30
     replica.after(PERIOD_SECONDS)
     assert replica.problem is None
     assert "warnings" not in readiness_page(replica.state)[1]

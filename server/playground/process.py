@@ -21,6 +21,7 @@ MAX_MEMORY_BYTES = 1024**3
 """Address space of the process. 256 KiB of YAML need some 100 MiB."""
 
 TOO_LONG = f"The answer is incomplete, since it takes more than {SECONDS:g} s."
+BUSY = "There is no answer, since others are computed: try again."
 FAILED = "The answer is incomplete, since its process failed: perhaps it takes too much memory."
 
 _CONTEXT = get_context("spawn")  # a fork would copy locks of other threads
@@ -36,8 +37,16 @@ class AnswerProcess:
 
     def answer(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Return the answer on texts by file name. `limit`: why it is incomplete."""
+        if not self._lock.acquire(timeout=self._limits[0]):
+            return {"limit": BUSY}
+        try:
+            return self._compute(texts)
+        finally:
+            self._lock.release()
+
+    def _compute(self, texts: Mapping[str, str]) -> dict[str, Any]:
         answer: dict[str, Any] = {}
-        with self._lock, TemporaryDirectory(prefix="gpu-rules-") as folder:
+        with TemporaryDirectory(prefix="gpu-rules-") as folder:
             write_texts(folder, texts)
             try:
                 self._pipe.send(folder)

@@ -7,7 +7,7 @@ import pytest
 
 from server.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE
 from server.playground.examples import EXAMPLES
-from server.playground.process import FAILED, TOO_LONG, AnswerProcess
+from server.playground.process import BUSY, FAILED, TOO_LONG, AnswerProcess
 from tests.support.server import PATIENCE_SECONDS
 
 START = EXAMPLES[0]["texts"]
@@ -35,6 +35,15 @@ def test_an_answer_that_takes_too_long_has_what_was_known_at_its_end() -> None:
     assert given["limit"] == TOO_LONG
     assert given["explain"]["allowed"]
     assert "preflight" not in given
+    assert "limit" not in process.answer(START)
+
+
+def test_an_answer_does_not_wait_for_ever_for_others() -> None:
+    process = AnswerProcess(seconds=2)
+    with ThreadPoolExecutor(2) as threads:
+        given = [*threads.map(process.answer, [{**START, **ENDLESS}] * 2)]
+
+    assert {each["limit"] for each in given} == {TOO_LONG, BUSY}
     assert "limit" not in process.answer(START)
 
 

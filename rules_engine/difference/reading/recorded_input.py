@@ -6,6 +6,7 @@ are for the same pod.
 """
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,11 @@ class _Line(Struct, frozen=True):
     request: Raw = field(default_factory=Raw)
     left_out: list[str] | None = field(default=None, name="leftOut")
 
-    def call(self, pod: str) -> str:
-        """Return the key of a call for a pod, or for a workload's pods (`pod`: "prefix*"), under the recorded rules."""
+    def call(self, pod: str) -> bytes:
+        """Return a digest of a call for a pod, or for a workload's pods (`pod`: "prefix*"), under its rules."""
         owner = self.owner.get("kind", ""), self.owner.get("name", "")
-        return "\0".join((text_member(self.rules, "digest"), self.operation, self.namespace, *owner, pod))
+        names = text_member(self.rules, "digest"), self.operation, self.namespace, *owner, pod
+        return sha256("\0".join(names).encode()).digest()
 
 
 _decode_line = Decoder(_Line).decode
@@ -73,8 +75,8 @@ class RecordedInput:
         """Read the first pass. Unreadable lines are counted; the first ones get a warning each. Raises OSError."""
         self.totals = RecordedTotals()
         self.file = file
-        self._calls = set[str]()
-        """The keys of the calls of /mutate."""
+        self._calls = set[bytes]()
+        """The digests of the calls of /mutate: names may be long."""
         for number, line in enumerate(log_lines(file), start=1):
             if line is not None and not line.strip():
                 continue

@@ -103,8 +103,8 @@ def test_a_rung_that_another_request_moved_away_from_is_free() -> None:
     check([rule], cluster({MIG2: 1, "a.b/c": 2}), made)
 
 
-def test_a_ladder_falls_as_if_alone_after_one_without_its_rungs() -> None:
-    rules = ladder(GPU, MIG1, name="a"), ladder(MIG3, MIG2, name="b")
+def test_a_pod_falls_to_a_rung_that_an_earlier_ladder_lacks() -> None:
+    rules = ladder(GPU, MIG1, name="a"), ladder(MIG3, GPU, MIG2, name="b")
     check(rules, cluster({MIG2: 1}), pod(container("c", {MIG3: 1})))
 
 

@@ -11,9 +11,9 @@ from rules_engine.evaluation.admission import Admission
 from rules_engine.evaluation.applicability import UNMATCHED_REASONS
 from rules_engine.evaluation.fields_read import fields_read_by
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
+from rules_engine.model.kubernetes.removed_values import Path
 from rules_engine.model.problems.source import Field, Location, SourceText
 from rules_engine.model.rules.decision import UNMET_CONDITION, Action, Step
-from rules_engine.model.rules.recorded_request import Path
 from rules_engine.model.rules.rule import RuleId
 
 

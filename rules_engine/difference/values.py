@@ -11,11 +11,11 @@ from typing import Self
 from msgspec import Struct
 
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.kubernetes.removed_values import Path
 from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
-from rules_engine.model.rules.recorded_request import Path
 from rules_engine.model.rules.rule import RuleId
 
 

@@ -65,7 +65,7 @@ def effective(
 
     Exits with 2 if rules or cluster have errors.
     """
-    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.clusters import load_cluster
     from rules_engine.explaining.effective import effective_rules as view
     from rules_engine.explaining.text import default_inputs, effective_blocks
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL

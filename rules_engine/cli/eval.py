@@ -65,7 +65,7 @@ def evaluate(
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
-    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.clusters import load_cluster
     from rules_engine.documents.manifest_stream import join_parts, stream_manifests
     from rules_engine.explaining.eval import EXPRESSION, Subject
     from rules_engine.explaining.explain import NamespaceError

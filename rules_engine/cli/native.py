@@ -52,7 +52,7 @@ def native(
 
     Exits with 2 if rules or cluster have errors.
     """
-    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.clusters import load_cluster
     from rules_engine.model.json.lenient import as_mapping
     from rules_engine.native.offers import build_offers
     from rules_engine.native.policy import translate_rules

@@ -111,7 +111,7 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     A node's card is known by its label nvidia.com/gpu.product, else by its MIG devices. Exits with 2 if the cluster has
     errors.
     """
-    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.clusters import load_cluster
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen

@@ -29,6 +29,7 @@ from rules_engine.devices.allocation import (
 from rules_engine.devices.pools import Pool, Pools, Shape
 from rules_engine.devices.selectors import CostlyError, SelectorError, class_matches
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
     Device,
@@ -55,6 +56,9 @@ MAX_CHOICES = 100_000
 MAX_SHAPED = 1_000_000
 """Devices in the shapes that are cached, some 40 bytes each. A node has up to 200, and most nodes have few shapes."""
 
+_VIEW = "rules"
+"""The name of `cluster_view` among the views of objects."""
+
 TOO_COSTLY = "it costs too much to evaluate the selectors of DeviceClasses on all devices"
 """A verdict: it is unknown whether the device matches."""
 
@@ -63,6 +67,15 @@ def with_device_offers(cluster: Cluster) -> Cluster:
     """Return a cluster whose nodes offer what its drivers allocate for extended resources."""
     offers = DeviceOffers(cluster.devices)
     return replace(cluster, nodes=tuple(map(offers.node, cluster.nodes)))
+
+
+def cluster_view(objects: ClusterObjects) -> Cluster:
+    """Return the cluster as rules see it: with the nodes that an autoscaler can add, and what drivers offer."""
+    view = objects.views.get(_VIEW)
+    if not isinstance(view, Cluster):
+        view = replace(objects.view, nodes=(*objects.view.nodes, *objects.declared))
+        view = objects.views[_VIEW] = with_device_offers(view) if view.devices.classes else view
+    return view
 
 
 def without_device_offers(node: Node) -> Node:

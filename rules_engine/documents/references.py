@@ -1,6 +1,5 @@
 """Files that documents refer to, relative to their own file: clusters and manifests."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -8,13 +7,9 @@ from pathlib import Path
 
 from rules_engine.documents.pods import manifest_documents
 from rules_engine.loading.files import path_exists, read_file
-from rules_engine.loading.kubernetes import kubectl
-from rules_engine.loading.kubernetes.inventory import build_cluster, selector_sources
-from rules_engine.loading.kubernetes.kubectl import inventory_objects, kubectl_objects
+from rules_engine.loading.kubernetes.inventory import build_cluster, inventory_objects, selector_sources
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
@@ -122,14 +117,6 @@ def build_inventory(name: str, location: Location, spec: MapNode, problems: Prob
     return Inventory(name=name, location=location, cluster=_with_devices(cluster), objects=objects)
 
 
-def kubectl_inventory(file: str, output: Object, problems: Problems) -> Inventory:
-    """Read the cluster of kubectl's output."""
-    location = Location(file, 1, 1)
-    cluster = _with_devices(kubectl.read_cluster(output, location, problems))
-    objects = cache(lambda: kubectl_objects(output))
-    return Inventory(name=Path(file).stem, location=location, cluster=cluster, objects=objects)
-
-
 def _warn_of_selectors(spec: MapNode, problems: Problems) -> None:
     """Warn of selectors of DeviceClasses that do not compile."""
     for name, selector in selector_sources(spec):
@@ -139,15 +126,6 @@ def _warn_of_selectors(spec: MapNode, problems: Problems) -> None:
         for each in selector_problems(selector):
             message = f"a selector of DeviceClass {name} does not compile: {each.message}"
             problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
-
-
-def report_duplicate_nodes(objects: ClusterObjects, location: Location, problems: Problems, length: int = 1) -> None:
-    """Report a node that is in a cluster twice, as in joined lists: events and pods refer to nodes by name."""
-    names = Counter(node.name for node in objects.nodes)
-    twice = next((name for name, count in names.items() if count > 1), None)  # joined lists have each node twice
-    if twice is not None:
-        message = f"the cluster has the node '{truncate(twice)}' twice"
-        problems.error(Code.DUPLICATE_NODE, message, location, length)
 
 
 def _with_devices(cluster: Cluster) -> Cluster:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.load import load_reduced_inventory, load_single_document
-from rules_engine.documents.references import Inventory, References, Sources, read_cluster, report_duplicate_nodes
+from rules_engine.documents.load import load_single_document
+from rules_engine.documents.references import Inventory, References, Sources, read_cluster
 from rules_engine.documents.workloads import ArrivalReader, Priorities, Workload
 from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.loading.rule_fields import document_name
@@ -80,9 +80,7 @@ def load_simulations(
 
     kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
     wanted = "a Simulation"
-    simulations, found, sources = load_single_document(
-        path, kind, Code.NOT_A_SIMULATION, wanted, wanted, load_reduced_inventory
-    )
+    simulations, found, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
     return simulations or (), found, sources
 
 
@@ -93,9 +91,6 @@ def _build_simulation(
     name, location, _ = document_name(root)
     folder = Path(location.file).parent
     objects = inventory.objects() if inventory is not None else None
-    if objects is not None:
-        place = spec.key("cluster") or root
-        report_duplicate_nodes(objects, place.location, problems, place.length)
     priorities = Priorities.of(objects)
     until = _read_duration(spec.get("until"), problems)
     arrivals = _Arrivals(ArrivalReader(folder, problems, references, priorities), problems, until)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod

@@ -1,15 +1,19 @@
 """Rule files: paths → text."""
 
+import codecs
 import gc
 import os
 import re
 import stat
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from errno import EBADF
+from errno import EBADF, EINVAL
 from functools import cache, cached_property
+from gzip import GzipFile
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -21,8 +25,19 @@ from rules_engine.model.problems.source import Location
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Largest rule file: a ConfigMap holds 1 MiB; four times that leaves room for tests and inventories."""
 
-MAX_CLUSTER_BYTES = 256 * 1024 * 1024
-"""Largest inventory: kubectl's output for some 8,000 nodes, at 32 kB each."""
+MAX_CLUSTER_BYTES = 2 * 1024 * 1024 * 1024
+"""Largest file of a cluster, unpacked: the largest cluster that Kubernetes supports has some 1.5 GiB."""
+
+HEAD_BYTES = 4096
+"""Bytes of the beginning of a file that has our apiVersion if it is ours."""
+
+_GROUP = b"gpurules.io/"
+
+GZIP = b"\x1f\x8b"
+"""The first bytes of a file that gzip compressed."""
+
+_TAR_OFFSET = 257
+"""The offset of the word ustar in an archive."""
 
 MAX_FILES = 10_000
 """Files read in one run: bounds the walk of a folder given by mistake (a home, a root)."""
@@ -70,6 +85,8 @@ class SourceFile:
     name: str
     text: str
     is_json: bool = False
+    other_tool: bool = False
+    """A large file in JSON without gpu-rules' apiVersion, such as a list of kubectl: its text is not read."""
 
     @cached_property
     def lines(self) -> Sequence[str]:
@@ -150,31 +167,73 @@ def read_file(path: Path, problems: Problems, *, regular: bool = False) -> Sourc
 
     With `regular`, pipes, devices and kernel files are problems, and reading never waits for them. Links are followed.
     """
-    limit = MAX_CLUSTER_BYTES if path.suffix == ".json" else MAX_FILE_BYTES
+    data = _read_data(path, MAX_FILE_BYTES, problems, regular=regular)
+    if data is not None and len(data) > MAX_FILE_BYTES:
+        if path.suffix == ".json" and _GROUP not in data[:HEAD_BYTES]:
+            return SourceFile(str(path), "", is_json=True, other_tool=True)
+        report_too_large(str(path), MAX_FILE_BYTES, problems)
+        return None
+    return None if data is None else decode_source(path, data, problems)
+
+
+def read_bytes(path: Path, limit: int, problems: Problems, *, regular: bool = False) -> bytes | None:
+    """Read a file, which may be compressed, as UTF-8 without a byte order mark; None with a problem.
+
+    `limit`: in bytes, compressed or not.
+    """
+    data, place = _read_data(path, limit, problems, regular=regular), Location(str(path), 1, 1)
+    try:
+        if data is not None and data.startswith(GZIP):
+            data = GzipFile(fileobj=BytesIO(data)).read(limit + 1)
+            if data[_TAR_OFFSET:].startswith(b"ustar"):
+                problems.error(
+                    Code.UNREADABLE_FILE, "the file is an archive: unpack it first", Location(str(path), 1, 1)
+                )
+                return None
+        if data is not None and len(data) > limit:
+            report_too_large(str(path), limit, problems)
+            return None
+        return None if data is None else to_utf_8(data)
+    except (OSError, EOFError, zlib.error) as error:
+        report_unreadable(path, OSError(EINVAL, f"the compressed data is damaged: {error}"), problems)
+    except UnicodeDecodeError as error:
+        problems.error(Code.NOT_UTF_8, f"the file is not UTF-16: {error.reason}", place)
+    return None
+
+
+def _read_data(path: Path, limit: int, problems: Problems, *, regular: bool) -> bytes | None:
+    """Return the content of a file, cut after one more byte than a limit."""
     opener = _open_at_once if regular else None
     try:
         with nullcontext(standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
                 problems.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None
-            data = file.read(limit + 1)
+            return file.read(limit + 1)
     except FileNotFoundError:
         report_missing(str(path), problems)
-        return None
     except OSError as error:
         report_unreadable(path, error, problems)
-        return None
-    if len(data) > limit:
-        report_too_large(str(path), limit, problems)
-        return None
-    return decode_source(path, data, problems)
+    return None
+
+
+def to_utf_8(data: bytes) -> bytes:
+    """Return a text in UTF-8 without a byte order mark; one in UTF-16 has such a mark. Raises UnicodeDecodeError."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def not_utf_8(error: UnicodeDecodeError) -> str:
+    """Return the message about a byte that is not UTF-8."""
+    return f"byte 0x{error.object[error.start]:02X} is not UTF-8: save the file as UTF-8"
 
 
 def decode_source(path: Path, data: bytes, problems: Problems) -> SourceFile | None:
-    """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is not UTF-8."""
+    """Decode the content of a file: UTF-8, or UTF-16 with a byte order mark; None, with a problem, if it is neither."""
     is_json = path.suffix == ".json"
     try:
-        text = data.decode("utf-8-sig")
+        text = to_utf_8(data).decode()
         if output := _KUBECTL_TEXT.match(text):
             form = "describe text" if output["describe"] else "table"
             message = f"this is kubectl's {form}: write it with kubectl get -o yaml"
@@ -182,9 +241,8 @@ def decode_source(path: Path, data: bytes, problems: Problems) -> SourceFile | N
             return None
         return SourceFile(str(path), text, is_json or (path == STDIN and text.lstrip().startswith("{")))
     except UnicodeDecodeError as error:
-        before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
-        message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
-        problems.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
+        before = SourceFile(str(path), error.object[: error.start].decode(error.encoding)).lines
+        problems.error(Code.NOT_UTF_8, not_utf_8(error), Location(str(path), len(before), len(before[-1]) + 1))
         return None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from rules_engine.documents.load import load_reduced_inventory
+from rules_engine.devices.offers import cluster_view
+from rules_engine.documents.clusters import ClusterReading, read_cluster
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
-from rules_engine.documents.references import Inventory, Sources, report_duplicate_nodes
+from rules_engine.documents.references import Sources
 from rules_engine.documents.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json
 from rules_engine.model.json.lenient import as_mapping, as_string_map
@@ -52,24 +53,24 @@ def read_inputs(
 ) -> tuple[Inputs | None, tuple[Problem, ...], Sources]:
     """Read manifests, and the cluster of a file; None if there are errors. `namespace`: of manifests without one."""
     part = join_parts(stream_manifests(manifests))
-    inventory, problems, lines = load_reduced_inventory(cluster, regular=False)
+    reading = read_cluster([cluster])
     own = Problems()
-    own.items += [*part.problems, *problems]
-    sources = {**part.sources, **lines}
-    inputs = None if inventory is None or own.failed else _build_inputs(part.pods, namespace, inventory, own)
+    own.items += [*part.problems, *reading.problems]
+    sources = {**part.sources, **reading.sources}
+    inputs = None if own.failed else _build_inputs(part.pods, namespace, reading, own)
     return None if own.failed else inputs, tuple(own.items), sources
 
 
-def _build_inputs(pods: Sequence[Manifest], namespace: str, inventory: Inventory, problems: Problems) -> Inputs:
-    objects = inventory.objects()
-    report_duplicate_nodes(objects, inventory.location, problems)
+def _build_inputs(pods: Sequence[Manifest], namespace: str, cluster: ClusterReading, problems: Problems) -> Inputs:
+    objects = cluster.objects
+    assert objects is not None  # noqa: S101 - there is no error
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
     reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
     workloads = tuple(_read_workloads(pods, namespace, reader, problems))
     simulation = Simulation(
-        name=inventory.name,
-        location=inventory.location,
-        cluster=inventory.cluster,
+        name=cluster.name,
+        location=cluster.location,
+        cluster=cluster_view(objects),
         objects=Priorities.of(objects).add_to_pods(objects),
         arrivals=tuple(workload.arrival for workload in workloads),
     )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.load import RULES, LoadResult, load_files
+from rules_engine.documents.load import load_files
+from rules_engine.documents.loader import RULES, LoadResult
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules

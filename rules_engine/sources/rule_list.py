@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
-from rules_engine.documents.load import RULES
+from rules_engine.documents.loader import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.kinds import sort_rules

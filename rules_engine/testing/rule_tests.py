@@ -18,7 +18,7 @@ from rules_engine.diagnosis.diagnostic import (
     evaluate_diagnostics,
 )
 from rules_engine.documents.document_kind import Part
-from rules_engine.documents.load import LoadResult
+from rules_engine.documents.loader import LoadResult
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet

@@ -197,7 +197,7 @@ def _decide_pods(
 ) -> "DifferenceRun":
     """Decide all pods."""
     from rules_engine.difference.run import run_difference
-    from rules_engine.documents.load import load_cluster
+    from rules_engine.documents.clusters import load_cluster
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, fields_of_diagnostics
 from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS, fields_of_rules
-from rules_engine.documents.load import RULES
+from rules_engine.documents.loader import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet

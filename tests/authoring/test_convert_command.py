@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) ->
     [
         (b"", "Expecting value: line 1 column 1 (char 0) [json-syntax]"),
         (b"\x00\x01", "[json-syntax]"),
-        (b"\xff\xfe", "is not UTF-8"),
+        (b"\xff", "is not UTF-8"),
         (json.dumps(V100)[:60].encode(), "[json-syntax]"),
         (b"kind: Pod\n", "[json-syntax]"),
         (b'{"kind": "Pod"}', "[gpuinjector-invalid]"),

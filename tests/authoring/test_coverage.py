@@ -14,7 +14,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from rules_engine.cli.rule_tests import test as command
-from rules_engine.documents.load import load_files, rule_kind
+from rules_engine.documents.load import load_files
+from rules_engine.documents.loader import rule_kind
 from rules_engine.evaluation import compile_rules, mutate
 from rules_engine.kinds import KINDS
 from rules_engine.model.problems.source import Location

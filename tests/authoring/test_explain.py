@@ -243,7 +243,7 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
         ("- 3", "no pod and no object"),
         ("kind: Validation", "Validation is not a pod and has no pod template: pass rules with --rules"),
         ("a: [", "<stdin>:1:"),
-        (b"\xff\xfe", "byte 0xFF is not UTF-8"),
+        (b"\xff", "byte 0xFF is not UTF-8"),
     ],
 )
 def test_an_invalid_manifest_is_reported_on_standard_error(folder: Path, stdin: str | bytes, message: str) -> None:

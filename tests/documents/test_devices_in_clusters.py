@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.devices import offers
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster, load_inventory
 from rules_engine.documents.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
@@ -45,7 +45,10 @@ def card() -> list[dict[str, Any]]:
 
 def loaded(folder: Path, *objects: dict[str, Any], kind: str = "List") -> Inventory:
     """Return the cluster of a file without problems."""
-    (inventory,) = load_text(folder, json.dumps({"kind": kind, "items": list(objects)}), "c.json").of(Inventory)
+    path = write(folder, {"c.json": json.dumps({"kind": kind, "items": list(objects)})}) / "c.json"
+    inventory, problems, _ = load_inventory(path)
+    assert inventory is not None
+    assert problems == ()
     return inventory
 
 

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.loading.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
@@ -260,9 +260,11 @@ def test_a_misspelt_kind_is_never_ignored(tmp_path: Path) -> None:
     assert loaded.passed_over == ()
 
 
-def test_large_json_without_a_cluster_is_rejected(tmp_path: Path) -> None:
-    loaded = load_text(tmp_path, json.dumps({"kind": "x" * MAX_FILE_BYTES}), name="a.json")
-    assert codes(loaded.problems) == ["file-too-large"]
+def test_large_json_is_rejected_unless_it_belongs_to_another_tool(tmp_path: Path) -> None:
+    own = json.dumps({"apiVersion": API_VERSION, "kind": "x" * MAX_FILE_BYTES})
+    assert codes(load_text(tmp_path, own, name="a.json").problems) == ["file-too-large"]
+    other = load_text(tmp_path, json.dumps({"kind": "List", "items": ["x" * MAX_FILE_BYTES]}), name="b.json")
+    assert (other.problems, other.passed_over) == ((), (str(tmp_path / "b.json"),))
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", "{} {}"])

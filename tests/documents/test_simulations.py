@@ -425,13 +425,11 @@ def test_the_cluster_argument_replaces_the_cluster_of_the_scenario(folder: Path)
     ]
 
 
-def test_a_node_that_joined_lists_have_twice_is_a_problem(folder: Path) -> None:
-    """It would be two nodes with one name, which no pod or event could tell apart."""
+def test_a_node_that_joined_lists_have_twice_is_one_node(folder: Path) -> None:
     items = [{"kind": "Node", "metadata": {"name": name}} for name in ("a", "b", "a", "b")]
     (folder / "live.json").write_text(json.dumps({"kind": "List", "items": items}))
-    expected = "the cluster has the node 'a' twice [duplicate-node]"
-    assert messages(folder, scenario(cluster="{file: live.json}")) == [f"4:8: {expected}"]
-    assert messages(folder, rule("Simulation", "{arrivals: []}"), "live.json") == [f"1:1: {expected}"]
+    made = sound(folder, scenario(cluster="{file: live.json}"))
+    assert [node.name for node in made.cluster.nodes] == ["a", "b"]
 
 
 def test_a_simulation_without_a_cluster_is_checked_as_far_as_possible(folder: Path) -> None:
@@ -684,8 +682,9 @@ def test_a_scenario_may_be_beside_its_cluster_and_rules(folder: Path) -> None:
 def test_a_given_cluster_with_errors_is_a_problem(folder: Path) -> None:
     (folder / "broken.yaml").write_text("kind: Pod\n")
     events = "events: [{at: 1s, node: other, becomes: Ready}]"
-    (message,) = messages(folder, scenario("[]", events), "broken.yaml")
-    assert message.startswith("1:7: Pod is not a cluster: expected a ClusterInventory, or the output of kubectl ")
+    message, unnamed = messages(folder, scenario("[]", events), "broken.yaml")
+    assert unnamed.startswith("1:1: a Pod without a name is left out")
+    assert message.startswith("1:1: no node found: expected a ClusterInventory, or a file of ")
 
 
 def test_the_cluster_of_a_file_with_errors_is_a_problem(folder: Path) -> None:

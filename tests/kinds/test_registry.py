@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.analysis import analyse_rules
-from rules_engine.documents.load import load_files, rule_kind
+from rules_engine.documents.load import load_files
+from rules_engine.documents.loader import rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, compile_rules, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.explaining.effective import effective_rules

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict
 from rules_engine.kinds.ladder.native import MAX_RUNGS

@@ -513,17 +513,13 @@ def test_a_manifest_given_twice_is_an_error() -> None:
     assert document["problems"][0]["message"] == "Pod ml/one is already in manifest.yaml:1:2"
 
 
-def test_a_node_that_is_listed_twice_is_an_error() -> None:
-    write(
-        Path(),
-        {
-            "manifest.yaml": pod("cpu: 1"),
-            "cluster.yaml": "{kind: NodeList, items: [{metadata: {name: a}}, {metadata: {name: a}}]}\n",
-        },
-    )
+def test_two_nodes_of_one_name_are_an_error() -> None:
+    nodes = "{metadata: {name: a, uid: one}}, {metadata: {name: a, uid: other}}"
+    files = {"manifest.yaml": pod("cpu: 1"), "cluster.yaml": f"{{kind: NodeList, items: [{nodes}]}}\n"}
+    write(Path(), files)
     result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "the cluster has the node 'a' twice" in result.stderr
+    assert "there is another node a: are these files of one cluster?" in result.stderr
 
 
 def test_without_pods_the_answer_says_so() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import large_clusters
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.rules.simulation import NodeState
@@ -187,10 +186,7 @@ def _simulated(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, cluster
     return result
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_drivers_of_kubectl_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    if large:
-        monkeypatch.setattr(large_clusters, "MAX_FILE_BYTES", 16)
+def test_drivers_of_kubectl_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [GPUS, cards("a", 3), cards("b", 1), resource_claim("c", "gpu-0", pool="b", extended=True)]
     nodes = [{"kind": "Node", **each} for each in NODES]
     result = _simulated(tmp_path, monkeypatch, "cluster.json", {"kind": "List", "items": [*nodes, *objects]})

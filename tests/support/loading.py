@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.documents.load import LoadResult
+from rules_engine.documents.loader import LoadResult
 from rules_engine.documents.manifest_stream import join_parts, stream_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.loading import Manifest

@@ -19,6 +19,9 @@ _CONSOLE = re.compile(r"^```console\n.*?^```$", re.DOTALL | re.MULTILINE)
 CONFIGURATION = "gpuinjector.json"
 """File of the examples that `convert` reads; `check` reads all others."""
 
+CLUSTER = "cluster.json"
+"""File of the examples that are a cluster."""
+
 HEAD = """\
 # Problems
 
@@ -39,7 +42,7 @@ def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / entry.file
         path.write_text(text, encoding="utf-8")
-        checked = check_files([path])
+        checked = check_files([], path) if entry.file == CLUSTER else check_files([path])
     return checked.problems, _output(checked.problems, checked.sources).replace(f"{folder}/", "")
 
 

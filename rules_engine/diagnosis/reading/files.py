@@ -24,7 +24,7 @@ from rules_engine.loading.files import (
 )
 from rules_engine.loading.json_items import LenientItems, ListError
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, too_large
-from rules_engine.loading.yaml_list import read_yaml_objects
+from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import (

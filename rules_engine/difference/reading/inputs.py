@@ -17,7 +17,7 @@ from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, Object
 from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.reading.views import NO_CLAIMS, Claims, ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.documents.load import load_inventory
+from rules_engine.documents.clusters import load_inventory
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.documents.workloads import pod_count
 from rules_engine.loading.files import OTHER_TOOLS, find_files, is_folder, report_unreadable

@@ -20,7 +20,12 @@ from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
-from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
+from rules_engine.model.kubernetes.cluster_objects import (
+    FILE_KINDS,
+    ClusterObjects,
+    newest_change_time,
+    parse_change_time,
+)
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
@@ -108,6 +113,39 @@ def driver_objects(spec: MapNode) -> Iterator[dict[str, Json]]:
         specs = drivers.slice_specs(entry, Problems())
         for name in _existing_names(entry):
             yield from drivers.slice_objects(specs, name)
+
+
+def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
+    """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
+    own_objects = [
+        value for item in fields.list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)
+    ]
+    pods = [
+        _pod_object(value) for item in fields.list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)
+    ]
+    names = inventory_nodes(spec)
+    nodes = [node_object(node) for node in cluster.nodes if node.name in names]
+    listed = {
+        text_member(as_mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"
+    }
+    namespaces: list[dict[str, Json]] = [
+        {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        for name, labels in cluster.namespaces.items()
+        if name not in listed
+    ]
+    by_kind: dict[str, list[dict[str, Json]]] = {}
+    newest = ""
+    for item in (*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects):
+        by_kind.setdefault(text_member(item, "kind"), []).append(item)
+        newest = newest_change_time(item, newest)
+    declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
+    return ClusterObjects(by_kind, now=parse_change_time(newest), declared=declared)
+
+
+def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
+    """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
+    metadata = {"namespace": "default", **as_mapping(value.get("metadata"))}
+    return {**value, "kind": "Pod", "metadata": metadata}
 
 
 def selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:

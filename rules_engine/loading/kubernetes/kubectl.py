@@ -1,119 +1,246 @@
-"""Output of `kubectl get nodes,pods,namespaces -A -o json` → Cluster.
+"""Output of kubectl in any form → objects of the API, one by one.
 
-kubectl writes it, so missing members count as absent, and invalid objects are ignored with a warning.
+Forms: a list, single objects, a YAML stream, several outputs in one file, JSON lines, an array. Text that a terminal
+adds around them is skipped with a warning.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeGuard
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from rules_engine.loading.fields import list_items
-from rules_engine.loading.kubernetes.inventory import driver_objects, inventory_nodes, node_object, sum_requests
-from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
+from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import Decoder
+
+from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
+from rules_engine.loading.json_items import TooDeepError, parse_lenient
+from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
+from rules_engine.model.json.lenient import Object, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes import cluster_objects
-from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.device_objects import read_devices
-from rules_engine.model.kubernetes.node import read_node
-from rules_engine.model.kubernetes.pod import Pod, is_finished
-from rules_engine.model.kubernetes.quantity import QuantityError
+from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 
+_JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
+"""The beginning of a line with a value in JSON."""
 
-def is_cluster(document: Json) -> TypeGuard[Object]:
-    """Return True for a NodeList, or a List that contains a Node."""
-    if not isinstance(document, dict):
-        return False
-    kind = document.get("kind")
-    return kind == "NodeList" or (
-        kind == "List" and any(item.get("kind") == "Node" for item in object_items(document.get("items")))
-    )
+_JSON_IN_LINE = re.compile(rb'[\[{](?=\s*["\[{\]}])')
 
+_NEXT_JSON = re.compile(rb"\s*[\[{]")
+"""The beginning of a value directly after another one."""
 
-def read_cluster(document: Object, location: Location, problems: Problems) -> Cluster:
-    """Read the nodes, namespaces and bound pods among a List's items; all others are ignored."""
-    items = object_items(document.get("items"))
-    # The items of a NodeList have no kind of their own.
-    default = str(document.get("kind")).removesuffix("List")
-    kinds: dict[str, list[Object]] = {}
-    for item in items:
-        kinds.setdefault(text_member(item, "kind") or default, []).append(item)
+_YAML = re.compile(rb"^(?:(?:apiVersion|kind|items|metadata|spec|status):(?=\s)|---)", re.MULTILINE)
+"""The beginning of a document in YAML."""
 
-    def unread(node: str, resource: str, error: QuantityError) -> None:
-        problems.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
+_AFTER_YAML = re.compile(
+    r"^(?:Error from|[IWEF]\d{4} |```|\[?[\w.-]+@[\w.-]+.*[$#%>] |[$%❯➜] |PS [A-Z]:\\).*$", re.MULTILINE
+)
+"""A line that kubectl, klog, Markdown or a shell writes after an output in YAML."""
 
-    def unusable(_raw: Object, message: str) -> None:
-        problems.warning(Code.UNREAD_OBJECT, message, location)
+_OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
+"""Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
 
-    nodes = [read_node(item, unread) for item in kinds.get("Node", ())]
-    used = sum_requests(_bound_pods(kinds.get("Pod", ()), location, problems))
-    return Cluster(
-        nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
-        namespaces={
-            text_member(metadata, "name"): as_string_map(metadata.get("labels"))
-            for metadata in (as_mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
-        },
-        devices=read_devices(kinds, unusable),
-    )
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+"""The error of msgspec that says where a value ends."""
 
 
-def _bound_pods(items: Sequence[Object], location: Location, problems: Problems) -> Iterator[tuple[str, Pod]]:
-    for item in items:
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An object, or with the value None a list. `kind`: the kind of the list's items, "" if they may have any."""
+
+    kind: str
+    value: Json
+    place: Callable[[], Location]
+
+
+class OutputError(Exception):
+    """An output that cannot be read any further."""
+
+    def __init__(self, code: Code, message: str, place: Location) -> None:
+        super().__init__(message)
+        self.code = code
+        self.place = place
+
+
+def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
+    """Yield the objects and the lists of an output in UTF-8. Raises OutputError.
+
+    Documents and items of lists in YAML with errors are reported and left out.
+    """
+    start, yaml = _JSON.search(data), _YAML.search(data)
+    if start is None and yaml is None and path.suffix == ".json":
+        start = _JSON_IN_LINE.search(data)
+    if start is not None and (yaml is None or start.start() < yaml.start()):
+        return _read_json(_JsonText(str(path), data), start.end() - 1, problems)
+    return _read_yaml(path, data, yaml.start() if yaml else 0, problems)
+
+
+class _Output(Struct, rename="camel"):
+    """A value in JSON: a list of the API, or an object without items."""
+
+    api_version: Any = ""
+    kind: Any = ""
+    items: list[Raw] | UnsetType | None = UNSET
+
+
+_decode_output = Decoder(_Output).decode
+_decode_array = Decoder(list[Raw]).decode
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class _JsonText:
+    """A text in JSON, with the name of its file."""
+
+    name: str
+    data: bytes
+
+    def place(self, offset: int) -> Location:
+        """Return the place of a byte."""
+        begin = self.data.rfind(b"\n", 0, offset) + 1
+        column = len(self.data[begin:offset].decode("utf-8", "replace")) + 1
+        return Location(self.name, self.data.count(b"\n", 0, offset) + 1, column)
+
+    def find(self, encoded: Raw, after: int) -> Location:
+        """Return the place of an item."""
+        return self.place(self.data.find(bytes(encoded), after))
+
+    def skip(self, begin: int, end: int, problems: Problems) -> None:
+        """Warn of text that is not read."""
+        noise = self.data[begin:end].strip()
+        if noise:
+            _warn_of_noise(noise.decode("utf-8", "replace"), self.place(self.data.index(noise, begin)), problems)
+
+
+def _warn_of_noise(text: str, place: Location, problems: Problems) -> None:
+    shown = truncate(escape_controls(LINE_END.split(text)[0]))
+    problems.warning(Code.UNREAD_OBJECT, f"this text is skipped: {shown}", place)
+
+
+def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item]:
+    end = 0
+    while True:
+        text.skip(end, begin, problems)
         try:
-            pod = Pod.parse(dict(item))
-        except PodError as error:
-            metadata = as_mapping(item.get("metadata"))
-            name = f"{text_member(metadata, 'namespace')}/{text_member(metadata, 'name')}"
-            problems.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
-            continue
-        # kubectl lists nodes and pods at different times, so a pod on an unlisted node is not a problem.
-        if pod.node_name and not is_finished(item):
-            yield pod.node_name, pod
+            value, end = _next_value(text.data, begin)
+            yield from _expand(value, "", partial(text.place, begin), partial(text.find, after=begin))
+        except UnicodeDecodeError as error:
+            raise OutputError(Code.NOT_UTF_8, not_utf_8(error), text.place(begin + error.start)) from None
+        except json.JSONDecodeError as error:
+            ends = not error.doc[error.pos :].strip()
+            message = "the text ends: is the file cut?" if ends else f"the text is not JSON: {error.msg}"
+            offset = begin + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+            raise OutputError(Code.JSON_SYNTAX, message, text.place(offset)) from None
+        except (RecursionError, TooDeepError):
+            raise OutputError(Code.YAML_TOO_DEEP, str(TooDeepError()), text.place(begin)) from None
+        following = _NEXT_JSON.match(text.data, end) or _JSON.search(text.data, end)
+        if following is None:
+            text.skip(end, len(text.data), problems)
+            return
+        begin = following.end() - 1
 
 
-def inventory_objects(spec: MapNode, cluster: Cluster) -> cluster_objects.ClusterObjects:
-    """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
-    own_objects = [value for item in list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)]
-    node_names = inventory_nodes(spec)
-    nodes = [node_object(node) for node in cluster.nodes if node.name in node_names]
-    pods = [_pod_object(value) for item in list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)]
-    names = {
-        text_member(as_mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"
-    }
-    namespaces: list[dict[str, Json]] = [
-        {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
-        for name, labels in cluster.namespaces.items()
-        if name not in names
-    ]
-    return _cluster_objects([*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects])
+def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
+    """Return the value at an offset, with the items of a list as raw JSON, and the offset of its end.
+
+    Raises json.JSONDecodeError, UnicodeDecodeError, RecursionError and TooDeepError.
+    """
+    decode: Callable[[Any], Any] = _decode_array if data[begin : begin + 1] == b"[" else _decode_output
+    view, end = memoryview(data), len(data)
+    for _ in range(2):
+        try:
+            value = decode(view[begin:end])
+        except ValidationError:
+            break
+        except MsgspecError as error:
+            trailing = _TRAILING.search(str(error))
+            if trailing is None:  # an error, whose place the other parser knows, or half of a surrogate pair
+                break
+            end = begin + int(trailing[1])
+        else:
+            single = isinstance(value, _Output) and value.items is UNSET
+            return parse_lenient(data[begin:end]) if single else value, end
+    text = data[begin:].decode()
+    _, length = _raw_decode(text)
+    return parse_lenient(text[:length]), begin + len(text[:length].encode("utf-8", "surrogatepass"))
 
 
-def kubectl_objects(document: Object) -> cluster_objects.ClusterObjects:
-    """Return the objects of the output of kubectl."""
-    # The items of a NodeList have no kind of their own.
-    default = str(document.get("kind")).removesuffix("List")
-    return _cluster_objects({"kind": default, **item} for item in object_items(document.get("items")))
-
-
-def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
-    """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
-    metadata = {"namespace": "default", **as_mapping(value.get("metadata"))}
-    return {**value, "kind": "Pod", "metadata": metadata}
-
-
-def _cluster_objects(items: Iterable[Mapping[str, Json]]) -> cluster_objects.ClusterObjects:
-    by_kind: dict[str, list[dict[str, Json]]] = {}
+def _expand(
+    value: Any, kind: str, place: Callable[[], Location], find: Callable[[Raw], Location] | None = None
+) -> Iterator[Item]:
+    """Yield the objects and lists of a value. `find` returns the place of an item that is raw JSON."""
+    items = value
+    if isinstance(value, _Output):
+        kind, items = list_kind({"apiVersion": value.api_version, "kind": value.kind}), value.items or []
+        yield Item(kind, None, place)
+    elif isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
+        kind, items = list_kind(value), value["items"] or []
+        yield Item(kind, None, place)
+    if not isinstance(items, list):
+        yield Item(kind, value, place)
+        return
     for item in items:
-        kind = text_member(item, "kind")
-        if kind in cluster_objects.FILE_KINDS:
-            by_kind.setdefault(kind, []).append(dict(item))
-    newest = ""
-    for of_kind in by_kind.values():
-        for raw in of_kind:
-            newest = cluster_objects.newest_change_time(raw, newest)
-    return cluster_objects.ClusterObjects(by_kind, now=cluster_objects.parse_change_time(newest))
+        if isinstance(item, Raw) and find is not None:
+            yield from _expand(parse_lenient(item), kind, partial(find, item))
+        else:
+            yield from _expand(item, kind, place)
+
+
+def list_kind(members: Object) -> str:
+    """Return the kind of the items of a list; "" if they may have any."""
+    kind = text_member(members, "kind")
+    return "" if kind == "List" else kind_name(text_member(members, "apiVersion"), kind.removesuffix("List"))
+
+
+def kind_name(version: str, kind: str) -> str:
+    """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
+    group = version.rpartition("/")[0]
+    if kind in DEVICE_KINDS:  # earlier versions have other members
+        is_read = version in ("", f"{API_GROUPS[kind]}/v1")
+    else:
+        is_read = not version or group == API_GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+    return kind if is_read else f"{kind} of {version}"
+
+
+def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Iterator[Item]:
+    source = decode_source(path, data, problems)
+    if source is None:
+        return
+    found = Problems()
+    text = _without_noise(source, len(data[:begin].decode("utf-8", "replace")), found)
+    cut: Location | None = None
+    for document in read_yaml_objects(SourceFile(source.name, text), found):
+        place = partial(_same, document.place)
+        if document.items is None:
+            yield from _expand(dict(document.members), "", place)
+            continue
+        if document.members and "kind" not in document.members:
+            cut = document.place  # kubectl writes the kind after the items
+        kind = list_kind(document.members)
+        yield Item(kind, None, place)
+        for at, value in document.items:
+            yield from _expand(value, kind, partial(_same, at))
+    if cut is not None and not found.failed:
+        found.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
+    problems.items += found.items
+
+
+def _same(place: Location) -> Location:
+    return place
+
+
+def _without_noise(source: SourceFile, begin: int, problems: Problems) -> str:
+    """Return the text with empty lines in place of noise, of which it warns. `begin`: of the first document."""
+    text, noise = source.text, source.text[:begin]
+    if any(line.strip() and not line.startswith(("#", "%")) for line in LINE_END.split(noise)):
+        _warn_of_noise(noise.strip(), Location(source.name, 1, 1), problems)
+        text = re.sub(r"[^\r\n]", "", noise) + text[begin:]
+    for line in _AFTER_YAML.finditer(text):
+        _warn_of_noise(line[0], Location(source.name, len(LINE_END.findall(text, 0, line.start())) + 1, 1), problems)
+    return _AFTER_YAML.sub("", text)

@@ -144,6 +144,7 @@ class ClusterObjects:
 
     `absent`: the kinds that were not read, unlike kinds without objects. `partial`: the kinds of which only the objects
     in some namespaces were read. `now`: the time from which ages are counted, for a recording its newest timestamp.
+    `declared`: nodes that do not exist yet, but an autoscaler can add.
     """
 
     def __init__(
@@ -153,10 +154,14 @@ class ClusterObjects:
         absent: frozenset[str] = frozenset(),
         partial: frozenset[str] = frozenset(),
         now: datetime,
+        declared: tuple[Node, ...] = (),
     ) -> None:
         self.absent = absent
         self.partial = partial
         self.now = now
+        self.declared = declared
+        self.malformed: list[str] = []
+        """What is left out of `view`, complete once that is computed: the API server accepts no malformed amount."""
         self.requests: dict[bytes, Mapping[str, int]] = {}
         """Cache of requests_of: the members that it reads, encoded, and the result."""
         self.views: dict[str, object] = {}
@@ -179,7 +184,13 @@ class ClusterObjects:
 
     def with_objects(self, by_kind: Mapping[str, Iterable[dict[str, Json]]]) -> "ClusterObjects":
         """Return the objects with others in place of some kinds."""
-        return ClusterObjects({**self._by_kind, **by_kind}, absent=self.absent, partial=self.partial, now=self.now)
+        return ClusterObjects(
+            {**self._by_kind, **by_kind},
+            absent=self.absent,
+            partial=self.partial,
+            now=self.now,
+            declared=self.declared,
+        )
 
     def unread(self, kind: str) -> str:
         """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
@@ -270,15 +281,20 @@ class ClusterObjects:
     @cached_property
     def empty_nodes(self) -> Sequence[Node]:
         """The nodes as rules see them, without the amounts that their pods use."""
-        return [read_node(raw, _ignore_amount) for raw in self.nodes]
+
+        def unread(node: str, resource: str, error: QuantityError) -> None:
+            self.malformed.append(f"node {node}, {resource}: {error}")
+
+        return [read_node(raw, unread) for raw in self.nodes]
 
     @cached_property
     def view(self) -> Cluster:
-        """The cluster as rules see it."""
+        """The existing nodes and the namespaces as rules see them, without what drivers offer."""
         return Cluster(
             nodes=tuple([replace(node, used=self._total_requests(node)) for node in self.empty_nodes]),
             namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
+            devices=self.devices,
         )
 
     def _total_requests(self, node: Node) -> Mapping[str, Quantity]:
@@ -327,15 +343,12 @@ def requests_of(pod: PodObject) -> Mapping[str, int]:
     if requests is None:
         try:
             requests = Pod.parse({"spec": members}).effective_requests()
-        except PodError:
+        except PodError as error:
             requests = {}
+            pod.cluster.malformed.append(f"pod {pod.namespace}/{pod.name} is left out: {error}")
         if len(cached) < MAX_CACHED_REQUESTS:
             cached[key] = requests
     return requests
-
-
-def _ignore_amount(_node: str, _resource: str, _error: QuantityError) -> None:
-    """Ignore a malformed amount: the API server writes none."""
 
 
 TIME_MEMBERS = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.evaluation.nodes.reservations import is_extended_resource
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from server.cluster.capture import as_yaml, cluster_inventory

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from server.cli import main

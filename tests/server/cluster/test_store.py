@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.load import load_cluster
+from rules_engine.documents.clusters import load_cluster
 from rules_engine.evaluation.nodes import node_index_of, node_index_with_places
 from rules_engine.evaluation.nodes.reservations import (
     LIFETIME_SECONDS,

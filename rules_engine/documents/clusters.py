@@ -1,0 +1,165 @@
+"""Clusters in files: a ClusterInventory, kubectl's output in any form, or a must-gather folder → ClusterObjects."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.devices.offers import cluster_view
+from rules_engine.documents.document_kind import Part
+from rules_engine.documents.loader import CLUSTER, Loader
+from rules_engine.documents.references import Inventory, Sources
+from rules_engine.loading.files import (
+    MAX_CLUSTER_BYTES,
+    MAX_FILE_BYTES,
+    decode_source,
+    find_files,
+    is_folder,
+    read_bytes,
+    without_garbage_collection,
+)
+from rules_engine.loading.kubernetes.objects import ObjectReader
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.source import Location
+
+MAX_DUMP_FILES = 100_000
+"""Files of a folder: a must-gather folder has one for each node and for each pod of some namespaces."""
+
+EXPECTED = "a ClusterInventory, or a file of gpu-rules capture or of kubectl get, with a node"
+
+Progress = Callable[[int, int], None]
+"""A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
+
+_OWN = re.compile(rb"""^apiVersion:[ \t]*["']?gpu-?rules|\A\s*\{\s*"?apiVersion"?:\s*["']?gpu-?rules""", re.MULTILINE)
+"""The apiVersion of a document of gpu-rules; objects of kubectl's lists are indented."""
+
+_OWN_KIND = re.compile(rb"""^kind:[ \t]*["']?(?:ClusterInventory|(GPUOffers))\b""", re.MULTILINE)
+"""The kind of an inventory, or of an object of the API."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReading:
+    """The cluster of files; `objects` are None if a problem is an error. `name`: of the inventory, or of the file."""
+
+    objects: ClusterObjects | None
+    name: str
+    location: Location
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster as rules see it."""
+        return None if self.objects is None else cluster_view(self.objects)
+
+
+def read_cluster(
+    paths: Sequence[Path],
+    *,
+    whole: bool = False,
+    regular: bool = False,
+    nodes: bool = True,
+    progress: Progress = lambda _read, _all: None,
+) -> ClusterReading:
+    """Read the objects of one cluster in files, in folders and on standard input (STDIN).
+
+    An object that is in several files is read once, in its latest version. Files of other objects are skipped in a
+    folder. `whole`: no values are removed. `regular`: as for `read_file`. `nodes`: it is an error if there is no node.
+    """
+    problems = Problems()
+    files: dict[Path, bool] = {}
+    for path in paths:
+        files |= dict.fromkeys(find_files([path], problems, MAX_DUMP_FILES), not is_folder(path))
+    reader = ObjectReader(problems, whole=whole)
+    inventories: list[Inventory] = []
+    sources: dict[str, Sequence[str]] = {}
+    total, done = sum(map(_file_size, files)), 0
+    with without_garbage_collection():
+        for path, required in files.items():
+            data = read_bytes(path, MAX_CLUSTER_BYTES, problems, regular=regular)
+            if data is None:
+                continue
+            if _is_own(data):
+                inventories += _read_inventory(path, data, problems, sources, required=required)
+            else:
+                before = len(problems.items)
+                reader.read(path, data, EXPECTED, required=required)
+                if len(problems.items) > before and len(data) <= MAX_FILE_BYTES:
+                    source = decode_source(path, data, Problems())
+                    sources |= {} if source is None else {source.name: source.lines}
+            done += len(data)
+            progress(done, total)
+        first = str(paths[0]) if paths else ""
+        for inventory in inventories:
+            reader.add_inventory(inventory.objects(), inventory.location)
+        location = inventories[0].location if inventories else Location(first, 1, 1)
+        if nodes and not problems.failed and "Node" not in reader.seen:
+            problems.error(Code.NOT_A_CLUSTER, f"no node found: expected {EXPECTED}", location)
+        objects = None if problems.failed else reader.objects()
+        if objects is not None and nodes and objects.view and not inventories:  # whose objects have been checked
+            for message in (*objects.malformed, *objects.unusable_slices):
+                problems.warning(Code.UNREAD_OBJECT, message, location)
+    return ClusterReading(
+        objects=objects,
+        name=inventories[0].name if inventories else Path(first).stem,
+        location=location,
+        problems=sort_problems(problems.items, [*map(str, files)]),
+        sources=sources,
+    )
+
+
+def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
+    """Load the cluster of a file as rules see it; None if it has errors.
+
+    The file may be a pipe, such as a shell's process substitution.
+    """
+    reading = read_cluster([path])
+    return reading.cluster, reading.problems, reading.sources
+
+
+def load_inventory(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
+    """Load the cluster of a file to which a document refers; None if it has errors."""
+    reading = read_cluster([path], regular=True)
+    inventory = None
+    if reading.objects is not None:
+        objects = reading.objects
+        inventory = Inventory(
+            name=reading.name, location=reading.location, cluster=cluster_view(objects), objects=lambda: objects
+        )
+    return inventory, reading.problems, reading.sources
+
+
+def _is_own(data: bytes) -> bool:
+    """Return True for documents of gpu-rules."""
+    kind = _OWN_KIND.search(data) if len(data) <= MAX_FILE_BYTES else None
+    if kind is not None:
+        return not kind[1]
+    return bool(_OWN.search(data, 0, MAX_FILE_BYTES))
+
+
+def _read_inventory(
+    path: Path, data: bytes, problems: Problems, sources: dict[str, Sequence[str]], *, required: bool
+) -> Sequence[Inventory]:
+    """Return the inventory of a file, which may have other documents."""
+    loader = Loader((CLUSTER,), load_inventory, single=True)
+    source = decode_source(path, data, loader.problems[Part.RULES])
+    if source is not None:
+        loader.read(source)
+    found = loader.result((str(path),)).of(Inventory)
+    if not (required or loader.documents):
+        return ()
+    if len(loader.documents) != 1 and not loader.failed:
+        loader.report_not_one(Code.NOT_A_CLUSTER, "a cluster", EXPECTED, path)
+    problems.items += loader.result((str(path),)).problems
+    sources |= loader.sources
+    return found
+
+
+def _file_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

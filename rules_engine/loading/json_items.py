@@ -48,7 +48,7 @@ class TooDeepError(ListError):
 def parse_lenient(text: str | bytes | Raw) -> Json:
     """Return the value of a text as Go reads it. Raises json.JSONDecodeError and TooDeepError."""
     try:
-        value = _decode_value(text)
+        value = decode_lenient(text)
     except RecursionError:
         raise TooDeepError from None
     level: list[Any] = [value] if type(value) in _NESTED else []
@@ -64,7 +64,8 @@ def parse_lenient(text: str | bytes | Raw) -> Json:
     raise TooDeepError
 
 
-def _decode_value(text: str | bytes | Raw) -> Json:
+def decode_lenient(text: str | bytes | Raw) -> Json:
+    """Return the value of a text as Go reads it, of any depth. Raises json.JSONDecodeError and RecursionError."""
     try:
         return cast(Json, _decode(text))
     except MsgspecError:  # halves of surrogate pairs

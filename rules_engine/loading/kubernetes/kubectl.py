@@ -16,7 +16,7 @@ from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
-from rules_engine.loading.json_items import TooDeepError, parse_lenient
+from rules_engine.loading.json_items import TooDeepError, decode_lenient
 from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
 from rules_engine.model.json.lenient import Object, text_member
 from rules_engine.model.json.patch import Json
@@ -73,10 +73,11 @@ def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
 
     Documents and items of lists in YAML with errors are reported and left out.
     """
-    start, yaml = _JSON.search(data), _YAML.search(data)
+    start = _JSON.search(data)
+    yaml = _YAML.search(data, 0, start.start() if start else len(data))
     if start is None and yaml is None and path.suffix == ".json":
         start = _JSON_IN_LINE.search(data)
-    if start is not None and (yaml is None or start.start() < yaml.start()):
+    if start is not None and yaml is None:
         return _read_json(_JsonText(str(path), data), start.end() - 1, problems)
     return _read_yaml(path, data, yaml.start() if yaml else 0, problems)
 
@@ -165,10 +166,10 @@ def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
             end = begin + int(trailing[1])
         else:
             single = isinstance(value, _Output) and value.items is UNSET
-            return parse_lenient(data[begin:end]) if single else value, end
+            return decode_lenient(data[begin:end]) if single else value, end
     text = data[begin:].decode()
     _, length = _raw_decode(text)
-    return parse_lenient(text[:length]), begin + len(text[:length].encode("utf-8", "surrogatepass"))
+    return decode_lenient(text[:length]), begin + len(text[:length].encode("utf-8", "surrogatepass"))
 
 
 def _expand(
@@ -187,7 +188,7 @@ def _expand(
         return
     for item in items:
         if isinstance(item, Raw) and find is not None:
-            yield from _expand(parse_lenient(item), kind, partial(find, item))
+            yield from _expand(decode_lenient(item), kind, partial(find, item))
         else:
             yield from _expand(item, kind, place)
 

@@ -91,8 +91,8 @@ class ObjectReader:
         """Read a file of kubectl. `required`: it is an error if the file has no object of a kind that is read."""
         if not required and not _READABLE_KIND.search(data):
             return
-        kinds: dict[str, Location] = {}
-        """The kinds in the file, each with its first place; "" for a list of any kinds."""
+        kinds: dict[str, Item] = {}
+        """The kinds in the file, each with its first object; "" for a list of any kinds."""
         found = Problems()
         try:
             for item in read_output(path, data, found):
@@ -104,23 +104,22 @@ class ObjectReader:
         if required and not found.failed and not read:
             self._refuse(str(path), kinds, expected)
 
-    def _refuse(self, name: str, kinds: Mapping[str, Location], expected: str) -> None:
+    def _refuse(self, name: str, kinds: Mapping[str, Item], expected: str) -> None:
         """Report a file without an object of a kind that is read, unless it is an empty list of any kinds."""
-        others = [(kind, place) for kind, place in kinds.items() if kind]
+        others = [(kind, item) for kind, item in kinds.items() if kind]
         if others:
-            kind, place = others[0]
-            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {expected}", place)
+            kind, item = others[0]
+            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {expected}", item.place())
         elif "" not in kinds:
             self._problems.error(Code.NOT_A_CLUSTER, f"no object found: expected {expected}", Location(name, 1, 1))
 
-    def _take(self, item: Item, kinds: dict[str, Location]) -> None:
+    def _take(self, item: Item, kinds: dict[str, Item]) -> None:
         kind, value = item.kind, item.value
         if value is not None and not isinstance(value, dict):
             kind = _NO_OBJECT
         elif value is not None:
             kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
-        if kind not in kinds:
-            kinds[kind] = item.place()
+        kinds.setdefault(kind, item)
         if kind in READ_KINDS and value is None:
             self.seen.add(kind)
         elif isinstance(value, dict) and kind in READ_KINDS:

@@ -6,7 +6,7 @@ from typing import TypeAlias, cast
 
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NO_FIELDS, Kept, keep_at, merge_fields, reduce_value
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, keep_at, merge_fields, reduce_value
 from rules_engine.model.kubernetes.native_objects import OFFERS
 
 Path: TypeAlias = tuple[str, ...]
@@ -79,15 +79,16 @@ def without_fields(value: Json, fields: Kept, found: dict[str, None], prefix: st
     """Return a value without some fields; the names of those that it has are added to `found`."""
     if isinstance(value, list):
         return [without_fields(item, fields, found, prefix) for item in value]
-    if not isinstance(value, dict) or fields is None:
+    if not isinstance(value, dict) or fields is None or value.keys().isdisjoint(fields):
         return value
     kept: dict[str, Json] = {}
     for name, member in value.items():
-        below = fields.get(name, NO_FIELDS)
-        if below is None:
+        if name not in fields:
+            kept[name] = member
+        elif fields[name] is None:
             found[prefix + name] = None
         else:
-            kept[name] = without_fields(member, below, found, f"{prefix}{name}.") if below else member
+            kept[name] = without_fields(member, fields[name], found, f"{prefix}{name}.")
     return kept
 
 

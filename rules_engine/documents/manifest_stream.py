@@ -1,12 +1,10 @@
 """Pods of manifests, one part of a file at a time, since kubectl's lists may be far larger than rule files.
 
-A list larger than MAX_FILE_BYTES is read object by object, as JSON. A problem has the place of its object.
+A file larger than MAX_FILE_BYTES is read object by object, as JSON. A problem has the place of its object.
 """
 
-import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +14,14 @@ from rules_engine.loading.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     OTHER_TOOLS,
-    STDIN,
     decode_source,
     find_files,
     is_folder,
+    read_bytes,
     report_too_large,
-    report_unreadable,
-    standard_input,
 )
-from rules_engine.loading.json_items import ListError, TooDeepError, scan_strict
-from rules_engine.loading.json_list import JsonList, Readable, too_large
+from rules_engine.loading.json_items import TooDeepError
+from rules_engine.loading.kubernetes.kubectl import OutputError, read_output
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
@@ -73,60 +69,47 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
     return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
 
 
-def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES, opened: Readable | None = None) -> Iterator[PodPart]:
-    """Yield the pods of a file of manifests: all at once, or, for a large list in JSON, object by object.
-
-    MAX_FILE_BYTES bounds memory, whatever the size of the list, which may have `limit` bytes.
-    `opened`: the file, if it is already open, at its beginning; it is not closed.
-    """
+def stream_pods(path: Path) -> Iterator[PodPart]:
+    """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
     problems = Problems()
-    try:
-        with _open_manifests(path) if opened is None else nullcontext(opened) as file:
-            head = file.read(MAX_FILE_BYTES + 1)
-            if len(head) > MAX_FILE_BYTES and head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-                yield from _list_parts(str(path), head, file, limit)
-                return
-    except OSError as error:
-        report_unreadable(path, error, problems)
-        yield PodPart((), tuple(problems.items), {})
+    data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
+    if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
+        yield from _large_parts(path, data)
         return
-    if len(head) > MAX_FILE_BYTES:
+    pods: tuple[Manifest, ...] = ()
+    lines: Sources = {}
+    if data is not None and len(data) > MAX_FILE_BYTES:
         report_too_large(str(path), MAX_FILE_BYTES, problems)
-        yield PodPart((), tuple(problems.items), {})
-        return
-    source = decode_source(path, head, problems)
-    pods = read_pods(source, problems) if source is not None else ()
-    lines = {} if source is None else {source.name: source.lines}
+    elif data is not None and (source := decode_source(path, data, problems)) is not None:
+        pods, lines = read_pods(source, problems), {source.name: source.lines}
     yield PodPart(pods, sort_problems(problems.items), lines)
 
 
-def _open_manifests(path: Path) -> AbstractContextManager[Readable]:
-    return nullcontext(standard_input()) if path == STDIN else path.open("rb")
-
-
-def _list_parts(name: str, head: bytes, file: Readable, limit: int) -> Iterator[PodPart]:
-    """Yield the pods of each object of a list; a problem of the list itself comes last, in a part without pods."""
+def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
+    """Yield the pods of each object; a problem of the file itself comes last, in a part without pods."""
     problems = Problems()
     has_content = False
-    listed = JsonList(name, head, file, limit, scan_strict)
     try:
-        for place, value in listed.items():
-            part = _object_part(value, place)
-            has_content = has_content or bool(part.pods or part.problems)
-            yield part
-        if not listed.listed:
-            raise ListError(Code.FILE_TOO_LARGE, too_large("an object that is not a list"))
+        for item in read_output(path, data, problems):
+            if item.value is not None:
+                part = _object_part(item.value, item.place())
+                has_content = has_content or bool(part.pods or part.problems)
+                yield part
         if not has_content:
-            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", listed.here())
-    except ListError as error:
-        problems.error(error.code, str(error), listed.here())
+            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+    except OutputError as error:
+        problems.error(error.code, str(error), error.place)
     if problems.items:
         yield PodPart((), tuple(problems.items), {})
 
 
 def _object_part(value: Json, place: Location) -> PodPart:
     problems = Problems()
-    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
+    try:
+        node = _json_node(value, place, MAX_DEPTH)
+    except TooDeepError as error:
+        raise OutputError(error.code, str(error), place) from None
+    pods = read_object_pods(node, problems)
     return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
 
 

@@ -209,7 +209,9 @@ def _read_data(path: Path, limit: int, problems: Problems, *, regular: bool) -> 
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
                 problems.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None
-            return file.read(limit + 1)
+            # A read of more bytes than a file has would take their memory.
+            size = os.fstat(file.fileno()).st_size if path != STDIN else 0
+            return file.read(min(limit, size) + 1 if size else limit + 1)
     except FileNotFoundError:
         report_missing(str(path), problems)
     except OSError as error:

@@ -26,7 +26,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NESTED = frozenset({dict, list})
 """Types of values with members. Compared with type(): isinstance takes twice as long, for each value of a dump."""
 
-_decode = Decoder().decode
+_decode = Decoder(float_hook=str).decode  # quantities keep their text
 _raw_decode = json.JSONDecoder().raw_decode
 
 
@@ -69,7 +69,7 @@ def decode_lenient(text: str | bytes | Raw) -> Json:
     try:
         return cast(Json, _decode(text))
     except MsgspecError:  # halves of surrogate pairs
-        return _replace_surrogates(json.loads(bytes(text) if isinstance(text, Raw) else text))
+        return _replace_surrogates(json.loads(bytes(text) if isinstance(text, Raw) else text, parse_float=str))
 
 
 def _replace_surrogates(value: Json) -> Json:

@@ -314,7 +314,7 @@ def test_pods_are_read_from_files(tmp_path: Path) -> None:
     path.write_text("kind: Pod\nspec: {containers: [{name: c}]}\n")
     (found,), problems, sources = load_pods(path)
     assert (found.location.file, problems, list(sources)) == (str(path), (), [str(path)])
-    assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["unreadable-file"]
+    assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["missing-file"]
     large = tmp_path / "large.json"
     large.write_text(" " * (4 * 2**20 + 1))
     assert codes(load_pods(large)[1]) == ["file-too-large"]

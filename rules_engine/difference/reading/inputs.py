@@ -13,7 +13,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from rules_engine.difference.reading.live_input import LiveInput, MutatePod
-from rules_engine.difference.reading.object_stream import MAX_LIST_BYTES, ObjectFile, Progress
+from rules_engine.difference.reading.object_stream import ObjectFile, Progress
 from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.reading.views import NO_CLAIMS, Claims, ViewsWithout
 from rules_engine.difference.values import Submitted, Workload
@@ -234,7 +234,7 @@ class Inputs:
         if not is_named and OTHER_TOOLS.fullmatch(path.name):
             return
         file.rewind()
-        for part in stream_pods(path, MAX_LIST_BYTES, file):
+        for part in stream_pods(path):
             problems = [problem for problem in part.problems if is_named or problem.code is not Code.NOT_A_POD]
             self._keep(problems, part.sources)
             for manifest in part.pods:

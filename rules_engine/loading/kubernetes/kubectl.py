@@ -16,8 +16,9 @@ from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
-from rules_engine.loading.json_items import TooDeepError, decode_lenient
+from rules_engine.loading.json_items import decode_lenient
 from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
+from rules_engine.loading.yaml.documents import TOO_DEEP
 from rules_engine.model.json.lenient import Object, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
@@ -73,12 +74,11 @@ def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
 
     Documents and items of lists in YAML with errors are reported and left out.
     """
-    start = _JSON.search(data)
-    yaml = _YAML.search(data, 0, start.start() if start else len(data))
-    if start is None and yaml is None and path.suffix == ".json":
-        start = _JSON_IN_LINE.search(data)
-    if start is not None and yaml is None:
-        return _read_json(_JsonText(str(path), data), start.end() - 1, problems)
+    line = _JSON.search(data)
+    yaml = _YAML.search(data, 0, line.start() if line else len(data))
+    begin = None if yaml else _JSON_IN_LINE.search(data)
+    if begin is not None:
+        return _read_json(_JsonText(str(path), data), begin.start(), problems)
     return _read_yaml(path, data, yaml.start() if yaml else 0, problems)
 
 
@@ -95,22 +95,30 @@ _decode_array = Decoder(list[Raw]).decode
 _raw_decode = json.JSONDecoder().raw_decode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _JsonText:
-    """A text in JSON, with the name of its file."""
+    """A text in JSON, with the name of its file. Places are quick to find in their order."""
 
     name: str
     data: bytes
+    _at: int = 0
+    _line: int = 1
+    """The offset of the last place, and its line."""
 
     def place(self, offset: int) -> Location:
         """Return the place of a byte."""
+        if offset < self._at:
+            self._at, self._line = 0, 1
+        self._line += self.data.count(b"\n", self._at, offset)
+        self._at = offset
         begin = self.data.rfind(b"\n", 0, offset) + 1
-        column = len(self.data[begin:offset].decode("utf-8", "replace")) + 1
-        return Location(self.name, self.data.count(b"\n", 0, offset) + 1, column)
+        return Location(self.name, self._line, len(self.data[begin:offset].decode("utf-8", "replace")) + 1)
 
     def find(self, encoded: Raw, after: int) -> Location:
-        """Return the place of an item."""
-        return self.place(self.data.find(bytes(encoded), after))
+        """Return the place of an item that begins after an offset."""
+        item = bytes(encoded)
+        found = self.data.find(item, max(after, self._at))
+        return self.place(found if found >= 0 else self.data.find(item, after))
 
     def skip(self, begin: int, end: int, problems: Problems) -> None:
         """Warn of text that is not read."""
@@ -135,11 +143,13 @@ def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item
             raise OutputError(Code.NOT_UTF_8, not_utf_8(error), text.place(begin + error.start)) from None
         except json.JSONDecodeError as error:
             ends = not error.doc[error.pos :].strip()
-            message = "the text ends: is the file cut?" if ends else f"the text is not JSON: {error.msg}"
+            message = "the text ends: is the file cut?" if ends else f"the text is not JSON: {error.msg.lower()}"
             offset = begin + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
             raise OutputError(Code.JSON_SYNTAX, message, text.place(offset)) from None
-        except (RecursionError, TooDeepError):
-            raise OutputError(Code.YAML_TOO_DEEP, str(TooDeepError()), text.place(begin)) from None
+        except RecursionError:
+            raise OutputError(Code.YAML_TOO_DEEP, TOO_DEEP, text.place(begin)) from None
+        except ValueError:  # of int
+            raise OutputError(Code.JSON_SYNTAX, "a number has too many digits", text.place(begin)) from None
         following = _NEXT_JSON.match(text.data, end) or _JSON.search(text.data, end)
         if following is None:
             text.skip(end, len(text.data), problems)
@@ -150,7 +160,7 @@ def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item
 def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
     """Return the value at an offset, with the items of a list as raw JSON, and the offset of its end.
 
-    Raises json.JSONDecodeError, UnicodeDecodeError, RecursionError and TooDeepError.
+    Raises json.JSONDecodeError, UnicodeDecodeError and RecursionError.
     """
     decode: Callable[[Any], Any] = _decode_array if data[begin : begin + 1] == b"[" else _decode_output
     view, end = memoryview(data), len(data)
@@ -187,10 +197,13 @@ def _expand(
         yield Item(kind, value, place)
         return
     for item in items:
+        each, at = item, place
         if isinstance(item, Raw) and find is not None:
-            yield from _expand(decode_lenient(item), kind, partial(find, item))
+            each, at = decode_lenient(item), partial(find, item)
+        if isinstance(each, dict):
+            yield from _expand(each, kind, at)
         else:
-            yield from _expand(item, kind, place)
+            yield Item(kind, each, at)
 
 
 def list_kind(members: Object) -> str:

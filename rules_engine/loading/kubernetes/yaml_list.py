@@ -6,7 +6,7 @@ So a list may exceed the composer's bounds, which apply to each item.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import chain, pairwise, repeat
 
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
@@ -18,6 +18,9 @@ from rules_engine.model.problems.source import Location
 
 _ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)
 """The beginning of a list as kubectl writes it, with the indentation of its items."""
+
+
+_VERSION = re.compile(r"^apiVersion:(?=\s)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class YamlObjects:
 
 def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlObjects]:
     """Read the documents of a text; report and leave out documents and items of lists with errors."""
-    for part in split_documents(source.text):
+    for part in chain.from_iterable(map(_split_outputs, split_documents(source.text))):
         match = _ITEMS.search(part.text)
         if match is None:
             yield from _read_objects(source.name, part, problems)
@@ -47,6 +50,13 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlOb
         listed = _Items(source.name, part, problems, [*starts, end], part.line + lines)
         for document in _read_objects(source.name, around, problems):
             yield replace(document, items=listed.read(len(match[1])))
+
+
+def _split_outputs(part: DocumentText) -> Iterator[DocumentText]:
+    """Split outputs of kubectl that were appended without a document marker: each begins with its apiVersion."""
+    bounds = [0, *[match.start() for match in _VERSION.finditer(part.text)][1:], len(part.text)]
+    for begin, end in pairwise(bounds):
+        yield DocumentText(part.text[begin:end], part.line + part.text.count("\n", 0, begin))
 
 
 def _read_objects(name: str, part: DocumentText, problems: Problems) -> Iterator[YamlObjects]:

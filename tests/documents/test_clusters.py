@@ -1,0 +1,341 @@
+"""A cluster is the same in each form of file, whatever a terminal added to it."""
+
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.documents.clusters import ClusterReading, load_inventory, read_cluster
+from rules_engine.loading.files import to_utf_8
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
+from rules_engine.model.kubernetes.removed_values import MARK, removed_values
+
+Item = dict[str, Any]
+
+SECRET = "hunter2"
+
+
+def item(kind: str, name: str, namespace: str = "", version: str = "v1", **members: Any) -> Item:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"{kind}-{name}"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **members}
+
+
+def pod(name: str, gpus: int, node: str) -> Item:
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+    return item("Pod", name, "ml", spec={"nodeName": node, "containers": [{"name": "main", "resources": resources}]})
+
+
+NODES = [
+    item("Node", name, status={"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": ["{", "é"]}]})
+    for name in "ab"
+]
+OBJECTS = [
+    *NODES,
+    item("Namespace", "ml", metadata={"name": "ml", "labels": {"team": "ml"}}),
+    pod("one", 3, "a"),
+    pod("two", 2, "b"),
+    item("PriorityClass", "high", version="scheduling.k8s.io/v1", value=5),
+    item("Secret", "s", "ml", data={"password": SECRET}),
+]
+
+
+def listed(items: Sequence[Item]) -> Item:
+    """Return a list as kubectl writes it, with its kind after the items."""
+    return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def as_yaml(value: Any) -> str:
+    return yaml.safe_dump(json.loads(json.dumps(value)), allow_unicode=True)  # without aliases
+
+
+def outputs(items: Sequence[Item], write: Callable[[Any], str]) -> str:
+    """Return several outputs in one text: a list of nodes, and one of the others."""
+    nodes = [each for each in items if each["kind"] == "Node"]
+    return "".join(write(listed(part)) for part in (nodes, [each for each in items if each not in nodes]))
+
+
+def pretty(value: Any) -> str:
+    return json.dumps(value, indent=4, ensure_ascii=False) + "\n"
+
+
+def inventory(items: Sequence[Item]) -> Item:
+    spec = {"nodes": [], "objects": [each for each in items if each["kind"] != "Secret"]}
+    return {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
+
+
+FORMS: Mapping[str, tuple[str, Callable[[Sequence[Item]], str]]] = {
+    "a list in JSON": ("c.json", lambda items: pretty(listed(items))),
+    "a list in one line": ("c.json", lambda items: json.dumps(listed(items))),
+    "a list in YAML": ("c.yaml", lambda items: as_yaml(listed(items))),
+    "JSON in a file of YAML": ("c.yaml", lambda items: pretty(listed(items))),
+    "YAML in a file of JSON": ("c.json", lambda items: as_yaml(listed(items))),
+    "a file without a suffix": ("cluster", lambda items: pretty(listed(items))),
+    "single objects in JSON": ("c.json", lambda items: "".join(map(pretty, items))),
+    "JSON lines": ("c.json", lambda items: "".join(f"{json.dumps(each)}\n" for each in items)),
+    "JSON without line ends": ("c.json", lambda items: "".join(json.dumps(each) for each in items)),
+    "an array": ("c.json", pretty),
+    "an array of lists": ("c.json", lambda items: pretty([listed([each]) for each in items])),
+    "a stream": ("c.yaml", lambda items: "---\n".join(map(as_yaml, items))),
+    "outputs appended in JSON": ("c.json", lambda items: outputs(items, pretty)),
+    "outputs appended in YAML": ("c.yaml", lambda items: outputs(items, as_yaml)),
+    "an inventory": ("c.yaml", lambda items: as_yaml(inventory(items))),
+    "an inventory in JSON": ("c.json", lambda items: pretty(inventory(items))),
+}
+"""The forms of a file, with its name."""
+
+
+def written(folder: Path, form: str, items: Sequence[Item] = OBJECTS) -> Path:
+    name, write = FORMS[form]
+    path = folder / name
+    path.write_text(write(items), encoding="utf-8")
+    return path
+
+
+def sound(*paths: Path) -> ClusterReading:
+    reading = read_cluster(paths)
+    assert reading.problems == ()
+    return reading
+
+
+def view(reading: ClusterReading) -> Cluster:
+    """Return the cluster as rules see it, in the order of names."""
+    assert reading.cluster is not None
+    found = reading.cluster
+    return Cluster(nodes=tuple(sorted(found.nodes, key=lambda node: node.name)), namespaces=found.namespaces)
+
+
+def names(reading: ClusterReading) -> set[tuple[str, str]]:
+    assert reading.objects is not None
+    kinds = ("Node", "Pod", "Namespace", "PriorityClass", "Secret", "Event", "Job")
+    return {(kind, each.name) for kind in kinds for each in reading.objects.of(kind)}
+
+
+NAMES = {(each["kind"], each["metadata"]["name"]) for each in OBJECTS if each["kind"] != "Secret"}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    found = view(sound(written(tmp_path_factory.mktemp("c"), "a list in JSON")))
+    assert [(node.name, node.available("nvidia.com/gpu")) for node in found.nodes] == [
+        (node.name, node.allocatable["nvidia.com/gpu"] - node.used["nvidia.com/gpu"]) for node in found.nodes
+    ]
+    assert [str(node.available("nvidia.com/gpu")) for node in found.nodes] == ["5", "6"]
+    return found
+
+
+ENCODINGS: Mapping[str, Callable[[str], bytes]] = {
+    "UTF-8": str.encode,
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16 of PowerShell": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+    "big-endian UTF-16": lambda text: b"\xfe\xff" + text.encode("utf-16-be"),
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "gzip of UTF-16": lambda text: gzip.compress(text.encode("utf-16")),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_and_encoding_is_the_same_cluster(
+    tmp_path: Path, form: str, encoding: str, expected: Cluster
+) -> None:
+    path = written(tmp_path, form)
+    path.write_bytes(ENCODINGS[encoding](path.read_text(encoding="utf-8")))
+    reading = sound(path)
+    assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+def test_a_must_gather_folder_is_the_same_cluster(tmp_path: Path, expected: Cluster) -> None:
+    for each in OBJECTS:
+        file = tmp_path / "must-gather/quay-io" / each["kind"] / f"{each['metadata']['name']}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("---\n" + as_yaml(each))
+    (tmp_path / "must-gather/version").write_text("must-gather 1.36\n")
+    (tmp_path / "must-gather/other.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
+    (tmp_path / "must-gather/broken.yaml").write_text("a: [\n")
+    reading = sound(tmp_path / "must-gather")
+    assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+def test_several_files_are_one_cluster(tmp_path: Path, expected: Cluster) -> None:
+    parts = {"a list in JSON": OBJECTS[:4], "a stream": OBJECTS[3:], "an inventory in JSON": OBJECTS[:1]}
+    paths = []
+    for number, (form, items) in enumerate(parts.items()):
+        (tmp_path / str(number)).mkdir()
+        paths.append(written(tmp_path / str(number), form, items))
+    reading = sound(*paths)
+    assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+@given(st.permutations(OBJECTS), st.sampled_from([*FORMS]))
+def test_the_order_of_objects_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, expected: Cluster, items: list[Item], form: str
+) -> None:
+    reading = sound(written(tmp_path_factory.mktemp("c"), form, items))
+    assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+JSON, YAML = pretty(listed(OBJECTS)), as_yaml(listed(OBJECTS))
+FENCED = f"```yaml\n{YAML}```\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "quoted"),
+    [
+        ("c.json", f"Warning: v1 ComponentStatus is deprecated\n{JSON}", ["Warning: v1 ComponentStatus is deprecated"]),
+        ("c.json", f"[root@host ~]$ kubectl get nodes -o json\n{JSON}", ["[root@host ~]$ kubectl get nodes -o json"]),
+        ("c.json", f"stdout: {JSON}", ["stdout:"]),
+        ("c.json", f"{JSON}Error from server (NotFound): a\n", ["Error from server (NotFound): a"]),
+        ("c.json", f"{JSON}W0112 10:00:00.0 1 x.go:1] y\n{pretty(listed([]))}", ["W0112 10:00:00.0 1 x.go:1] y"]),
+        ("c.yaml", f"user@host:~$ kubectl get nodes -o yaml\n{YAML}", ["user@host:~$ kubectl get nodes -o yaml"]),
+        ("c.yaml", f"I0112 10:00:00.0 1 x.go:1] y\n{YAML}", ["I0112 10:00:00.0 1 x.go:1] y"]),
+        ("c.yaml", FENCED, ["```yaml", "```"]),
+        ("c.yaml", f"{YAML}Error from server (Forbidden): b\n$ \n", ["Error from server (Forbidden): b", "$ "]),
+        ("c.yaml", f"{YAML}PS C:\\Users\\me> \n", ["PS C:\\Users\\me> "]),
+        ("c.yaml", f"# taken on Monday\n\n{YAML}", []),
+    ],
+)
+def test_what_a_terminal_adds_is_skipped_with_a_warning_that_quotes_it(
+    tmp_path: Path, name: str, text: str, quoted: list[str], expected: Cluster
+) -> None:
+    (tmp_path / name).write_text(text)
+    reading = read_cluster([tmp_path / name])
+    assert view(reading) == expected
+    found = [problem.message for problem in reading.problems]
+    assert found == [f"this text is skipped: {line}" for line in quoted]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("c.json", JSON[: len(JSON) // 2], "json-syntax"),
+        ("c.json", JSON + JSON[:200], "json-syntax"),
+        ("c.json", JSON.replace('"kind"', "kind", 1), "json-syntax"),
+        ("c.yaml", YAML.replace("kind: Node", "kind: [Node", 1), "yaml-syntax"),
+        ("c.yaml", YAML[: len(YAML) // 2].rpartition("\n")[0] + "\n", "not-a-cluster"),
+        ("c.yaml", f"{YAML}hello: [\n", "yaml-syntax"),
+        ("c.json", "[" * 100_000, "yaml-too-deep"),
+        ("c.json", '{"kind": "List", "items": [' + "9" * 5000 + "]}", "json-syntax"),
+        ("c.json", "", "not-a-cluster"),
+        ("c.json", pretty(listed([])), "not-a-cluster"),
+        ("c.yaml", as_yaml(OBJECTS[-1]), "not-a-cluster"),
+        ("c.yaml", as_yaml(listed(OBJECTS[2:])), "not-a-cluster"),
+        ("c.yaml", "NAME   STATUS   ROLES\na      Ready    <none>\n", "yaml-syntax"),
+    ],
+)
+def test_all_else_is_an_error(tmp_path: Path, name: str, text: str, error: str) -> None:
+    (tmp_path / name).write_text(text)
+    reading = read_cluster([tmp_path / name])
+    assert reading.objects is None
+    assert reading.cluster is None
+    assert error in [problem.code for problem in reading.problems]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"kind": "List", "items": ["\xff"]}', "byte 0xFF is not UTF-8: save the file as UTF-8"),
+        (b"kind: \xff\n", "byte 0xFF is not UTF-8: save the file as UTF-8"),
+        (b"\xff\xfea", "the file is not UTF-16: truncated data"),
+        (gzip.compress(b"a" * 99)[:20], "cannot be read: the compressed data is damaged: "),
+        (gzip.compress(b"a" * 257 + b"ustar\0"), "the file is an archive: unpack it first"),
+    ],
+    ids=["JSON", "YAML", "UTF-16", "damaged", "archive"],
+)
+def test_bytes_that_are_no_text_are_an_error(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "c.json").write_bytes(data)
+    (problem,) = [each for each in read_cluster([tmp_path / "c.json"]).problems if each.code != "not-a-cluster"]
+    assert problem.message.startswith(message)
+
+
+def test_manifests_and_rules_may_be_utf_16() -> None:
+    assert to_utf_8("kind: é\n".encode("utf-16")) == "kind: é\n".encode()
+
+
+def test_other_nodes_of_the_same_name_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(pretty(listed([NODES[0], {**NODES[0], "metadata": {"name": "a", "uid": "2"}}])))
+    (problem,) = read_cluster([tmp_path / "c.json"]).problems
+    assert (problem.code, problem.location.line) == ("duplicate-node", 25)
+
+
+def test_nodes_without_a_uid_are_read(tmp_path: Path, expected: Cluster) -> None:
+    bare = [{**each, "metadata": {**each["metadata"]}} for each in OBJECTS]
+    for each in bare:
+        each["metadata"].pop("uid", None)
+    assert view(sound(written(tmp_path, "a list in JSON", bare))) == expected
+
+
+def test_the_cluster_of_a_document_may_have_any_form(tmp_path: Path, expected: Cluster) -> None:
+    found, problems, _ = load_inventory(written(tmp_path, "outputs appended in YAML"))
+    assert found is not None
+    assert (problems, found.name, {node.name for node in found.cluster.nodes}) == ((), "c", {"a", "b"})
+
+
+CONTAINER = {
+    "name": "main",
+    "command": [SECRET],
+    "args": [SECRET],
+    "env": [{"name": "PASSWORD", "value": SECRET}],
+    "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
+    "readinessProbe": {"exec": {"command": [SECRET]}},
+    "lifecycle": {"preStop": {"exec": {"command": [SECRET]}}},
+}
+METADATA = {"annotations": {LAST_APPLIED: SECRET, "kept": "yes"}, "managedFields": [{"manager": SECRET}]}
+SPEC = {member: [CONTAINER] for member in ("containers", "initContainers", "ephemeralContainers")}
+TEMPLATE = {"metadata": METADATA, "spec": SPEC}
+
+
+def with_secrets(kind: str, version: str = "v1", **members: Any) -> Item:
+    made = item(kind, "planted", "" if kind == "Node" else "ml", version, **members)
+    return {**made, "metadata": {**made["metadata"], **METADATA}}
+
+
+PLANTED = [
+    with_secrets("Node"),
+    with_secrets("Pod", spec=SPEC),
+    with_secrets("ConfigMap", data={"a": SECRET}),
+    with_secrets("Secret", data={"a": SECRET}, stringData={"a": SECRET}),
+    *(
+        with_secrets(kind, "apps/v1", spec={"template": TEMPLATE})
+        for kind in ("DaemonSet", "ReplicaSet", "StatefulSet")
+    ),
+    with_secrets("Job", "batch/v1", spec={"template": TEMPLATE}),
+    with_secrets("ReplicationController", spec={"template": TEMPLATE}),
+    with_secrets("ControllerRevision", "apps/v1", data={"spec": {"template": TEMPLATE}}),
+    with_secrets("GPUOffers", "gpurules.io/v1", spec={"omitted": 3, "other": SECRET}, status={"x": SECRET}),
+]
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "inventory" not in form])
+def test_values_that_may_be_secret_are_not_kept(tmp_path: Path, form: str) -> None:
+    reading = sound(written(tmp_path, form, PLANTED))
+    assert reading.objects is not None
+    kinds = {each["kind"] for each in PLANTED} - {"ConfigMap", "Secret"}
+    kept: dict[str, Any] = {kind: dict(reading.objects.of(kind)[0]) for kind in kinds}
+    assert SECRET not in json.dumps(kept)
+    assert kept["Pod"]["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}]
+    assert kept["Pod"]["metadata"]["annotations"]["kept"] == "yes"
+    assert kept["GPUOffers"]["spec"] == {"omitted": 3}
+    assert {*removed_values(kept["Pod"])} >= {"spec.containers.env.value", "spec.containers.command"}
+    # What is written and read again is still known to lack them.
+    again = sound(written(tmp_path, form, [kept["Pod"], *NODES]))
+    assert again.objects is not None
+    assert removed_values(again.objects.pods[0]) == removed_values(kept["Pod"])
+
+
+def test_a_pod_without_such_values_is_not_marked(tmp_path: Path) -> None:
+    reading = sound(written(tmp_path, "a list in JSON"))
+    assert reading.objects is not None
+    assert [MARK in str(each) for each in reading.objects.pods] == [False, False]
+
+
+def test_whole_objects_keep_their_values(tmp_path: Path) -> None:
+    reading = read_cluster([written(tmp_path, "a list in JSON", PLANTED)], whole=True)
+    assert reading.objects is not None
+    assert reading.objects.pods[0].spec == SPEC

@@ -1,0 +1,136 @@
+"""A small cluster in each form of file, and objects with values that may be secret."""
+
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
+
+Item = dict[str, Any]
+
+SECRET = "hunter2"
+
+
+def item(kind: str, name: str, namespace: str = "", version: str = "v1", **members: Any) -> Item:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"{kind}-{name}"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **members}
+
+
+def pod(name: str, gpus: int, node: str) -> Item:
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+    return item("Pod", name, "ml", spec={"nodeName": node, "containers": [{"name": "main", "resources": resources}]})
+
+
+NODES = [
+    item("Node", name, status={"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": ["{", "é"]}]})
+    for name in "ab"
+]
+OBJECTS = [
+    *NODES,
+    item("Namespace", "ml", metadata={"name": "ml", "labels": {"team": "ml"}}),
+    pod("one", 3, "a"),
+    pod("two", 2, "b"),
+    item("PriorityClass", "high", version="scheduling.k8s.io/v1", value=5),
+    item("Secret", "s", "ml", data={"password": SECRET}),
+]
+
+
+def listed(items: Sequence[Item]) -> Item:
+    """Return a list as kubectl writes it, with its kind after the items."""
+    return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def as_yaml(value: Any) -> str:
+    return yaml.safe_dump(json.loads(json.dumps(value)), allow_unicode=True)  # without aliases
+
+
+def outputs(items: Sequence[Item], write: Callable[[Any], str]) -> str:
+    """Return several outputs in one text: a list of nodes, and one of the others."""
+    nodes = [each for each in items if each["kind"] == "Node"]
+    return "".join(write(listed(part)) for part in (nodes, [each for each in items if each not in nodes]))
+
+
+def pretty(value: Any) -> str:
+    return json.dumps(value, indent=4, ensure_ascii=False) + "\n"
+
+
+def inventory(items: Sequence[Item]) -> Item:
+    spec = {"nodes": [], "objects": [each for each in items if each["kind"] != "Secret"]}
+    return {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
+
+
+FORMS: Mapping[str, tuple[str, Callable[[Sequence[Item]], str]]] = {
+    "a list in JSON": ("c.json", lambda items: pretty(listed(items))),
+    "a list in one line": ("c.json", lambda items: json.dumps(listed(items))),
+    "a list in YAML": ("c.yaml", lambda items: as_yaml(listed(items))),
+    "JSON in a file of YAML": ("c.yaml", lambda items: pretty(listed(items))),
+    "YAML in a file of JSON": ("c.json", lambda items: as_yaml(listed(items))),
+    "a file without a suffix": ("cluster", lambda items: pretty(listed(items))),
+    "single objects in JSON": ("c.json", lambda items: "".join(map(pretty, items))),
+    "JSON lines": ("c.json", lambda items: "".join(f"{json.dumps(each)}\n" for each in items)),
+    "JSON without line ends": ("c.json", lambda items: "".join(json.dumps(each) for each in items)),
+    "an array": ("c.json", pretty),
+    "an array of lists": ("c.json", lambda items: pretty([listed([each]) for each in items])),
+    "a stream": ("c.yaml", lambda items: "---\n".join(map(as_yaml, items))),
+    "outputs appended in JSON": ("c.json", lambda items: outputs(items, pretty)),
+    "outputs appended in YAML": ("c.yaml", lambda items: outputs(items, as_yaml)),
+    "an inventory": ("c.yaml", lambda items: as_yaml(inventory(items))),
+    "an inventory in JSON": ("c.json", lambda items: pretty(inventory(items))),
+}
+"""The forms of a file, with its name."""
+
+
+def written(folder: Path, form: str, items: Sequence[Item] = OBJECTS) -> Path:
+    name, write = FORMS[form]
+    path = folder / name
+    path.write_text(write(items), encoding="utf-8")
+    return path
+
+
+ENCODINGS: Mapping[str, Callable[[str], bytes]] = {
+    "UTF-8": str.encode,
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16 of PowerShell": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+    "big-endian UTF-16": lambda text: b"\xfe\xff" + text.encode("utf-16-be"),
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "gzip of UTF-16": lambda text: gzip.compress(text.encode("utf-16")),
+}
+
+
+CONTAINER = {
+    "name": "main",
+    "command": [SECRET],
+    "args": [SECRET],
+    "env": [{"name": "PASSWORD", "value": SECRET}],
+    "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
+    "readinessProbe": {"exec": {"command": [SECRET]}},
+    "lifecycle": {"preStop": {"exec": {"command": [SECRET]}}},
+}
+METADATA = {"annotations": {LAST_APPLIED: SECRET, "kept": "yes"}, "managedFields": [{"manager": SECRET}]}
+SPEC = {member: [CONTAINER] for member in ("containers", "initContainers", "ephemeralContainers")}
+TEMPLATE = {"metadata": METADATA, "spec": SPEC}
+
+
+def with_secrets(kind: str, version: str = "v1", **members: Any) -> Item:
+    made = item(kind, "planted", "" if kind == "Node" else "ml", version, **members)
+    return {**made, "metadata": {**made["metadata"], **METADATA}}
+
+
+PLANTED = [
+    with_secrets("Node"),
+    with_secrets("Pod", spec=SPEC),
+    with_secrets("ConfigMap", data={"a": SECRET}),
+    with_secrets("Secret", data={"a": SECRET}, stringData={"a": SECRET}),
+    *(
+        with_secrets(kind, "apps/v1", spec={"template": TEMPLATE})
+        for kind in ("DaemonSet", "ReplicaSet", "StatefulSet")
+    ),
+    with_secrets("Job", "batch/v1", spec={"template": TEMPLATE}),
+    with_secrets("ReplicationController", spec={"template": TEMPLATE}),
+    with_secrets("ControllerRevision", "apps/v1", data={"spec": {"template": TEMPLATE}}),
+    with_secrets("GPUOffers", "gpurules.io/v1", spec={"omitted": 3, "other": SECRET}, status={"x": SECRET}),
+]

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.documents.clusters import ClusterReading, load_inventory, read_cluster
-from rules_engine.loading.files import to_utf_8
+from rules_engine.documents.manifest_stream import stream_pods
+from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.removed_values import MARK, removed_values
 from tests.support.cluster_files import (
@@ -27,6 +28,7 @@ from tests.support.cluster_files import (
     pretty,
     written,
 )
+from tests.support.loading import rule
 
 
 def sound(*paths: Path) -> ClusterReading:
@@ -175,8 +177,12 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path, data: bytes, messag
     assert problem.message.startswith(message)
 
 
-def test_manifests_and_rules_may_be_utf_16() -> None:
-    assert to_utf_8("kind: é\n".encode("utf-16")) == "kind: é\n".encode()
+def test_manifests_and_rules_may_be_utf_16(tmp_path: Path) -> None:
+    text = f"{rule('FallbackLadder', '{rungs: [{resource: nvidia.com/gpu}]}', 'e')}# é\n---\n{as_yaml(OBJECTS[3])}"
+    (tmp_path / "x.yaml").write_bytes(text.encode("utf-16"))
+    loaded = load_documents([tmp_path])
+    assert ([each.name for each in loaded.rules], loaded.problems) == (["e"], ())
+    assert [pod.name for part in stream_pods(tmp_path / "x.yaml") for pod in part.pods] == ["one"]
 
 
 def test_other_nodes_of_the_same_name_are_an_error(tmp_path: Path) -> None:

@@ -185,6 +185,13 @@ def test_manifests_and_rules_may_be_utf_16(tmp_path: Path) -> None:
     assert [pod.name for part in stream_pods(tmp_path / "x.yaml") for pod in part.pods] == ["one"]
 
 
+def test_an_inventory_does_not_say_what_else_the_cluster_has(tmp_path: Path) -> None:
+    reading = sound(written(tmp_path, "an inventory"))
+    assert reading.objects is not None
+    assert not reading.objects.absent & {"Node", "Pod", "Namespace", "ResourceClaim", "PriorityClass"}
+    assert reading.objects.absent >= {"Event", "DaemonSet"}
+
+
 def test_other_nodes_of_the_same_name_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(pretty(listed([NODES[0], {**NODES[0], "metadata": {"name": "a", "uid": "2"}}])))
     (problem,) = read_cluster([tmp_path / "c.json"]).problems

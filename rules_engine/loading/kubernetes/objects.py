@@ -15,6 +15,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     newest_change_time,
     parse_change_time,
 )
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.codes import Code
@@ -80,8 +81,8 @@ class ObjectReader:
         return bool(namespaces and self._objects.get("Node")) and system and SYSTEM_NAMESPACE not in namespaces
 
     def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
-        """Add the objects of an inventory, which has all objects of its cluster."""
-        self.seen |= READ_KINDS
+        """Add the objects of an inventory, which has all nodes, pods, namespaces and devices of its cluster."""
+        self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS}
         self._declared += objects.declared
         for kind in READ_KINDS:
             for each in objects.of(kind):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.json.lenient import text_member
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.telemetry.events import Event
@@ -45,7 +45,7 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
                 continue
             object = cluster.find(name.kind, name.name, name.namespace)
             reference = {
-                "apiVersion": f"{API_GROUPS[name.kind]}/v1".removeprefix("/"),
+                "apiVersion": API_KINDS[name.kind].api_version,
                 "kind": name.kind,
                 "name": name.name,
                 "uid": "" if object is None else text_member(object.metadata, "uid"),

@@ -27,35 +27,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
-from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS_RESOURCE
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.native_objects import OFFERS
 
 Object = dict[str, Any]
-DEVICES = {"deviceclasses": "DeviceClass", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
-KINDS = {
-    **{collection: kind for kind, collection in DIAGNOSED_RESOURCES.items()},
-    "priorityclasses": "PriorityClass",
-    "replicationcontrollers": "ReplicationController",
-    "controllerrevisions": "ControllerRevision",
-    "limitranges": "LimitRange",
-    **DEVICES,
-}
-GROUPED = {
-    "daemonsets": "apps",
-    "replicasets": "apps",
-    "statefulsets": "apps",
-    "controllerrevisions": "apps",
-    "jobs": "batch",
-    "runtimeclasses": "node.k8s.io",
-    "priorityclasses": "scheduling.k8s.io",
-    **dict.fromkeys(DEVICES, "resource.k8s.io"),
-    OFFERS_RESOURCE: GROUP,
-}
+KINDS = {each.resource: kind for kind, each in API_KINDS.items()}
 PATHS = {
-    f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection
-    for collection in KINDS
+    f"/apis/{each.api_version}/{each.resource}" if each.group else f"/api/v1/{each.resource}": each.resource
+    for each in API_KINDS.values()
 }
 """Collections by path."""
 
@@ -405,7 +386,7 @@ class ApiServer:
                 metadata["continue"] = b64encode(f"{version}/{_key(rest[0])}".encode()).decode()
                 metadata["remainingItemCount"] = len(rest)
                 self._pages[metadata["continue"]] = (version, rest)
-        typed = ("apiVersion", "kind") if GROUPED.get(collection) != GROUP else ()
+        typed = ("apiVersion", "kind") if KINDS[collection] != OFFERS else ()
         listed = [{name: member for name, member in item.items() if name not in typed} for item in page]
         head = {"kind": f"{KINDS[collection]}List", "apiVersion": _version_of(collection), "metadata": metadata}
         handler.json(200, {**head, "items": listed or None})
@@ -590,7 +571,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _version_of(collection: str) -> str:
-    return f"{GROUPED[collection]}/v1" if collection in GROUPED else "v1"
+    return API_KINDS[KINDS[collection]].api_version
 
 
 def _key(object: Object) -> str:

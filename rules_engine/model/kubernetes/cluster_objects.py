@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from marshal import dumps
@@ -26,48 +26,59 @@ from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
-API_RESOURCES: Mapping[str, str] = {
-    "Node": "nodes",
-    "Pod": "pods",
-    "Event": "events",
-    "DaemonSet": "daemonsets",
-    "ReplicaSet": "replicasets",
-    "StatefulSet": "statefulsets",
-    "Job": "jobs",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "RuntimeClass": "runtimeclasses",
-    "ResourceQuota": "resourcequotas",
-    "DeviceClass": "deviceclasses",
-    "ResourceSlice": "resourceslices",
-    "ResourceClaim": "resourceclaims",
-    "Namespace": "namespaces",
-}
-"""The kinds of objects that a diagnosis reads, with their resource names, as in `kubectl get`."""
 
-DIAGNOSED_RESOURCES: Mapping[str, str] = {**API_RESOURCES, OFFERS: OFFERS_RESOURCE}
-"""The same with the kind of clusters whose native policies read offers."""
+@dataclass(frozen=True, slots=True)
+class ApiKind:
+    """A kind of objects, read in version v1: its resource name, as in `kubectl get`, and its API group, "": core.
+
+    `diagnosed`: a diagnosis reads it.
+    """
+
+    resource: str
+    group: str = ""
+    diagnosed: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/v1" if self.group else "v1"
+
 
 PRIORITY_CLASS = "PriorityClass"
 
-FILE_KINDS = (*API_RESOURCES, PRIORITY_CLASS, "LimitRange")
-"""The kinds of objects that are read from inventories and kubectl's output: a simulation also reads PriorityClass, a
-preflight LimitRange."""
-
-API_GROUPS: Mapping[str, str] = {
-    **dict.fromkeys(API_RESOURCES, ""),
-    "DaemonSet": "apps",
-    "ReplicaSet": "apps",
-    "StatefulSet": "apps",
-    "Job": "batch",
-    "RuntimeClass": "node.k8s.io",
-    **dict.fromkeys(DEVICE_KINDS, "resource.k8s.io"),
-    PRIORITY_CLASS: "scheduling.k8s.io",
-    OFFERS: GROUP,
-    "ReplicationController": "",
-    "ControllerRevision": "apps",
-    "LimitRange": "",
+API_KINDS: Mapping[str, ApiKind] = {
+    "Node": ApiKind("nodes"),
+    "Pod": ApiKind("pods"),
+    "Event": ApiKind("events"),
+    "DaemonSet": ApiKind("daemonsets", "apps"),
+    "ReplicaSet": ApiKind("replicasets", "apps"),
+    "StatefulSet": ApiKind("statefulsets", "apps"),
+    "Job": ApiKind("jobs", "batch"),
+    "PersistentVolumeClaim": ApiKind("persistentvolumeclaims"),
+    "RuntimeClass": ApiKind("runtimeclasses", "node.k8s.io"),
+    "ResourceQuota": ApiKind("resourcequotas"),
+    "DeviceClass": ApiKind("deviceclasses", "resource.k8s.io"),
+    "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io"),
+    "ResourceClaim": ApiKind("resourceclaims", "resource.k8s.io"),
+    "Namespace": ApiKind("namespaces"),
+    OFFERS: ApiKind(OFFERS_RESOURCE, GROUP),
+    PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False),
+    "LimitRange": ApiKind("limitranges", diagnosed=False),
+    "ReplicationController": ApiKind("replicationcontrollers", diagnosed=False),
+    "ControllerRevision": ApiKind("controllerrevisions", "apps", diagnosed=False),
 }
-"""The API groups of kinds, which are all read in version v1. "": the core group. A diff reads the last three."""
+"""The kinds that commands read of a cluster."""
+
+DIAGNOSED_RESOURCES: Mapping[str, str] = {kind: each.resource for kind, each in API_KINDS.items() if each.diagnosed}
+"""The kinds that a diagnosis reads, with their resource names."""
+
+API_RESOURCES: Mapping[str, str] = {kind: name for kind, name in DIAGNOSED_RESOURCES.items() if kind != OFFERS}
+"""The same without the kind that only clusters with native policies have."""
+
+API_GROUPS: Mapping[str, str] = {kind: each.group for kind, each in API_KINDS.items()}
+"""The API groups of kinds."""
+
+FILE_KINDS = tuple(API_KINDS)
+"""The kinds of objects that are read from inventories and kubectl's output."""
 
 
 class ApiObject(dict[str, Json]):
@@ -195,8 +206,8 @@ class ClusterObjects:
     def unread(self, kind: str) -> str:
         """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
         if kind in self.absent:
-            return DIAGNOSED_RESOURCES[kind]
-        return f"{DIAGNOSED_RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
+            return API_KINDS[kind].resource
+        return f"{API_KINDS[kind].resource} of other namespaces" if kind in self.partial else ""
 
     def of(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind; none if they were not read."""

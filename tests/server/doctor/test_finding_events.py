@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.values import FindingGroup
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
@@ -129,7 +129,7 @@ def test_a_long_message_is_cut() -> None:
 def test_every_kind_of_object_can_have_events(kind: str) -> None:
     (event,) = sent(group(reported_finding(object=ObjectName(kind, "a"))))
 
-    group_of_kind = API_GROUPS[kind]
+    group_of_kind = API_KINDS[kind].group
     assert event["involvedObject"]["apiVersion"] == (f"{group_of_kind}/v1" if group_of_kind else "v1")
     assert kind in KINDS
 

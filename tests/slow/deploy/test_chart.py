@@ -16,7 +16,7 @@ import yaml
 from deploy import render
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, DIAGNOSED_RESOURCES
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.sources.rule_sources import PathSource
@@ -664,8 +664,9 @@ def test_two_doctors_never_run_at_once() -> None:
 def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -> None:
     objects = rendered({"doctor": {"enabled": True, "events": events}})
     reads = {
-        (API_GROUPS[kind], collection, "*", operation)
-        for kind, collection in DIAGNOSED_RESOURCES.items()
+        (kind.group, kind.resource, "*", operation)
+        for kind in API_KINDS.values()
+        if kind.diagnosed
         for operation in ("get", "list")
     }
 

@@ -103,8 +103,7 @@ class Settings:
         type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
         metavar="in-cluster|kubeconfig|FILE",
         help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, "
-        "or the output of kubectl get nodes,pods,namespaces -A -o json, with drivers of devices also "
-        "deviceclasses,resourceslices,resourceclaims. Default: two workers with four GPUs each.",
+        "or the output of gpu-rules capture or of kubectl. Default: two workers with four GPUs each.",
     )
     kubeconfig: Path | None = _setting(
         "--kubeconfig",

@@ -129,12 +129,15 @@ class PathOrStdin(click.Path):
 KUBECONFIG = "kubeconfig"
 """The value of `--cluster` for the live cluster of a kubeconfig."""
 
+VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim")
+"""The kinds of objects that rules see."""
+
 
 class ClusterAccess:
     """Access to a live cluster, the object of a command's context. Without the server's libraries there is none."""
 
-    def file(self, context: click.Context, collections: Sequence[str]) -> Path:  # noqa: ARG002 - for a subclass
-        """Read collections, by their names in kubectl, to a file. Ends the command if they cannot be read."""
+    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:  # noqa: ARG002 - for a subclass
+        """Read kinds to a file. Ends the command if they cannot be read."""
         raise click.UsageError("--cluster kubeconfig needs the command of the server")
 
     def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":  # noqa: ARG002 - for a subclass
@@ -256,14 +259,14 @@ class ClusterArgument:
 
     name: str
     context: click.Context
-    collections: Sequence[str]
+    kinds: Sequence[str]
 
     @cached_property
     def file(self) -> Path:
         """A file with the cluster. Ends the command if the live one cannot be read."""
         if self.name != KUBECONFIG:
             return Path(self.name)
-        return _cluster_access(self.context).file(self.context, self.collections)
+        return _cluster_access(self.context).file(self.context, self.kinds)
 
 
 def cluster_version(cluster: ClusterArgument | None) -> tuple[int, int] | None:
@@ -275,7 +278,7 @@ def cluster_version(cluster: ClusterArgument | None) -> tuple[int, int] | None:
 
 def cluster_option(
     help_end: str,
-    collections: str = "nodes,pods,namespaces",
+    kinds: Sequence[str] = VIEW_KINDS,
     *,
     multiple: bool = False,
     help_start: str = "",
@@ -283,7 +286,7 @@ def cluster_option(
 ) -> Decorator:
     """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
 
-    `help_end` ends the help, after the formats; `collections` are the collections that the command reads.
+    `help_end` ends the help, after the formats; `kinds`: those that the command reads of a live cluster.
     `multiple`: a tuple `clusters` in place of `cluster`. `live`: without the option, it is the live cluster.
     """
     option = click.option(
@@ -293,8 +296,7 @@ def cluster_option(
         type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
         metavar=f"{KUBECONFIG}|FILE",
         help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
-        f"kubectl get {collections} -A -o json, with drivers of devices also "
-        f"deviceclasses,resourceslices,resourceclaims{help_end}",
+        f"gpu-rules capture or of kubectl{help_end}",
         **{"multiple": True} if multiple else {},
     )
 
@@ -304,7 +306,7 @@ def cluster_option(
             context = click.get_current_context()
 
             def argument(file: Path) -> ClusterArgument:
-                return ClusterArgument(str(file), context, collections.split(","))
+                return ClusterArgument(str(file), context, kinds)
 
             default = Path(KUBECONFIG) if live else None
             files = values["clusters"] if multiple else filter(None, [values["cluster"] or default])

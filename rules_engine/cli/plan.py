@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rules_engine.cli.options import (
+    VIEW_KINDS,
     ClusterArgument,
     Target,
     by_option,
@@ -90,9 +91,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
 )
 @rules_option
 @by_option
-@cluster_option(
-    ". Its nodes with GPUs are planned. Default: the Simulation's.", "nodes,pods,namespaces,priorityclasses"
-)
+@cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", (*VIEW_KINDS, "PriorityClass"))
 @click.option("--keep", multiple=True, metavar="NODE", help="Leave a node of the cluster as it is. Repeatable.")
 @click.option(
     "--nodes",

@@ -8,6 +8,7 @@ import click
 
 from rules_engine.cli.options import (
     KUBECONFIG,
+    VIEW_KINDS,
     ClusterArgument,
     Target,
     cluster_option,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 @rules_option
 @cluster_option(
     f". Default: {KUBECONFIG}.",
-    "nodes,pods,namespaces,priorityclasses,resourcequotas",
+    (*VIEW_KINDS, "PriorityClass", "ResourceQuota", "LimitRange"),
     live=True,
 )
 @request_namespace_option

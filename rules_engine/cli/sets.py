@@ -103,7 +103,7 @@ def copy(name: str, folder: Path) -> None:
         "gpu-rules sets suggest --cluster cluster.yaml -o json",
     ),
 )
-@cluster_option(". Default: kubeconfig.", "nodes", live=True)
+@cluster_option(". Default: kubeconfig.", ("Node", "DeviceClass", "ResourceSlice"), live=True)
 @output_option("text", "json")
 def suggest(cluster: ClusterArgument, output: str) -> None:
     """Suggest packaged sets for the cards of a cluster's nodes.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rules_engine.cli.options import (
+    VIEW_KINDS,
     ClusterArgument,
     Target,
     by_option,
@@ -60,7 +61,7 @@ MAX_SEED = 2**63 - 1
 @sources_option("--compare", "Other rules for the same workload, each beside --rules")
 @cluster_option(
     ". Default: the Simulation's. Repeatable: the workload is simulated on each.",
-    "nodes,pods,namespaces,priorityclasses",
+    (*VIEW_KINDS, "PriorityClass"),
     multiple=True,
 )
 @by_option

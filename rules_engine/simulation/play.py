@@ -20,7 +20,7 @@ from rules_engine.model.json.lenient import as_mapping, as_string_map, text_memb
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
-from rules_engine.model.kubernetes.devices import DeviceKey, Devices
+from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
@@ -66,26 +66,6 @@ class _Running(Struct, eq=False):
     @property
     def ended(self) -> bool:
         return self.arrived_pod.record.state is not State.RUNNING
-
-
-def _without_ownerless_claims(simulation: Simulation) -> Devices:
-    """Return the devices without claims for extended resources that have no owner, as those of a captured cluster.
-
-    The pods that have their devices are among those of the cluster, and get devices when they are bound. The claims
-    that kube-scheduler makes have their pod as owner.
-    """
-    devices, objects = simulation.cluster.devices, simulation.objects
-    ownerless = {
-        key
-        for claim in objects.of("ResourceClaim")
-        if not claim.metadata.get("ownerReferences")
-        for key, extended in read_allocated(claim)
-        if extended
-    }
-    if not ownerless:
-        return devices
-    allocated = {key: extended for key, extended in devices.allocated.items() if key not in ownerless}
-    return Devices(classes=devices.classes, slices=devices.slices, allocated=allocated)
 
 
 class _SimulatedNode(Struct, eq=False):
@@ -157,7 +137,7 @@ class Play:
         nodes = simulation.objects.empty_nodes
         self._nodes = [_SimulatedNode(node, {}) for node in nodes]
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
-        devices = _without_ownerless_claims(simulation)
+        devices = simulation.cluster.devices
         self.cycle = SchedulingCycle(
             nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed, devices
         )

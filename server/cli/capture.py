@@ -1,50 +1,36 @@
-"""`capture`: the live cluster as a ClusterInventory."""
-
-import logging
+"""`capture`: the objects of the live cluster that commands read."""
 
 import click
 
 from rules_engine.cli import Command, help_examples
-from rules_engine.cli.options import live_options
-from rules_engine.cli.program import UNUSABLE
-from server.cli.live import open_connection
+from rules_engine.cli.options import Target, live_options
+from rules_engine.cli.program import write_answer
+from server.cli.live import list_objects, report_unread, write_list
 from server.option_types import timeout_option
 
 
 @click.command(
     cls=Command,
-    short_help="Print the live cluster as a ClusterInventory.",
+    short_help="Print the live cluster as a file for --cluster.",
     epilog=help_examples(
-        "gpu-rules capture > cluster.yaml",
-        "gpu-rules capture --output json > cluster.json",
+        "gpu-rules capture > cluster.json",
+        "gpu-rules capture --context prod > prod.json",
     ),
-)
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    help="YAML is for people. Use JSON for more than about 1,000 nodes: as YAML, they are too large to read back.",
 )
 @timeout_option
 @live_options
 @click.pass_context
-def capture(context: click.Context, form: str, timeout: float) -> None:
-    """Print the live cluster of KUBECONFIG as a ClusterInventory, reduced to what decisions on GPUs depend on.
+def capture(context: click.Context, timeout: float) -> None:  # noqa: ARG001 - read from the context
+    """Print the live cluster of KUBECONFIG as a file that every --cluster takes: a List in JSON.
 
-    Exits with 2 if it cannot be read.
+    It has all kinds that commands read, without what may be secret: values of environment variables, commands and
+    arguments of containers, headers of probes, and kubectl's last-applied-configuration. Kinds that cannot be listed
+    are named and left out.
+
+    Exits with 2 if the cluster cannot be read.
     """
-    from server.cluster import capture as capturing
+    from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 
-    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
-    try:
-        document = capturing.capture_inventory(open_connection(context), timeout)
-    except capturing.CaptureError as error:
-        for problem in error.problems:
-            click.echo(f"gpu-rules capture: {problem}", err=True)
-        raise SystemExit(UNUSABLE) from None
-    finally:
-        logging.disable(logging.NOTSET)
-    click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
+    listed = list_objects(context, API_KINDS, needed=())
+    report_unread(context, listed.unread.values())
+    write_answer("capture", [Target("json", None)], lambda _, stream: write_list(listed.objects, API_KINDS, stream))

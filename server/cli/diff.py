@@ -10,6 +10,7 @@ import click
 from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import (
     KUBECONFIG,
+    VIEW_KINDS,
     ClusterArgument,
     KnownValue,
     NamespaceName,
@@ -37,19 +38,17 @@ if TYPE_CHECKING:
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import RuleSource, Sides
 
-COLLECTIONS = (
-    "nodes",
-    "namespaces",
-    "pods",
-    "replicasets",
-    "statefulsets",
-    "daemonsets",
-    "jobs",
-    "replicationcontrollers",
-    "controllerrevisions",
-    "limitranges",
+KINDS = (
+    *VIEW_KINDS,
+    "ReplicaSet",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "ReplicationController",
+    "ControllerRevision",
+    "LimitRange",
 )
-"""The collections of a live cluster that the command reads."""
+"""The kinds of a live cluster that the command reads."""
 
 
 class ChangeKind(KnownValue["Kind"]):
@@ -115,7 +114,7 @@ class _Command(Command):
 @cluster_option(
     ", which may be an INPUT as well. Repeatable: each has a column of its own. Default: for live pods their own, for "
     "others two workers with four GPUs each. Without INPUT, the pods of the live cluster.",
-    ",".join(COLLECTIONS),
+    KINDS,
     multiple=True,
     help_start="A cluster on which pods are decided. ",
 )

@@ -21,7 +21,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import InputProblems, SingleOption, end_unusable, json_text, write_answer, write_report
 from rules_engine.cli.progress import progress_bar
-from server.cli.live import ending_if_unreadable, open_connection, report_unread
+from server.cli.live import list_objects, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def doctor(
         return
     from rules_engine.diagnosis.doctor import diagnose
 
-    objects = _read_files(files, prepared, problems) if files else _list_live_objects(context, prepared, timeout)
+    objects = _read_files(files, prepared, problems) if files else _list_live_objects(context)
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
@@ -239,19 +239,12 @@ def _read_files(files: Sequence[Path], prepared: "Prepared", problems: InputProb
     return reading.objects
 
 
-def _list_live_objects(context: click.Context, prepared: "Prepared", seconds: float) -> "ClusterObjects":
+def _list_live_objects(context: click.Context) -> "ClusterObjects":
     """List the objects of the live cluster. Ends the command if it cannot be read."""
-    from server.doctor.listing import Listing
+    from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 
-    with ending_if_unreadable(context), progress_bar("elapsed") as report:
-        listing = Listing(
-            open_connection(context),
-            prepared.kept,
-            seconds=seconds,
-            progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
-        )
-        listed = listing.read()
-    report_unread(context, listed.unread)
+    listed = list_objects(context, DIAGNOSED_RESOURCES)
+    report_unread(context, listed.unread.values())
     return listed.objects
 
 

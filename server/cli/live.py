@@ -2,76 +2,47 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from rules_engine.cli.options import KUBECONFIG, ClusterAccess, kubeconfig_options
-from rules_engine.cli.program import end_unusable
+from rules_engine.cli.program import end_unusable, json_text
 from rules_engine.cli.progress import progress_bar
 from server.option_types import READ_SECONDS
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
+    from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.sources.rule_sources import ParseSource
-    from server.cluster.connection import Connection
-
-COLLECTION_KINDS: Mapping[str, str] = {
-    "nodes": "Node",
-    "pods": "Pod",
-    "namespaces": "Namespace",
-    "priorityclasses": "PriorityClass",
-    "replicasets": "ReplicaSet",
-    "statefulsets": "StatefulSet",
-    "daemonsets": "DaemonSet",
-    "jobs": "Job",
-    "replicationcontrollers": "ReplicationController",
-    "controllerrevisions": "ControllerRevision",
-    "limitranges": "LimitRange",
-    "resourcequotas": "ResourceQuota",
-}
-"""The kinds of the collections that commands read."""
+    from server.cluster.connection import ApiError, Connection
+    from server.cluster.listing import ListedObjects
 
 
 class LiveCluster(ClusterAccess):
     """The cluster of a kubeconfig, or of the service account in a pod without one."""
 
-    def file(self, context: click.Context, collections: Sequence[str]) -> Path:
-        """Read collections to a file that exists until the command ends, as kubectl would write them."""
-        from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
+    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:
+        """Read kinds to a file that exists until the command ends, as kubectl would write them."""
         from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
-        from server.doctor.listing import Listing
+        from server.cluster.connection import Cause
 
-        folder = context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))
-        path = Path(folder) / f"{KUBECONFIG}.json"
-        further = {kind: DIAGNOSED_RESOURCES[kind] for kind in DEVICE_KINDS if "nodes" in collections}
-        if "resourcequotas" in collections:
-            collections = (*collections, "limitranges")
-        kinds = {**{COLLECTION_KINDS[collection]: collection for collection in collections}, **further}
-        counts: dict[str, int] = {}
-
-        with ending_if_unreadable(context), progress_bar("elapsed") as report, path.open("wb") as file:
-
-            def progress(collection: str, done: int) -> None:
-                counts[collection] = done
-                report(f"{collection}: {done:,}", 0, 0)
-
-            listing = Listing(open_connection(context), {}, seconds=READ_SECONDS, progress=progress)
-            unread = listing.write(kinds, file)
+        listed = list_objects(context, kinds, whole=True)
         # Most clusters have no drivers, and older ones lack these APIs.
-        report_unread(context, {kind: why for kind, why in unread.items() if not (kind in further and "404" in why)})
-        shown = {name: count for name, count in counts.items() if name in collections or count}
-        amounts = ", ".join(f"{collection} {count:,}" for collection, count in shown.items())
-        name = kubeconfig_options(context).get("--context", "the current context")
-        click.echo(
-            f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True
+        unread = listed.unread.items()
+        report_unread(
+            context, [why for kind, why in unread if kind not in DEVICE_KINDS or why.cause is not Cause.MISSING]
         )
+        path = Path(context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))) / f"{KUBECONFIG}.json"
+        with path.open("w", encoding="utf-8") as file:
+            # A List without nodes would not show whether they were listed.
+            write_list(listed.objects, kinds, file, kind="NodeList")
         return path
 
     def version(self, context: click.Context) -> tuple[int, int] | None:
@@ -114,7 +85,48 @@ def ending_if_unreadable(context: click.Context) -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def report_unread(context: click.Context, unread: Mapping[str, str]) -> None:
+def list_objects(
+    context: click.Context, kinds: Iterable[str], *, whole: bool = False, needed: Collection[str] = ("Node", "Pod")
+) -> "ListedObjects":
+    """List the objects of the live cluster, and print its name and their numbers; the parameters are those of Listing.
+
+    Ends the command if it cannot be read.
+    """
+    from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+    from server.cluster.listing import Listing
+
+    with ending_if_unreadable(context), progress_bar("elapsed") as report:
+        listing = Listing(
+            open_connection(context),
+            seconds=context.params.get("timeout", READ_SECONDS),
+            progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
+        )
+        listed = listing.read(kinds, whole=whole, needed=needed)
+    counts = {kind: len(listed.objects.of(kind)) for kind in kinds if kind not in listed.unread}
+    shown = [kind for kind, count in counts.items() if count or kind in ("Node", "Pod")]
+    amounts = ", ".join(f"{API_KINDS[kind].resource} {counts[kind]:,}" for kind in shown)
+    name = kubeconfig_options(context).get("--context", "the current context")
+    click.echo(
+        f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True
+    )
+    return listed
+
+
+def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO, *, kind: str = "List") -> None:
+    """Write objects as a list in JSON, each on a line of its own."""
+    from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+
+    stream.write(f'{{"apiVersion": "v1", "kind": "{kind}", "items": [')
+    separator = "\n"
+    for each in kinds:
+        for item in objects.of(each):
+            typed = {"apiVersion": API_KINDS[each].api_version, **item}
+            stream.write(f"{separator}{json_text(typed, stream, indent=None)}")
+            separator = ",\n"
+    stream.write("\n]}\n")
+
+
+def report_unread(context: click.Context, unread: "Iterable[ApiError]") -> None:
     """Print why kinds could not be read."""
-    for message in unread.values():
-        click.echo(f"gpu-rules {context.info_name}: warning: {message}", err=True)
+    for error in unread:
+        click.echo(f"gpu-rules {context.info_name}: warning: {error}", err=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rules_engine.cel import Budget, EvaluationError
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.nodes.reservations import PodKey, Usage, device_usage
+from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
@@ -181,10 +181,6 @@ class LiveCluster:
         ]
         return tuple(reflectors)
 
-    def raw_cluster(self) -> Cluster:
-        """Return the nodes without what drivers offer, and their devices."""
-        return self._store.raw_cluster()
-
     def _follow_classes(self) -> None:
         """Read slices and claims once there is a class, and all slices again for one that selects by more of them."""
         devices = self._store.devices
@@ -276,10 +272,6 @@ class LiveCluster:
     def reservations(self) -> int:
         """Number of decided pods with reserved devices, not yet bound to a node."""
         return self._store.reservations
-
-    def pod_usages(self) -> Sequence[tuple[str, str, Usage]]:
-        """Return namespace/name, node and usage of each bound pod."""
-        return self._store.pod_usages()
 
     def reserve(
         self, request: AdmissionRequest, decision: Decision, budget: Callable[[], Budget], *, created: bool

@@ -128,11 +128,6 @@ class Store:
                 self._published.wait(min(left, _POLL_SECONDS))
             return True
 
-    def pod_usages(self) -> Sequence[tuple[str, str, Usage]]:
-        """Return namespace/name, node and usage of each bound pod."""
-        with self._lock:
-            return [(name, pod.node, pod.usage) for name, pod in sorted(self._pods.items())]
-
     def without(self, key: PodKey) -> Cluster:
         """Return the view without what a reservation holds; the view itself if there is no such reservation."""
         with self._lock:
@@ -267,11 +262,6 @@ class Store:
         with self._publishing:
             change(self.devices, *values)
             self.changed.set()
-
-    def raw_cluster(self) -> Cluster:
-        """Return the nodes without what drivers offer, and their devices."""
-        with self._lock:
-            return replace(self.cluster, nodes=(*self._facts.values(), *self._declared), devices=self.devices.devices)
 
     def _hold(self, node: str, usage: Usage, sign: int) -> None:
         """Add what a pod or a reservation holds to its node, or subtract it with the sign -1; `_show` publishes it."""

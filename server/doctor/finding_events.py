@@ -9,10 +9,8 @@ from rules_engine.model.json.lenient import text_member
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
+from server.cluster.listing import FINDINGS
 from server.telemetry.events import Event
-
-COMPONENT = "gpu-rules-doctor"
-"""The source of these Events."""
 
 QUIET_SECONDS = 3000.0
 """Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""
@@ -56,7 +54,7 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
                 type="Normal" if finding.severity is FindingSeverity.INFO else "Warning",
                 reason=finding.reason,
                 message=f"{doubt}{_event_message(finding, name)}",
-                component=COMPONENT,
+                component=FINDINGS,
                 of_cluster=not name.namespace,
             )
 

@@ -15,12 +15,13 @@ from time import monotonic
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
+from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
+from server.cluster.listing import ListedObjects, Listing
 from server.doctor.finding_events import QUIET_SECONDS, finding_events
-from server.doctor.listing import ListedObjects, Listing
 from server.doctor.preparation import Prepared, paths_of, prepare_diagnosis
 from server.http.app import create_probes_app
 from server.http.handlers import PageHandler
@@ -138,7 +139,7 @@ class RepeatedDiagnosis:
 
     def _diagnose(self, start: float) -> DiagnosisCounts:
         prepared, settings = self._prepared, self._settings
-        listed = Listing(self._connection, prepared.kept, seconds=settings.timeout_seconds).read()
+        listed = Listing(self._connection, seconds=settings.timeout_seconds).read(DIAGNOSED_RESOURCES)
         self._log_unread(listed)
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
         if self._events is not None:
@@ -146,7 +147,7 @@ class RepeatedDiagnosis:
         return count_findings(report, self._clock() - start)
 
     def _log_unread(self, listed: ListedObjects) -> None:
-        unread = tuple(listed.unread.values())
+        unread = tuple(map(str, listed.unread.values()))
         if unread != self._unread:
             for message in unread:
                 _log.warning("diagnosed without it: %s", message)

@@ -9,7 +9,6 @@ from rules_engine.difference.grouping import MAX_LINES
 from rules_engine.difference.reading.usage import MAX_ENTRIES, MAX_NODES
 from rules_engine.difference.values import Kind
 from server.cli import main
-from server.cli.diff import COLLECTIONS
 from tests.support.documents import REPOSITORY
 
 TEXT = (REPOSITORY / "docs/how-to/compare.md").read_text(encoding="utf-8")
@@ -48,7 +47,6 @@ def test_every_option_is_documented() -> None:
         f"the {MAX_LINES:,} lines that are kept",
         f"{MAX_NODES:,} nodes, as many namespaces",
         f"{MAX_ENTRIES:,} labels, taints and amounts of them are read",
-        f"kubectl get -A -o json \\ {','.join(COLLECTIONS)} \\ > cluster.json",
     ],
 )
 def test_bounds_in_the_text_match_the_command(text: str) -> None:

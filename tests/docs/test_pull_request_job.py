@@ -43,10 +43,9 @@ spec: {containers: [{name: main, image: cuda, resources: {limits: {nvidia.com/mi
 """
 
 CLUSTER = """\
-apiVersion: gpurules.io/v1
-kind: ClusterInventory
-metadata: {name: cards}
-spec: {nodes: [{name: worker, allocatable: {nvidia.com/gpu: 4}}]}
+{"apiVersion": "v1", "kind": "List", "items": [
+{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+]}
 """
 
 
@@ -117,7 +116,7 @@ def test_rules_with_errors_fail_the_job(tmp_path: Path) -> None:
 
 def merged(folder: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Make a clone as actions/checkout does: the merge of a pull request, with the two commits that it merges."""
-    origin = repository(folder / "origin", {**before, "workloads/train.yaml": POD, "cluster.yaml": CLUSTER})
+    origin = repository(folder / "origin", {**before, "workloads/train.yaml": POD, "cluster.json": CLUSTER})
     git(origin, "checkout", "--quiet", "-b", "change")
     commit(origin, after)
     git(origin, "checkout", "--quiet", "main")

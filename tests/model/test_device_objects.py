@@ -7,7 +7,6 @@ import pytest
 from rules_engine.model.kubernetes.device_objects import (
     DeviceError,
     SliceReader,
-    device_objects,
     named_attributes,
     read_allocated,
     read_device_class,
@@ -25,7 +24,7 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from tests.support import api
-from tests.support.api import DRIVER, by_kind, device_class, resource_claim, resource_slice
+from tests.support.api import DRIVER, device_class, resource_claim, resource_slice
 
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}
 
@@ -300,29 +299,3 @@ def test_equal_devices_are_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
     reader.slice(spec(devices=[{"name": "new"}]))
     (again,) = reader.slice(raw[0]).devices
     assert (again == first, again is first) == (True, False)
-
-
-def test_devices_are_written_as_they_are_read() -> None:
-    whole: dict[str, Any] = {
-        "name": "d",
-        "attributes": {"s": {"string": "x"}, "i": {"int": 1}, "b": {"bool": True}, "v": {"version": "1.2.3"}, "l": {}},
-        "capacity": {"memory": {"value": "80Gi"}},
-        "taints": [{"effect": "NoExecute"}],
-        "allowMultipleAllocations": True,
-        "bindingConditions": ["x"],
-        "consumesCounters": [{"counterSet": "g", "counters": {"c": {"value": "1"}}}],
-        "nodeName": "n",
-    }
-    slices = [
-        spec(nodeName="n", devices=[whole, {"name": "plain"}]),
-        {**spec(allNodes=True, sharedCounters=[{"name": "g", "counters": {"c": {"value": "2"}}}])},
-        spec(nodeSelector=TERMS, devices=[]),
-        spec(perDeviceNodeSelection=True, devices=[whole]),
-    ]
-    slices = [{**each, "metadata": {"name": f"s{number}"}} for number, each in enumerate(slices)]
-    claims: list[Any] = [resource_claim("c", "d", extended=True), resource_claim("d", "e")]
-    classes = [device_class("c", "example.com/gpu", READ_ALL[0].selectors[0])]
-    found = read_devices({"DeviceClass": classes, "ResourceSlice": slices, "ResourceClaim": claims}, unexpected)
-    written: Any = device_objects(found)
-    assert read_devices(by_kind(*written), unexpected) == found
-    assert device_objects(NO_DEVICES) == []

@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import AdvancedOption, SingleOption
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from server.cli import main
-from server.cli.live import COLLECTION_KINDS
 from server.cluster.connection import ApiError
 from server.cluster.source import Live
 from server.serve import _create_connection
@@ -335,16 +336,10 @@ def test_pages_of_a_live_cluster_that_expire_are_read_again(api: ApiServer) -> N
     assert run(*LIVE["explain"].split(), "--cluster", "kubeconfig").exit_code == 0
 
 
-def test_live_collections_have_kinds() -> None:
-    used = {
-        name
-        for command in COMMANDS.values()
-        for name in re.findall(
-            r"kubectl get ([a-z,]+) -A",
-            str(options(command)["--cluster"].help if "--cluster" in options(command) else ""),
-        )
-    }
-    assert {collection for names in used for collection in names.split(",")} <= COLLECTION_KINDS.keys()
+def test_the_kinds_for_kubectl_are_those_that_commands_read() -> None:
+    kinds = ",".join(each.resource for kind, each in API_KINDS.items() if kind != OFFERS)
+    text = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    assert f"kubectl get -A -o json \\\n  {kinds} \\\n  > cluster.json\n" in text
 
 
 # JSON

@@ -213,22 +213,3 @@ def test_classes_alone_change_nothing_for_device_plugins() -> None:
     arrival = load("p", count=3, every=1000, run_for=1500)
     with_class, without = (played(nodes, arrival, drivers=drivers) for drivers in (by_kind(GPUS), {}))
     assert [(each.node, each.bound) for each in with_class.pods] == [(each.node, each.bound) for each in without.pods]
-
-
-def test_devices_of_captured_claims_are_those_of_captured_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured = resource_claim("extended-resources", "gpu-0", extended=True)
-    del captured["metadata"]["ownerReferences"]
-    holder = {
-        "metadata": {"name": "holder", "namespace": "ml"},
-        "spec": {"nodeName": "a", "containers": [{"name": "all", "resources": {"requests": {GPU: "1"}}}]},
-    }
-    inventory = {
-        "apiVersion": "gpurules.io/v1",
-        "kind": "ClusterInventory",
-        "metadata": {"name": "captured"},
-        "spec": {"nodes": [{"name": "a"}], "pods": [holder], "objects": [GPUS, cards("a", 3), captured]},
-    }
-    result = _simulated(tmp_path, monkeypatch, "cluster.yaml", inventory)
-    states = [each["state"] for each in result["pods"]]
-    assert (states.count("Running"), states.count("Pending")) == (3, 2)
-    assert [name for name in result["totals"]["resources"] if name.startswith("deviceclass")] == []

@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+from click.testing import CliRunner
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
@@ -13,6 +16,7 @@ from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
+from server.cli import main
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import Health
@@ -64,6 +68,15 @@ def plain(api: ApiServer) -> Configure:
         configuration.host = api.url
 
     return configure
+
+
+def capture(api: ApiServer, folder: Path) -> Path:
+    """Capture the cluster of a stand-in to a file."""
+    done = CliRunner().invoke(main, ["capture", "--kubeconfig", str(api.kubeconfig(folder))])
+    assert done.exit_code == 0, done.output
+    file = folder / "captured.json"
+    file.write_text(done.stdout)
+    return file
 
 
 @contextmanager

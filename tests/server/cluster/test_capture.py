@@ -1,42 +1,62 @@
-"""Captured clusters load back unchanged."""
+"""A captured cluster is one file that loads back unchanged, without what may be secret."""
 
-from collections.abc import Callable, Mapping
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from rules_engine.documents.clusters import load_cluster
-from rules_engine.evaluation.nodes.reservations import is_extended_resource
-from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from server.cluster.capture import as_json, as_yaml, cluster_inventory
-from tests.support.apiserver import ApiServer, bound, namespace, node
-from tests.support.cluster import viewing
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.removed_values import removed_values
+from server.cli import main
+from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
+from tests.support.cluster import capture, viewing
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+SECRET = "hunter2"
+HANDLER = {"exec": {"command": [SECRET]}, "httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}
+CONTAINER: dict[str, Any] = {
+    "name": "main",
+    "command": [SECRET],
+    "args": [SECRET],
+    "env": [{"name": "TOKEN", "value": SECRET}, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
+    **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), HANDLER),
+    "lifecycle": {"postStart": HANDLER, "preStop": HANDLER},
+}
+METADATA = {
+    "namespace": "ml",
+    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": SECRET, "note": "kept"},
+    "managedFields": [{"manager": SECRET}],
+}
+SPEC = {"containers": [CONTAINER], "initContainers": [CONTAINER], "ephemeralContainers": [CONTAINER]}
+TEMPLATE = {"spec": {"template": {"metadata": METADATA, "spec": SPEC}}}
+MEMBERS: dict[str, dict[str, Any]] = {
+    "Pod": {"spec": SPEC},
+    **dict.fromkeys(("DaemonSet", "ReplicaSet", "StatefulSet", "Job", "ReplicationController"), TEMPLATE),
+    "ControllerRevision": {"data": TEMPLATE},
+    OFFERS: {"spec": {"omitted": {}, "other": SECRET}},
+}
+
+
+def run(api: ApiServer, folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["capture", "--kubeconfig", str(api.kubeconfig(folder)), *options])
 
 
 def relevant(cluster: Cluster) -> tuple[Any, Any]:
     """Return everything that decisions on GPUs depend on."""
     nodes = {
-        n.name: (
-            n.labels,
-            n.taints,
-            n.ready,
-            n.unschedulable,
-            {resource: quantity for resource, quantity in n.allocatable.items() if resource != "pods"},
-            {resource: quantity for resource, quantity in n.used.items() if is_extended_resource(resource)},
-        )
+        n.name: (n.labels, n.taints, n.ready, n.unschedulable, n.allocatable, {k: v for k, v in n.used.items() if v})
         for n in cluster.nodes
     }
     return nodes, cluster.namespaces
 
 
-@pytest.mark.parametrize(("render", "suffix"), [(as_yaml, ".yaml"), (as_json, ".json")])
-def test_a_captured_cluster_loads_back_as_it_was(
-    api: ApiServer, tmp_path: Path, render: Callable[[Mapping[str, Json]], str], suffix: str
-) -> None:
+def test_a_captured_cluster_loads_back_as_it_was(api: ApiServer, tmp_path: Path) -> None:
     taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}]
     labels = {"zone": "a", "example.com/empty": "", "true": "yes", "version": "1.10"}
     api.put("nodes", node("one", {GPU: 4, MIG: 7, "pods": 110}, labels=labels, taints=taints))
@@ -44,45 +64,65 @@ def test_a_captured_cluster_loads_back_as_it_was(
     api.put("nodes", node("three", unschedulable=True))
     api.put("pods", bound("p", "one", {GPU: 1, "cpu": 2}))
     api.put("pods", bound("q", "one", {MIG: 3}, namespace="other"))
-    api.put("pods", bound("cpu-only", "one", {"cpu": 2}))
     api.put("pods", bound("waits", "", {GPU: 1}))
     api.put("pods", bound("lost", "gone", {GPU: 1}))
     api.put("namespaces", namespace("ml", team="vision"))
     api.put("namespaces", namespace("bare"))
     with viewing(api) as view:
         live = view.synced()
-        text = render(cluster_inventory(live, view.live.pod_usages()))
-    file = tmp_path / f"captured{suffix}"
-    file.write_text(text)
-    loaded, problems, _ = load_cluster(file)
+    loaded, problems, _ = load_cluster(capture(api, tmp_path))
     assert problems == ()
     assert loaded is not None
     assert relevant(loaded) == relevant(live)
-    assert "cpu-only" not in text
 
 
-def test_a_captured_cluster_has_a_line_for_each_object(api: ApiServer) -> None:
-    api.put("nodes", node("one", {GPU: 4}))
-    api.put("pods", bound("p", "one", {GPU: 1}))
-    with viewing(api) as view:
-        cluster = view.synced()
-        written = as_yaml(cluster_inventory(cluster, view.live.pod_usages()))
-    assert (
-        written
-        == """\
-# Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
-# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be derived from this.
-# Of devices that drivers offer: the attributes that a DeviceClass selects by; of claims, the devices.
-apiVersion: "gpurules.io/v1"
-kind: "ClusterInventory"
-metadata: {"name": "captured"}
-spec:
-  nodes:
-    - {"name": "one", "labels": {"kubernetes.io/hostname": "one"}, \
-"allocatable": {"cpu": "64", "memory": "263Gi", "nvidia.com/gpu": "4"}}
-  namespaces: {}
-  pods:
-    - {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"nodeName": "one", \
-"containers": [{"name": "all", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}}
-"""
-    )
+def test_a_capture_has_all_kinds_in_one_list_and_a_line_for_each_object(api: ApiServer, tmp_path: Path) -> None:
+    for kind, each in API_KINDS.items():
+        api.put(each.resource, {"metadata": {"name": f"a-{kind.lower()}", "namespace": "ml"}})
+
+    done = run(api, tmp_path)
+
+    captured = json.loads(done.stdout)
+    assert (captured["apiVersion"], captured["kind"]) == ("v1", "List")
+    assert [(item["kind"], item["apiVersion"]) for item in captured["items"]] == [
+        (kind, each.api_version) for kind, each in API_KINDS.items()
+    ]
+    assert [json.loads(line.rstrip(",")) for line in done.stdout.splitlines()[1:-1]] == captured["items"]
+    counts = ", ".join(f"{each.resource} 1" for each in API_KINDS.values())
+    assert done.stderr.startswith("cluster: the current context of the kubeconfig, read at ")
+    assert done.stderr.endswith(f": {counts}\n")
+
+
+def test_no_secret_is_captured(api: ApiServer, tmp_path: Path) -> None:
+    for kind, each in API_KINDS.items():
+        api.put(each.resource, {"metadata": {"name": "a", **METADATA}, **MEMBERS.get(kind, {})})
+
+    done = run(api, tmp_path)
+
+    assert SECRET in json.dumps(api.objects)
+    assert SECRET not in done.output
+    [pod] = [item for item in json.loads(done.stdout)["items"] if item["kind"] == "Pod"]
+    assert {"spec.containers.env.value", "spec.containers.command"} <= removed_values(pod).keys()
+    assert pod["metadata"]["annotations"]["note"] == "kept"
+
+
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("collection", ["deviceclasses", "jobs", "nodes"])
+def test_kinds_that_cannot_be_listed_are_named_and_left_out(
+    api: ApiServer, tmp_path: Path, collection: str, status: int
+) -> None:
+    api.put("namespaces", namespace("ml"))
+    api.fail(collection, Status(status, "not for you"))
+
+    done = run(api, tmp_path)
+
+    assert done.exit_code == 0
+    assert f"gpu-rules capture: warning: cannot list {collection}: {status}: not for you\n" in done.stderr
+    assert [item["kind"] for item in json.loads(done.stdout)["items"]] == ["Namespace"]
+
+
+def test_a_cluster_that_cannot_be_read_in_time_is_not_captured(api: ApiServer, tmp_path: Path) -> None:
+    api.fail("nodes", Silence())
+    done = run(api, tmp_path, "--timeout", "1")
+    message = "gpu-rules capture: cannot list nodes: the cluster was not read in 1 s\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", message)

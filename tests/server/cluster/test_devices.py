@@ -15,14 +15,13 @@ from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.pod import Pod
-from server.cluster.capture import as_yaml, cluster_inventory
 from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reading import read_node, read_pod
 from server.cluster.reflector import RELIST_SECONDS
 from server.cluster.store import Store
 from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
-from tests.support.cluster import Clock, reserve, settle, viewing
+from tests.support.cluster import Clock, capture, reserve, settle, viewing
 
 MIG = "nvidia.com/mig-3g.40gb"
 NEEDS = ClusterRequirements(nodes=True, pods=True, devices=True)
@@ -235,10 +234,7 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     api.put("resourceclaims", resource_claim("d", "all", pool="all"))
     with viewing(api, NEEDS) as view:
         live = view.synced()
-        text = as_yaml(cluster_inventory(view.live.raw_cluster(), view.live.pod_usages()))
-    file = tmp_path / "captured.yaml"
-    file.write_text(text)
-    loaded, problems, _ = load_cluster(file)
+    loaded, problems, _ = load_cluster(capture(api, tmp_path))
     assert problems == ()
     assert loaded is not None
     for resource in (GPU, MIG):

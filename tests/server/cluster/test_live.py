@@ -398,14 +398,6 @@ def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
         view.until(lambda _: view.live.reservations == 0)
 
 
-def test_usage_of_pods_can_be_listed(api: ApiServer) -> None:
-    api.put("pods", bound("p", "one", {GPU: 1}))
-    api.put("pods", bound("waits", "", {GPU: 1}))
-    with viewing(api, PODS) as view:
-        view.synced()
-        assert view.live.pod_usages() == [("ml/p", "one", ((GPU, 10**9),))]
-
-
 def test_a_file_is_a_source_that_never_changes() -> None:
     cluster = Cluster()
     source: ClusterSource = FixedCluster(cluster)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from rules_engine.documents.clusters import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
-from server.cluster.capture import as_yaml, cluster_inventory
+from server.cli import main
 from server.cluster.connection import Connection, load_kubeconfig
 from server.cluster.live import LiveCluster
 from tests.support.cluster import EVERYTHING, PODS
@@ -115,8 +116,10 @@ def test_a_capture_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> 
     name = kube.node("a", gpu="4")
     kube.pod("one", GPU, nodeName=name)
     until(live, lambda cluster: free(cluster, name) == "3")
-    file = tmp_path / "captured.yaml"
-    file.write_text(as_yaml(cluster_inventory(live.current(), live.pod_usages())))
+    file = tmp_path / "captured.json"
+    done = CliRunner().invoke(main, ["capture"])
+    assert done.exit_code == 0, done.output
+    file.write_text(done.stdout)
     loaded, problems, _ = load_cluster(file)
     assert (loaded is not None, problems) == (True, ())
     assert loaded is not None

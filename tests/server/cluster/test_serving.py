@@ -10,13 +10,10 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any, cast
 
 import pytest
-from click.testing import CliRunner
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from rules_engine.documents.clusters import load_cluster
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
-from server.cli import main
 from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder
@@ -347,35 +344,3 @@ def test_enabled_events_reach_the_api_server(api: ApiServer, tmp_path: Path) -> 
     [(place, event)] = api.events
     assert (place, event["kind"], event["reason"]) == ("ml", "Event", "GPUFallback")
     assert event["involvedObject"]["name"] == "p1"
-
-
-@pytest.mark.parametrize("form", ["yaml", "json"])
-def test_capture_prints_the_cluster_of_the_kubeconfig(
-    form: str, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api.put("pods", bound("p", "one", {MIG: 1}))
-    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-    done = CliRunner().invoke(main, ["capture", "--output", form])
-    assert (done.exit_code, done.stderr) == (0, "")
-    file = tmp_path / f"captured.{form}"
-    file.write_text(done.stdout)
-    cluster, problems, _ = load_cluster(file)
-    assert problems == ()
-    assert cluster is not None
-    assert [str(one.available(MIG)) for one in cluster.nodes] == ["1"]
-    assert cluster.namespaces == {"ml": {"team": "ml"}}
-
-
-def test_capture_names_a_missing_permission(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.forbidden = {"pods"}
-    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-    done = CliRunner().invoke(main, ["capture"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("gpu-rules capture: cannot list and watch pods: 403: pods is forbidden")
-
-
-def test_capture_respects_its_timeout(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.fail("nodes", Silence())
-    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-    done = CliRunner().invoke(main, ["capture", "--timeout", "1"])
-    assert (done.exit_code, done.stderr) == (2, "gpu-rules capture: the cluster was not read in 1 seconds\n")

@@ -13,7 +13,8 @@ from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_R
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from server.cluster.connection import Connection
-from server.doctor.finding_events import COMPONENT, KINDS, finding_events
+from server.cluster.listing import FINDINGS
+from server.doctor.finding_events import KINDS, finding_events
 from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
 from tests.support.apiserver import ApiServer, bound, node
 from tests.support.cluster import plain
@@ -42,7 +43,7 @@ def test_the_event_of_a_node_is_in_the_default_namespace() -> None:
         "type": "Warning",
         "reason": "MIGLayoutNotApplied",
         "message": "node worker-2 has no MIG devices",
-        "source": {"component": COMPONENT},
+        "source": {"component": FINDINGS},
         "firstTimestamp": "2026-11-23T00:00:00Z",
         "lastTimestamp": "2026-11-23T00:00:00Z",
         "count": 1,
@@ -154,7 +155,7 @@ def test_a_finding_that_lasts_has_one_event(api: ApiServer, tmp_path: Path) -> N
     sender.stop()
 
     assert [event["message"] for _, event in api.events] == ["for 0 minutes", "node worker-2 has no MIG devices"]
-    assert json.dumps(api.events).count(COMPONENT) == 2
+    assert json.dumps(api.events).count(FINDINGS) == 2
 
 
 def test_findings_that_last_leave_room_for_others(api: ApiServer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
-from server.doctor.finding_events import COMPONENT
+from server.cluster.listing import FINDINGS
 from tests.support.chart import helm, one, rendered
 from tests.support.doctor import watching
 from tests.support.operating import until
@@ -84,7 +84,7 @@ def test_findings_become_metrics_and_events_once(kube: Kube, config: Path, tmp_p
     eventually(lambda: message_of_the_scheduler(kube, "train"))
 
     def sent() -> list[Any]:
-        found = kube.core.list_event_for_all_namespaces(field_selector=f"source={COMPONENT}").items
+        found = kube.core.list_event_for_all_namespaces(field_selector=f"source={FINDINGS}").items
         return [event for event in found if event.involved_object.name in ("train", node)]
 
     with watching(tmp_path, config, "-n", kube.name, "--events", "--interval", "10") as process:
@@ -94,7 +94,7 @@ def test_findings_become_metrics_and_events_once(kube: Kube, config: Path, tmp_p
     assert (event.metadata.namespace, event.reason, event.type) == (kube.name, "GPUResourceOnNoNode", "Warning")
     assert event.involved_object.uid == kube.core.read_namespaced_pod("train", kube.name).metadata.uid
     _, report = diagnosis(config, "-n", kube.name)
-    assert COMPONENT not in json.dumps(report)
+    assert FINDINGS not in json.dumps(report)
     with watching(tmp_path, config, "--events") as process:
         about_node = eventually(lambda: [event for event in sent() if event.involved_object.kind == "Node"])
     assert {event.metadata.namespace for event in about_node} == {"default"}

@@ -17,8 +17,9 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection
+from server.cluster.listing import FINDINGS
 from server.doctor import preparation
-from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
+from server.doctor.finding_events import QUIET_SECONDS
 from server.doctor.preparation import Prepared, prepare_diagnosis
 from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness_page
 from server.option_types import Address
@@ -263,7 +264,7 @@ def test_the_process_serves_metrics_and_sends_events(api: ApiServer, tmp_path: P
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(PATIENCE_SECONDS) == 0
     ((space, event),) = api.events
-    assert (space, event["source"]) == ("ml", {"component": COMPONENT})
+    assert (space, event["source"]) == ("ml", {"component": FINDINGS})
     for line in process.log.read_text().splitlines():
         assert json.loads(line)["level"] == "INFO"
 

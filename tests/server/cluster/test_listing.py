@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES, ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.removed_values import MARK
+from server.cluster import listing
 from server.cluster.connection import ApiError, Cause, Connection
-from server.doctor import listing
-from server.doctor.finding_events import COMPONENT
-from server.doctor.listing import MAX_LISTS, MAX_TRIES, Listing
+from server.cluster.listing import FINDINGS, MAX_LISTS, MAX_TRIES, Listing
 from server.timing import MAX_RETRY_AFTER_SECONDS
 from tests.support.apiserver import ApiServer, Body, Nothing, Reset, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
@@ -39,17 +39,16 @@ class Reads:
     progress: list[tuple[str, int]] = field(default_factory=list)
     unread: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, kept: Mapping[str, Kept] | None = None) -> ClusterObjects:
+    def read(self, *, whole: bool = False) -> ClusterObjects:
         listed = Listing(
             Connection(plain(self.api)),
-            kept or dict.fromkeys(DIAGNOSED_RESOURCES),
             seconds=SECONDS,
             progress=lambda collection, objects: self.progress.append((collection, objects)),
             clock=self.clock,
             wait=self._wait,
             now=lambda: NOW,
-        ).read()
-        self.unread = listed.unread
+        ).read(API_KINDS, whole=whole)
+        self.unread = {kind: str(error) for kind, error in listed.unread.items()}
         return listed.objects
 
     def failure(self) -> ApiError:
@@ -68,13 +67,13 @@ def reads(api: ApiServer) -> Reads:
 
 
 def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> None:
-    for collection, kind in ((collection, kind) for kind, collection in DIAGNOSED_RESOURCES.items()):
-        api.put(collection, {"metadata": {"name": f"a-{collection}", "namespace": "ml"}, "kind": kind})
+    for each in API_KINDS.values():
+        api.put(each.resource, {"metadata": {"name": f"a-{each.resource}", "namespace": "ml"}})
 
-    listed = reads.read()
+    listed = reads.read(whole=True)
 
-    for kind, collection in DIAGNOSED_RESOURCES.items():
-        assert listed.find(kind, f"a-{collection}", "ml") is not None
+    for kind, each in API_KINDS.items():
+        assert listed.find(kind, f"a-{each.resource}", "ml") is not None
         assert listed.of(kind)[-1]["kind"] == kind
     assert (listed.absent, reads.unread, listed.now) == (frozenset(), {}, NOW)
 
@@ -87,22 +86,27 @@ def test_a_cluster_of_many_pages_is_listed_completely(api: ApiServer, reads: Rea
     assert [done for collection, done in reads.progress if collection == "pods"] == [50, 550, 1050, 1201]
 
 
-def test_only_kept_members_are_read_and_no_values_of_the_environment(api: ApiServer, reads: Reads) -> None:
+def test_values_that_are_never_kept_are_removed_unless_whole_objects_are_read(api: ApiServer, reads: Reads) -> None:
     pod = bound("p", "one")
     pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "s3cret"}]
     pod["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret", "kept": "yes"}
     api.put("pods", pod)
+    api.put("gpuoffers", {"metadata": {"name": "a", "labels": {"x": "s3cret"}}, "spec": {"omitted": {}, "x": "s3cret"}})
 
-    (whole,) = reads.read().pods
-    assert "s3cret" not in str(whole)
-    assert whole.metadata["annotations"] == {"kept": "yes"}
-    (reduced,) = reads.read({"Pod": {"spec": {"nodeName": None}}}).pods
-    assert reduced.spec == {"nodeName": "one"}
-    assert (reduced.name, reduced.namespace) == ("p", "ml")
+    listed = reads.read()
+    assert "s3cret" not in str([listed.pods, listed.of(OFFERS)])
+    assert listed.pods[0].metadata["annotations"] == {"kept": "yes", MARK: ANY}
+    assert listed.of(OFFERS) == (
+        {"apiVersion": "gpurules.io/v1", "kind": OFFERS, "metadata": {"name": "a"}, "spec": {"omitted": {}}},
+    )
+    whole = reads.read(whole=True)
+    assert whole.pods[0].spec == pod["spec"]
+    assert whole.pods[0].metadata["annotations"] == pod["metadata"]["annotations"]
+    assert whole.of(OFFERS)[0].spec == {"omitted": {}, "x": "s3cret"}
 
 
 def test_events_of_the_doctor_are_not_findings(api: ApiServer, reads: Reads) -> None:
-    for component in (COMPONENT, "kubelet", "gpu-rules"):
+    for component in (FINDINGS, "kubelet", "gpu-rules"):
         api.put("events", {"metadata": {"name": component, "namespace": "ml"}, "source": {"component": component}})
 
     assert [event.name for event in reads.read().events] == ["gpu-rules", "kubelet"]
@@ -224,7 +228,7 @@ def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(api: ApiSer
     api.fail("nodes", Silence())
 
     with pytest.raises(ApiError, match=r"^cannot list nodes: the cluster was not read in 0\.2 s$") as failed:
-        Listing(Connection(plain(api)), dict.fromkeys(DIAGNOSED_RESOURCES), seconds=0.2).read()
+        Listing(Connection(plain(api)), seconds=0.2).read(API_KINDS)
     assert failed.value.cause is Cause.TIMED_OUT
 
 

@@ -1,0 +1,189 @@
+"""Objects of a live cluster, listed page by page, without values that are never kept."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic, sleep
+from types import MappingProxyType
+
+from msgspec import Raw, Struct, field
+from msgspec.json import Decoder
+
+from rules_engine.loading.files import without_garbage_collection
+from rules_engine.loading.json_items import ListError, parse_lenient
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
+from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.removed_values import remove_values
+from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
+from server.cluster.paging import Paging
+from server.timing import Backoff, random
+
+FINDINGS = "gpu-rules-doctor"
+"""The source of the Events of findings, which are not read: they would be findings themselves."""
+
+_SELECTORS: Mapping[str, str] = {"Event": f"source!={FINDINGS}"}
+"""Field selectors by kind."""
+
+MAX_READ_BYTES = 4 * 1024 * 1024 * 1024
+"""Bytes of all lists: five times the objects of the largest cluster that Kubernetes supports."""
+
+MAX_LISTS = 3
+"""Times that a list is begun: its pages expire after five minutes (etcd's compaction)."""
+
+MAX_TRIES = 5
+"""Times that a page is requested while the API server is overloaded or the connection ends."""
+
+LEAST_SECONDS = 0.1
+"""Timeout of a page that is requested when the time is over."""
+
+_ABSENT = frozenset({Cause.FORBIDDEN, Cause.MISSING})
+"""Causes for which a kind is absent."""
+
+_RETRIED = frozenset({Cause.THROTTLED, Cause.BROKEN})
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int], None]
+"""A function that gets a collection, and how many of its objects are read so far."""
+
+
+class _ListMeta(Struct, rename="camel"):
+    resource_version: str = ""
+    next: str = field(name="continue", default="")
+
+
+class _Page(Struct):
+    """One page of a list; its items stay text until they are decoded one by one."""
+
+    items: list[Raw] | None = None
+    metadata: _ListMeta = field(default_factory=_ListMeta)
+
+
+_decoder = Decoder(_Page)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedObjects:
+    """The objects of a cluster; `unread`: why a kind could not be read."""
+
+    objects: ClusterObjects
+    unread: Mapping[str, ApiError]
+
+
+class Listing:
+    """Reader of a whole cluster, within a time limit."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        seconds: float,
+        progress: Progress = lambda _collection, _objects: None,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._progress = progress
+        self._clock = clock
+        self._wait = wait
+        self._now = now
+        self._end = 0.0
+        self._left = 0
+
+    def read(
+        self, kinds: Iterable[str], *, whole: bool = False, needed: Collection[str] = ("Node", "Pod")
+    ) -> ListedObjects:
+        """List the objects of some kinds. Raises ApiError, also if one of the `needed` kinds may not be listed.
+
+        `whole`: with the values that are never kept.
+        """
+        self._end = self._clock() + self._seconds
+        self._left = MAX_READ_BYTES
+        objects: dict[str, list[dict[str, Json]]] = {}
+        unread: dict[str, ApiError] = {}
+        with without_garbage_collection():
+            for kind in kinds:
+                try:
+                    objects[kind] = self._list(kind, whole=whole)
+                except ApiError as error:
+                    named = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
+                    if error.cause not in _ABSENT:
+                        raise named from None
+                    if kind != OFFERS or error.cause is not Cause.MISSING:  # only native policies have this kind
+                        unread[kind] = named
+        if denied := [str(error) for kind, error in unread.items() if kind in needed]:
+            raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
+        listed = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
+        return ListedObjects(objects=listed, unread=MappingProxyType(unread))
+
+    def _list(self, kind: str, *, whole: bool) -> list[dict[str, Json]]:
+        """List the objects of a kind, again if its pages expire."""
+        attempt = 1
+        while True:
+            objects: list[dict[str, Json]] = []
+            try:
+                for page in self._pages(kind, whole=whole):
+                    objects += page
+                    self._progress(API_KINDS[kind].resource, len(objects))
+            except ApiError as error:
+                if error.cause is not Cause.GONE or attempt == MAX_LISTS:
+                    raise
+                attempt += 1
+            else:
+                return objects
+
+    def _pages(self, kind: str, *, whole: bool) -> Iterator[Sequence[dict[str, Json]]]:
+        path = api_path(API_KINDS[kind].resource, group=API_KINDS[kind].group)
+        query = {"fieldSelector": _SELECTORS[kind]} if kind in _SELECTORS else {}
+        pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
+        following = True
+        while following:
+            body = self._body(pages)
+            try:
+                page = _decoder.decode(body)
+                objects = [_read_object(item, kind, whole=whole) for item in page.items or ()]
+            except (ValueError, RecursionError, ListError) as error:
+                raise ApiError(Cause.MALFORMED, f"list: {str(error) or type(error).__name__}") from None
+            if not page.metadata.resource_version:
+                raise ApiError(Cause.MALFORMED, "list: resourceVersion missing")
+            yield objects
+            following = pages.follow(len(body), len(objects), page.metadata.next)
+
+    def _body(self, pages: Paging) -> bytes:
+        """Get the next page within the limits. Raises ApiError."""
+        backoff = Backoff(self._clock, random)
+        tries = 1
+        while True:
+            try:
+                body = pages.get(min(ANSWER_SECONDS, max(LEAST_SECONDS, self._end - self._clock())))
+                break
+            except ApiError as error:
+                if error.cause is Cause.TIMED_OUT and self._clock() >= self._end:
+                    raise self._timeout_error() from None
+                pause = backoff.seconds(error.retry_after_seconds)
+                if error.cause not in _RETRIED or tries == MAX_TRIES or self._clock() + pause > self._end:
+                    raise
+                _log.info("the list is continued in %.1f s: %s", pause, error)
+            self._wait(pause)
+            tries += 1
+        self._left -= len(body)
+        if self._left < 0:
+            raise ApiError(Cause.TOO_LARGE, f"the lists are larger than {MAX_READ_BYTES} bytes")
+        if self._clock() > self._end:
+            raise self._timeout_error()
+        return body
+
+    def _timeout_error(self) -> ApiError:
+        return ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")
+
+
+def _read_object(item: Raw, kind: str, *, whole: bool) -> dict[str, Json]:
+    """Read an object. Raises ApiError, ValueError and ListError."""
+    value = parse_lenient(item)
+    if not isinstance(value, dict):
+        raise ApiError(Cause.MALFORMED, "list: an item is not an object")
+    return value if whole else remove_values(value, kind)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EEXIST
-from functools import cached_property, wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,10 +14,13 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from rules_engine.cli.program import InputProblems, SingleOption
+from rules_engine.cli.progress import progress_bar
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
+    from rules_engine.documents.clusters import ClusterReading
+    from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.model.rules.simulation import Simulation
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import ParseSource, RuleSource
@@ -140,6 +143,10 @@ class ClusterAccess:
         """Read kinds to a file. Ends the command if they cannot be read."""
         raise click.UsageError("--cluster kubeconfig needs the command of the server")
 
+    def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":  # noqa: ARG002 - for a subclass
+        """Read kinds. Ends the command if they cannot be read."""
+        raise click.UsageError("--cluster kubeconfig needs the command of the server")
+
     def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":  # noqa: ARG002 - for a subclass
         """Return parsers of sources of rules by their prefix."""
         return {}
@@ -246,32 +253,52 @@ by_option: Decorator = click.option(
 )
 
 
-class ClusterFileType(click.Path):
-    """A file, or the word for the live cluster of a kubeconfig."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return Path(KUBECONFIG) if value == KUBECONFIG else super().convert(value, param, ctx)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ClusterArgument:
-    """A value of `--cluster`; the live cluster is read when its file is first used."""
+    """A value of `--cluster`: a path, or None for the live cluster of a kubeconfig, of which `kinds` are read."""
 
-    name: str
+    path: Path | None
     context: click.Context
     kinds: Sequence[str]
 
-    @cached_property
+    @property
+    def name(self) -> str:
+        return KUBECONFIG if self.path is None else str(self.path)
+
+    def read(self, *, whole: bool = False) -> "ClusterReading":
+        """Read the cluster; `whole`: with values that are never kept. Ends the command if a live one is unreadable."""
+        from rules_engine.documents.clusters import ClusterReading, read_cluster
+        from rules_engine.model.problems.source import Location
+
+        if self.path is not None:
+            with progress_bar("elapsed") as report:
+                return read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
+        objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
+        return ClusterReading(
+            objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}
+        )
+
+    @property
     def file(self) -> Path:
         """A file with the cluster. Ends the command if the live one cannot be read."""
-        if self.name != KUBECONFIG:
-            return Path(self.name)
-        return _cluster_access(self.context).file(self.context, self.kinds)
+        return self.path or _cluster_access(self.context).file(self.context, self.kinds)
+
+
+class ClusterType(PathOrStdin):
+    """A path or `-`, or the word for the live cluster of a kubeconfig."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        super().__init__(exists=True, path_type=Path)
+        self._kinds = kinds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = None if value == KUBECONFIG else super().convert(value, param, ctx)
+        return ClusterArgument(path, ctx or click.get_current_context(), self._kinds)
 
 
 def cluster_version(cluster: ClusterArgument | None) -> tuple[int, int] | None:
     """Return the version of a live cluster; None for a file, and if it is unknown."""
-    if cluster is None or cluster.name != KUBECONFIG:
+    if cluster is None or cluster.path is not None:
         return None
     return _cluster_access(cluster.context).version(cluster.context)
 
@@ -293,8 +320,9 @@ def cluster_option(
         "--cluster",
         "clusters" if multiple else "cluster",
         cls=click.Option if multiple else SingleOption,
-        type=ClusterFileType(exists=True, dir_okay=False, path_type=Path),
-        metavar=f"{KUBECONFIG}|FILE",
+        type=ClusterType(kinds),
+        default=[KUBECONFIG] if live else None,
+        metavar=f"{KUBECONFIG}|PATH",
         help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
         f"gpu-rules capture or of kubectl{help_end}",
         **{"multiple": True} if multiple else {},
@@ -304,16 +332,9 @@ def cluster_option(
         @wraps(function)
         def command(*args: Any, **values: Any) -> None:
             context = click.get_current_context()
-
-            def argument(file: Path) -> ClusterArgument:
-                return ClusterArgument(str(file), context, kinds)
-
-            default = Path(KUBECONFIG) if live else None
-            files = values["clusters"] if multiple else filter(None, [values["cluster"] or default])
-            arguments = tuple(map(argument, files))
-            if not any(each.name == KUBECONFIG for each in arguments):
+            given: Sequence[ClusterArgument | None] = values["clusters"] if multiple else [values["cluster"]]
+            if not any(each.path is None for each in given if each):
                 check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")
-            values |= {"clusters": arguments} if multiple else {"cluster": next(iter(arguments), None)}
             function(*args, **values)
 
         return option(live_options(command))

@@ -28,21 +28,25 @@ if TYPE_CHECKING:
 class LiveCluster(ClusterAccess):
     """The cluster of a kubeconfig, or of the service account in a pod without one."""
 
-    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:
-        """Read kinds to a file that exists until the command ends, as kubectl would write them."""
+    def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":
+        """Read kinds. Ends the command if they cannot be read."""
         from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
         from server.cluster.connection import Cause
 
-        listed = list_objects(context, kinds, whole=True)
+        listed = list_objects(context, kinds, whole=whole)
         # Most clusters have no drivers, and older ones lack these APIs.
         unread = listed.unread.items()
         report_unread(
             context, [why for kind, why in unread if kind not in DEVICE_KINDS or why.cause is not Cause.MISSING]
         )
+        return listed.objects
+
+    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:
+        """Read kinds to a file that exists until the command ends, as kubectl would write them."""
         path = Path(context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))) / f"{KUBECONFIG}.json"
         with path.open("w", encoding="utf-8") as file:
             # A List without nodes would not show whether they were listed.
-            write_list(listed.objects, kinds, file, kind="NodeList")
+            write_list(self.objects(context, kinds, whole=True), kinds, file, kind="NodeList")
         return path
 
     def version(self, context: click.Context) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.loader import RULES, LoadResult
 from rules_engine.documents.references import Sources
@@ -52,11 +52,11 @@ class CheckResult:
 
 
 def check_files(
-    paths: Sequence[Path], cluster: Path | None = None, kinds: Sequence[DocumentKind[object]] = DOCUMENTS
+    paths: Sequence[Path], cluster: ClusterReading | None = None, kinds: Sequence[DocumentKind[object]] = DOCUMENTS
 ) -> CheckResult:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
 
-    `cluster`: a file with a ClusterInventory, or kubectl's output; rules that cannot work on it are problems too.
+    Rules that cannot work on `cluster` are problems, too.
     `kinds`: the kinds of documents to read; without RuleTest and Simulation, no other file is read.
     """
     checked = read_rules(paths, kinds, advising_compiler)
@@ -82,11 +82,9 @@ def check_files(
         problems.extend(p for p in test_problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     if cluster is not None:
-        inventory, cluster_problems, lines = load_cluster(cluster)
-        problems.extend(
-            (*cluster_problems, *(analyse_on_cluster(inventory, checked.loaded.rules) if inventory else ()))
-        )
-        sources = {**lines, **sources}
+        found = analyse_on_cluster(cluster.cluster, checked.loaded.rules) if cluster.cluster else ()
+        problems.extend((*cluster.problems, *found))
+        sources = {**cluster.sources, **sources}
     for test in checked.loaded.tests:
         test_rules, reasons = tested[test.rules]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, test_rules))

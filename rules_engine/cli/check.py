@@ -77,7 +77,7 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     from rules_engine.checking.check import check_files as check_rules
     from rules_engine.explaining import machine
 
-    checked = check_rules(paths, None if cluster is None else cluster.file)
+    checked = check_rules(paths, None if cluster is None else cluster.read())
     if strict:
         checked = checked.strict()
     match output:

@@ -65,7 +65,6 @@ def effective(
 
     Exits with 2 if rules or cluster have errors.
     """
-    from rules_engine.documents.clusters import load_cluster
     from rules_engine.explaining.effective import effective_rules as view
     from rules_engine.explaining.text import default_inputs, effective_blocks
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
@@ -82,8 +81,8 @@ def effective(
     problems, sources = files.problems, files.loaded.sources
     unlisted, meant = False, ""
     if cluster is not None:
-        inventory, more, lines = load_cluster(cluster.file)
-        problems, sources = (*problems, *more), {**sources, **lines}
+        reading = cluster.read()
+        problems, sources, inventory = (*problems, *reading.problems), {**sources, **reading.sources}, reading.cluster
         if inventory is not None and labels is None:
             labels = inventory.namespace_labels(namespace)
             unlisted = namespace not in inventory.namespaces

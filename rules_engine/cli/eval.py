@@ -65,7 +65,7 @@ def evaluate(
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
-    from rules_engine.documents.clusters import load_cluster
+    from rules_engine.documents.clusters import read_cluster
     from rules_engine.documents.manifest_stream import join_parts, stream_manifests
     from rules_engine.explaining.eval import EXPRESSION, Subject
     from rules_engine.explaining.explain import NamespaceError
@@ -76,10 +76,10 @@ def evaluate(
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
 
     files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
-    inventory, cluster_problems, cluster_sources = load_cluster(DEFAULT_CLUSTER if cluster is None else cluster.file)
+    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
     manifest = join_parts(stream_manifests(manifests))
-    problems = (*(files.problems if files else ()), *cluster_problems, *manifest.problems)
-    sources = {**(files.loaded.sources if files else {}), **cluster_sources, **manifest.sources}
+    problems = (*(files.problems if files else ()), *reading.problems, *manifest.problems)
+    sources = {**(files.loaded.sources if files else {}), **reading.sources, **manifest.sources}
     errors = Screen(sys.stderr)
     errors.problems(problems, sources)
     fail_if(has_errors(problems), UNUSABLE)
@@ -92,7 +92,7 @@ def evaluate(
                 f"rule {rule_id!r} not found{did_you_mean(str(rule_id), by_id)}", param_hint="'--rule'"
             )
     try:
-        subjects = [Subject(pod, inventory or Cluster(), namespace=namespace, rule=rule) for pod in manifest.pods]
+        subjects = [Subject(pod, reading.cluster or Cluster(), namespace=namespace, rule=rule) for pod in manifest.pods]
     except NamespaceError as error:
         raise click.UsageError(str(error)) from None
     failed = False

@@ -128,6 +128,7 @@ def explain(
         return
     if not manifests:
         raise click.UsageError("Missing option '-f' / '--filename'.")
+    from rules_engine.documents.clusters import read_cluster
     from rules_engine.documents.manifest_stream import stream_manifests
     from rules_engine.explaining import machine
     from rules_engine.explaining.explain import explain_pod, read_material
@@ -136,8 +137,9 @@ def explain(
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
-    file, name = (DEFAULT_CLUSTER, DEFAULT_CLUSTER.stem) if cluster is None else (cluster.file, cluster.name)
-    material = read_material(rules or DEFAULT_SOURCES, file, name)
+    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
+    name = DEFAULT_CLUSTER.stem if cluster is None else cluster.name
+    material = read_material(rules or DEFAULT_SOURCES, reading, name)
     problems = InputProblems("explain", [Target(output, None)])
     problems.add(material.problems, material.sources)
     run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run), problems)

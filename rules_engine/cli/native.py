@@ -52,7 +52,6 @@ def native(
 
     Exits with 2 if rules or cluster have errors.
     """
-    from rules_engine.documents.clusters import load_cluster
     from rules_engine.model.json.lenient import as_mapping
     from rules_engine.native.offers import build_offers
     from rules_engine.native.policy import translate_rules
@@ -72,12 +71,12 @@ def native(
         text = ".".join(map(str, version))
         click.echo(f"warning: the cluster has Kubernetes {text}, and these policies need 1.36", err=True)
     if cluster is not None:
-        inventory, problems, lines = load_cluster(cluster.file)
-        Screen(sys.stderr).problems(problems, lines)
-        if inventory is None:
+        reading = cluster.read()
+        Screen(sys.stderr).problems(reading.problems, reading.sources)
+        if reading.cluster is None:
             fail_if(True, UNUSABLE)
         else:
-            spec = build_offers(translated, inventory)
+            spec = build_offers(translated, reading.cluster)
             for rule, reason in as_mapping(spec.get("omitted")).items():
                 click.echo(f"warning: {rule} has no offers: {reason}", err=True)
             if objects.reads_offers:

@@ -355,7 +355,8 @@ def read_load(
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import read_sources
 
-    simulations, found, sources = load_simulations(file, [each.file for each in clusters], needs_cluster=needs_cluster)
+    readings = [each.read() for each in clusters]
+    simulations, found, sources = load_simulations(file, readings, needs_cluster=needs_cluster)
     files = [read_sources(each) for each in sets]
     seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
     for each in files:

@@ -85,7 +85,7 @@ def preflight(
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     with without_garbage_collection():
-        inputs, input_problems, lines = read_inputs(manifests, cluster.file, namespace)
+        inputs, input_problems, lines = read_inputs(manifests, cluster.read(), namespace)
     seen = tuple(dict.fromkeys((*files.rule_problems, *input_problems)))
     problems.add(seen, {**files.loaded.sources, **lines})
     if inputs is None or has_errors(seen):

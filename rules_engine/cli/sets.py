@@ -111,22 +111,21 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     A node's card is known by its label nvidia.com/gpu.product, else by its MIG devices. Exits with 2 if the cluster has
     errors.
     """
-    from rules_engine.documents.clusters import load_cluster
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen
     from rules_engine.report.values import Table
     from rules_engine.sources.card_sets import group_cards, sufficient_sets
 
-    inventory, problems, sources = load_cluster(cluster.file)
-    groups = group_cards(inventory or Cluster())
+    reading = cluster.read()
+    groups = group_cards(reading.cluster or Cluster())
     names = sufficient_sets(groups.keys())
     if output == "json":
         cards = [{"product": product, "nodes": nodes, "sets": sets} for (product, sets), nodes in groups.items()]
-        print_json({"cards": cards, "sets": names, "problems": [*map(problem_members, problems)]})
+        print_json({"cards": cards, "sets": names, "problems": [*map(problem_members, reading.problems)]})
     else:
-        Screen(sys.stderr).problems(problems, sources)
-    fail_if(inventory is None, UNUSABLE)
+        Screen(sys.stderr).problems(reading.problems, reading.sources)
+    fail_if(reading.objects is None, UNUSABLE)
     if output == "text":
         rows = [(key[0] or "unknown", str(len(nodes)), ", ".join(key[1]) or "none") for key, nodes in groups.items()]
         screen = Screen(sys.stdout)

@@ -55,6 +55,14 @@ class ClusterReading:
         """The cluster as rules see it."""
         return None if self.objects is None else cluster_view(self.objects)
 
+    @property
+    def inventory(self) -> Inventory | None:
+        """The cluster as documents refer to it."""
+        objects = self.objects
+        if objects is None:
+            return None
+        return Inventory(name=self.name, location=self.location, cluster=cluster_view(objects), objects=lambda: objects)
+
 
 def read_cluster(
     paths: Sequence[Path],
@@ -123,13 +131,7 @@ def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sourc
 def load_inventory(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file to which a document refers; None if it has errors."""
     reading = read_cluster([path], regular=True)
-    inventory = None
-    if reading.objects is not None:
-        objects = reading.objects
-        inventory = Inventory(
-            name=reading.name, location=reading.location, cluster=cluster_view(objects), objects=lambda: objects
-        )
-    return inventory, reading.problems, reading.sources
+    return reading.inventory, reading.problems, reading.sources
 
 
 def _is_own(data: bytes) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import load_single_document
 from rules_engine.documents.references import Inventory, References, Sources, read_cluster
@@ -42,34 +43,26 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
 
 
-def load_simulation(
-    path: Path, cluster: Path | None = None
-) -> tuple[simulation.Simulation | None, tuple[Problem, ...], Sources]:
-    """Load the only Simulation of a file, as `load_simulations` does; None if it has errors."""
-    simulations, problems, sources = load_simulations(path, [] if cluster is None else [cluster])
-    return simulations[0] if simulations else None, problems, sources
-
-
 def load_simulations(
-    path: Path, clusters: Sequence[Path], *, needs_cluster: bool = True
+    path: Path, clusters: Sequence[ClusterReading], *, needs_cluster: bool = True
 ) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 
-    `clusters`: files, as for `load_cluster`, that replace the simulation's own cluster. kubectl's output may be large.
-    The message of a problem with only some of the clusters names the cluster. `needs_cluster`: having none is an error.
+    `clusters` replace the simulation's own cluster. The message of a problem with only some of the clusters names
+    the cluster. `needs_cluster`: having none is an error.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
         if clusters:
             own = [Problems() for _ in clusters]
             built = [
-                _build_simulation(root, references.cluster(cluster), each, references)
+                _build_simulation(root, cluster.inventory, each, references)
                 for cluster, each in zip(clusters, own, strict=True)
             ]
             for cluster, each in zip(clusters, own, strict=True):
                 for problem in each.items:
                     shared = all(problem in others.items for others in own)
-                    message = problem.message if shared else f"{problem.message} (cluster {cluster})"
+                    message = problem.message if shared else f"{problem.message} (cluster {cluster.location.file})"
                     problems.items.append(replace(problem, message=message))
             return built
         if needs_cluster and map_field(root, "spec").get("cluster") is None:
@@ -81,7 +74,10 @@ def load_simulations(
     kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
     wanted = "a Simulation"
     simulations, found, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
-    return simulations or (), found, sources
+    found = (*found, *(problem for cluster in clusters for problem in cluster.problems))
+    for cluster in clusters:
+        sources = {**cluster.sources, **sources}
+    return () if any(cluster.objects is None for cluster in clusters) else simulations or (), found, sources
 
 
 def _build_simulation(

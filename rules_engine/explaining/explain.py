@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from pathlib import Path
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
@@ -13,7 +12,7 @@ from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
-from rules_engine.model.problems.problem import Problem, sort_problems
+from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
@@ -81,17 +80,16 @@ class Explanation:
         }
 
 
-def read_material(rules: Sequence[RuleSource], cluster: Path, cluster_name: str) -> Material:
-    """Read rules and the cluster."""
+def read_material(rules: Sequence[RuleSource], cluster: ClusterReading, cluster_name: str) -> Material:
+    """Read rules, for decisions on a cluster."""
     files = read_sources(rules)
-    inventory, problems, lines = load_cluster(cluster)
     return Material(
         rules=tuple(map(str, rules)),
         cluster_name=cluster_name,
         rule_set=files.rule_set,
-        cluster=inventory or Cluster(),
-        problems=sort_problems((*files.problems, *problems), (*files.loaded.files, str(cluster))),
-        sources={**files.loaded.sources, **lines},
+        cluster=cluster.cluster or Cluster(),
+        problems=(*files.problems, *cluster.problems),
+        sources={**files.loaded.sources, **cluster.sources},
     )
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rules_engine.devices.offers import cluster_view
-from rules_engine.documents.clusters import ClusterReading, read_cluster
+from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.references import Sources
 from rules_engine.documents.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
@@ -49,15 +49,14 @@ class Inputs:
 
 
 def read_inputs(
-    manifests: Sequence[Path], cluster: Path, namespace: str
+    manifests: Sequence[Path], cluster: ClusterReading, namespace: str
 ) -> tuple[Inputs | None, tuple[Problem, ...], Sources]:
-    """Read manifests, and the cluster of a file; None if there are errors. `namespace`: of manifests without one."""
+    """Read manifests; None if they or the cluster have errors. `namespace`: of manifests without one."""
     part = join_parts(stream_manifests(manifests))
-    reading = read_cluster([cluster])
     own = Problems()
-    own.items += [*part.problems, *reading.problems]
-    sources = {**part.sources, **reading.sources}
-    inputs = None if own.failed else _build_inputs(part.pods, namespace, reading, own)
+    own.items += [*part.problems, *cluster.problems]
+    sources = {**part.sources, **cluster.sources}
+    inputs = None if own.failed else _build_inputs(part.pods, namespace, cluster, own)
     return None if own.failed else inputs, tuple(own.items), sources
 
 

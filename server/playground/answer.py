@@ -11,6 +11,7 @@ from typing import Any
 
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.loader import RULES
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.registry import DIAGNOSTIC
@@ -50,9 +51,10 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     Errors in a text leave out what depends on it.
     """
     rules, pod, cluster = map(Path, FILES)
-    checked = check_files([rules], cluster, _KINDS)
+    reading = read_cluster([cluster])
+    checked = check_files([rules], reading, _KINDS)
     pods = join_parts(stream_manifests([pod]))
-    material = read_material([PathSource(rules)], cluster, CLUSTER_FILE)
+    material = read_material([PathSource(rules)], reading, CLUSTER_FILE)
     # The check has its warnings, some of which comments ignore, but does not require rules.
     errors = [each for each in material.problems if each.severity is Severity.ERROR]
     problems = [*dict.fromkeys((*checked.problems, *errors, *pods.problems))]
@@ -66,7 +68,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
         "explain": json.loads("".join(explain_json(material, explanations, inputs, json.dumps))),
         "test": dump_yaml(_rule_test(explanations)),
     }
-    simulation, further, _ = read_inputs([pod], cluster, "")
+    simulation, further, _ = read_inputs([pod], reading, "")
     yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
     if simulation is None:
         return

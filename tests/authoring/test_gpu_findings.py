@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.check import check_files
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.kinds.overlap import contradictory_key
 from rules_engine.model.gpu.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem
@@ -18,7 +19,7 @@ GPU = "nvidia.com/gpu"
 def findings(tmp_path: Path, *documents: str, cluster: str = "") -> list[tuple[str, str, str]]:
     """Return the code, the text that is marked, and the message of each problem."""
     write(tmp_path, {"rules/rules.yaml": "---\n".join(documents), "cluster.yaml": cluster})
-    checked = check_files([tmp_path / "rules"], tmp_path / "cluster.yaml" if cluster else None)
+    checked = check_files([tmp_path / "rules"], read_cluster([tmp_path / "cluster.yaml"]) if cluster else None)
 
     def marked(problem: Problem) -> str:
         line = checked.sources[problem.location.file][problem.location.line - 1]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.registry import DOCUMENTS, load_documents
-from rules_engine.documents.simulations import load_simulation
+from rules_engine.documents.simulations import load_simulations
 from rules_engine.loading import schema
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
@@ -61,9 +62,9 @@ def folder(tmp_path: Path) -> Path:
 def read(folder: Path, text: str, cluster: str = "") -> tuple[Simulation | None, tuple[Problem, ...]]:
     path = folder / "scenario.yaml"
     path.write_text(text)
-    simulation, problems, sources = load_simulation(path, folder / cluster if cluster else None)
+    simulations, problems, sources = load_simulations(path, [read_cluster([folder / cluster])] if cluster else [])
     assert all(problem.location.file in sources or problem.code == "missing-file" for problem in problems)
-    return simulation, problems
+    return simulations[0] if simulations else None, problems
 
 
 def scenario(arrivals: str = "[]", more: str = "", cluster: str = "{nodes: [{name: w, count: 2}]}") -> str:
@@ -672,7 +673,7 @@ def test_a_scenario_is_one_simulation(folder: Path) -> None:
     twice = f"{scenario()}---\n{scenario().replace('name: x', 'name: z')}"
     assert messages(folder, twice) == ["8:18: expected one Simulation, not 2 [not-a-simulation]"]
     assert messages(folder, "kind: Pod\n") == ["1:7: Pod is not a Simulation: expected a Simulation [not-a-simulation]"]
-    assert codes(load_simulation(folder / "absent.yaml")[1]) == ["missing-file"]
+    assert codes(load_simulations(folder / "absent.yaml", [])[1]) == ["missing-file"]
 
 
 def test_a_scenario_may_be_beside_its_cluster_and_rules(folder: Path) -> None:

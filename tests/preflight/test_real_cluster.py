@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.state import ClusterState
@@ -103,7 +104,7 @@ class Compared:
     def _can_choose(self, nodes: Counter[str]) -> bool:
         """Return True if pods run on these nodes after other choices among equal ones than the answer's."""
         manifest, cluster = self._files
-        inputs, _, _ = read_inputs([manifest], cluster, "")
+        inputs, _, _ = read_inputs([manifest], read_cluster([cluster]), "")
         assert inputs is not None
         play = ClusterState(inputs.simulation, read_rules([self._real.rules]).rule_set).play
         cycle = play.cycle

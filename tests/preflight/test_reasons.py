@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.preflight.answer import StoppedPods, build_answer
@@ -47,7 +48,7 @@ spec:
 
 def stopped(folder: Path, *, by_node: bool) -> StoppedPods:
     write(folder, {"cluster.yaml": CLUSTER, "pod.yaml": POD})
-    inputs, problems, _ = read_inputs([folder / "pod.yaml"], folder / "cluster.yaml", "")
+    inputs, problems, _ = read_inputs([folder / "pod.yaml"], read_cluster([folder / "cluster.yaml"]), "")
     assert inputs is not None, problems
     rule_set: RuleSet
     rule_set, _ = compile_rules(())

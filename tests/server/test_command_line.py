@@ -98,7 +98,7 @@ def test_options_of_one_name_are_one_option(name: str) -> None:
         assert "SOURCE" in str(known["--rules"].metavar)
         assert known["--rules"].multiple
     if "--cluster" in known and name != "playground":  # whose texts end up in links
-        assert known["--cluster"].metavar == ("in-cluster|kubeconfig|FILE" if name == "serve" else "kubeconfig|FILE")
+        assert known["--cluster"].metavar == ("in-cluster|kubeconfig|FILE" if name == "serve" else "kubeconfig|PATH")
         assert {"--context", "--kubeconfig"} <= known.keys()
     for single in ("--cluster", "--context", "--kubeconfig", "--from-log", "--declare"):
         if single in known and not (name in ("diff", "simulate") and single == "--cluster"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.documents.simulations import load_simulation
+from rules_engine.documents.simulations import load_simulations
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Severity
 from rules_engine.simulation.answer import build_answer
@@ -136,7 +136,8 @@ def shown(record: Record) -> Any:
 def test_a_scenario_has_errors_or_is_played_to_its_end(scenario: Any, rule_set: RuleSet, tmp_path: Path) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(scenario), encoding="utf-8")
-    simulation, problems, _ = load_simulation(path)
+    simulations, problems, _ = load_simulations(path, [])
+    simulation = simulations[0] if simulations else None
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     assert (simulation is None) == bool(errors)
     if simulation is not None:

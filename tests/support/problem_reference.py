@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
 from rules_engine.converting.gpuinjector import convert_text
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 
@@ -42,7 +43,7 @@ def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / entry.file
         path.write_text(text, encoding="utf-8")
-        checked = check_files([], path) if entry.file == CLUSTER else check_files([path])
+        checked = check_files([], read_cluster([path])) if entry.file == CLUSTER else check_files([path])
     return checked.problems, _output(checked.problems, checked.sources).replace(f"{folder}/", "")
 
 

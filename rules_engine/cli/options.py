@@ -323,8 +323,8 @@ def cluster_option(
         type=ClusterType(kinds),
         default=[KUBECONFIG] if live else None,
         metavar=f"{KUBECONFIG}|PATH",
-        help=f"{help_start}kubeconfig: the live cluster; or a file: a ClusterInventory, or the output of "
-        f"gpu-rules capture or of kubectl{help_end}",
+        help=f"{help_start}kubeconfig: the live cluster; or what gpu-rules capture or kubectl wrote of one, a "
+        f"ClusterInventory, or a must-gather folder; - for standard input{help_end}",
         **{"multiple": True} if multiple else {},
     )
 

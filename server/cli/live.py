@@ -45,8 +45,7 @@ class LiveCluster(ClusterAccess):
         """Read kinds to a file that exists until the command ends, as kubectl would write them."""
         path = Path(context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))) / f"{KUBECONFIG}.json"
         with path.open("w", encoding="utf-8") as file:
-            # A List without nodes would not show whether they were listed.
-            write_list(self.objects(context, kinds, whole=True), kinds, file, kind="NodeList")
+            write_list(self.objects(context, kinds, whole=True), kinds, file)
         return path
 
     def version(self, context: click.Context) -> tuple[int, int] | None:
@@ -116,15 +115,20 @@ def list_objects(
     return listed
 
 
-def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO, *, kind: str = "List") -> None:
-    """Write objects as a list in JSON, each on a line of its own."""
+def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) -> None:
+    """Write the objects of kinds as a List in JSON, each on a line of its own.
+
+    A kind without objects has an empty list, which shows that it was read.
+    """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 
-    stream.write(f'{{"apiVersion": "v1", "kind": "{kind}", "items": [')
+    stream.write('{"apiVersion": "v1", "kind": "List", "items": [')
     separator = "\n"
-    for each in kinds:
-        for item in objects.of(each):
-            typed = {"apiVersion": API_KINDS[each].api_version, **item}
+    for kind in kinds:
+        if kind in objects.absent:
+            continue
+        for item in objects.of(kind) or ({"kind": f"{kind}List", "items": []},):
+            typed = {"apiVersion": API_KINDS[kind].api_version, **item}
             stream.write(f"{separator}{json_text(typed, stream, indent=None)}")
             separator = ",\n"
     stream.write("\n]}\n")

@@ -244,6 +244,18 @@ def test_a_live_cluster_is_read_and_its_age_is_printed(name: str, api: ApiServer
     assert ANSWERS[name] in result.stdout
 
 
+@pytest.mark.parametrize("name", LIVE.keys() - {"diff"})
+def test_a_capture_is_read_as_the_live_cluster(name: str, api: ApiServer, folder: Path) -> None:
+    captured = run("capture").stdout
+    write(folder, {"cluster.json": captured, "dump/cluster.json": captured})
+    live = run(*LIVE[name].split(), "--cluster", "kubeconfig").stdout
+    for place in ("cluster.json", "dump", "-"):
+        result = run(*LIVE[name].split(), "--cluster", place, stdin=captured)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert ANSWERS[name] in result.stdout
+        assert len(result.stdout.splitlines()) == len(live.splitlines())
+
+
 @pytest.mark.parametrize("name", LIVE)
 def test_a_live_cluster_without_nodes_offers_nothing(name: str, api: ApiServer) -> None:
     api.delete("nodes", "live-1")

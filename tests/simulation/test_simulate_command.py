@@ -163,7 +163,7 @@ def test_a_problem_of_one_cluster_names_it(folder: Path) -> None:
         (["--rules", "fall.yaml", "--compare", "fall.yaml"], "--compare needs other rules than --rules"),
         (["--compare", "keep.yaml", "--compare", "keep.yaml"], "and each other --compare"),
         (["--cluster", "cluster.yaml", "--cluster", "./cluster.yaml"], "--cluster cluster.yaml is given twice"),
-        (["--cluster", "cluster.yaml", "--cluster", "absent.yaml"], "File 'absent.yaml' does not exist."),
+        (["--cluster", "cluster.yaml", "--cluster", "absent.yaml"], "Path 'absent.yaml' does not exist."),
         (["--by", "given"], "--by needs several clusters or rule sets: a second --cluster, or --compare"),
         (["--by", "cost", "--compare", "keep.yaml"], "'cost' is not one of 'waiting', 'given', 'unserved'."),
     ],

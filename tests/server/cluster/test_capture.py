@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.documents.clusters import load_cluster, read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.native_objects import OFFERS
@@ -118,7 +118,16 @@ def test_kinds_that_cannot_be_listed_are_named_and_left_out(
 
     assert done.exit_code == 0
     assert f"gpu-rules capture: warning: cannot list {collection}: {status}: not for you\n" in done.stderr
-    assert [item["kind"] for item in json.loads(done.stdout)["items"]] == ["Namespace"]
+    kinds = {kind for kind, each in API_KINDS.items() if each.resource != collection}
+    assert {item["kind"].removesuffix("List") for item in json.loads(done.stdout)["items"]} == kinds
+
+
+def test_a_kind_without_objects_is_known_to_have_none(api: ApiServer, tmp_path: Path) -> None:
+    api.put("nodes", node("one"))
+    api.fail("jobs", Status(403))
+    objects = read_cluster([capture(api, tmp_path)]).objects
+    assert objects is not None
+    assert objects.absent == {"Job"}
 
 
 def test_a_cluster_that_cannot_be_read_in_time_is_not_captured(api: ApiServer, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import FILE_KINDS
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.planning.cluster import Candidate, name_configs
 from rules_engine.planning.plan import Plan
@@ -42,7 +42,7 @@ def plan_document(plan: Plan, problems: Sequence[Any]) -> dict[str, Any]:
 def inventory_document(plan: Plan) -> dict[str, Json]:
     """Return the cluster of the best choice as a ClusterInventory."""
     cluster = plan.cluster.simulation_on(plan.choices[0].candidate).objects
-    objects: list[Json] = [dict(each) for kind in FILE_KINDS for each in cluster.of(kind)]
+    objects: list[Json] = [dict(each) for kind in API_KINDS for each in cluster.of(kind)]
     return {
         "apiVersion": API_VERSION,
         "kind": "ClusterInventory",

@@ -244,7 +244,7 @@ def test_a_live_cluster_is_read_and_its_age_is_printed(name: str, api: ApiServer
     assert ANSWERS[name] in result.stdout
 
 
-@pytest.mark.parametrize("name", LIVE.keys() - {"diff"})
+@pytest.mark.parametrize("name", [name for name in LIVE if name != "diff"])
 def test_a_capture_is_read_as_the_live_cluster(name: str, api: ApiServer, folder: Path) -> None:
     captured = run("capture").stdout
     write(folder, {"cluster.json": captured, "dump/cluster.json": captured})

@@ -21,7 +21,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import (
-    FILE_KINDS,
+    API_KINDS,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
@@ -193,9 +193,9 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
     by_kind: dict[str, list[MapNode]] = {}
     for item in fields.map_items(spec, "objects"):
         kind = fields.string_field(item, "kind")
-        if kind not in FILE_KINDS:
+        if kind not in API_KINDS:
             place = item.get("kind") or item
-            message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, FILE_KINDS)}"
+            message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, API_KINDS)}"
             problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         by_kind.setdefault(kind, []).append(item)

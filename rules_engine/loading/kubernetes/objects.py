@@ -9,14 +9,14 @@ from rules_engine.model.json.lenient import Object, as_mapping, object_items, te
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
-    DIAGNOSED_RESOURCES,
-    FILE_KINDS,
+    API_KINDS,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import escape_controls, truncate
@@ -42,10 +42,7 @@ _CORE_NAMES: Mapping[str, str] = {
 }
 """Members of an Event of events.k8s.io, with their names in the core group."""
 
-READ_KINDS = frozenset({*FILE_KINDS, *DIAGNOSED_RESOURCES, "ReplicationController", "ControllerRevision"})
-
-
-_READABLE_KIND = re.compile(rf"""kind"?:[ ]*"?(?:{"|".join(sorted(READ_KINDS))})(?:List)?\b""".encode())
+_READABLE_KIND = re.compile(rf"""kind"?:[ ]*"?(?:{"|".join(sorted(API_KINDS))})(?:List)?\b""".encode())
 """The kind of an object that is read, in a text that is not parsed yet."""
 
 
@@ -68,7 +65,7 @@ class ObjectReader:
         """Return all objects. GPUOffers are not missing: only clusters with native policies have them."""
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items()},
-            absent=READ_KINDS - self.seen,
+            absent=frozenset(API_KINDS) - self.seen - {OFFERS},
             partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=parse_change_time(self._newest),
             declared=self._declared,
@@ -84,7 +81,7 @@ class ObjectReader:
         """Add the objects of an inventory, which has all nodes, pods, namespaces and devices of its cluster."""
         self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS}
         self._declared += objects.declared
-        for kind in READ_KINDS:
+        for kind in API_KINDS:
             for each in objects.of(kind):
                 self._add(kind, dict(each), lambda: place)
 
@@ -100,7 +97,7 @@ class ObjectReader:
                 self._take(item, kinds)
         except OutputError as error:
             found.error(error.code, str(error), error.place)
-        read = kinds.keys() & READ_KINDS
+        read = kinds.keys() & API_KINDS.keys()
         self._problems.items += found.items
         if required and not found.failed and not read:
             self._refuse(str(path), kinds, expected)
@@ -121,9 +118,9 @@ class ObjectReader:
         elif value is not None:
             kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
         kinds.setdefault(kind, item)
-        if kind in READ_KINDS and value is None:
+        if kind in API_KINDS and value is None:
             self.seen.add(kind)
-        elif isinstance(value, dict) and kind in READ_KINDS:
+        elif isinstance(value, dict) and kind in API_KINDS:
             self._add(kind, value, item.place)
 
     def _add(self, kind: str, value: dict[str, Json], find_place: Callable[[], Location]) -> None:

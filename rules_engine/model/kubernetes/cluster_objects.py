@@ -77,9 +77,6 @@ API_RESOURCES: Mapping[str, str] = {kind: name for kind, name in DIAGNOSED_RESOU
 API_GROUPS: Mapping[str, str] = {kind: each.group for kind, each in API_KINDS.items()}
 """The API groups of kinds."""
 
-FILE_KINDS = tuple(API_KINDS)
-"""The kinds of objects that are read from inventories and kubectl's output."""
-
 
 class ApiObject(dict[str, Json]):
     """An object of the API, reduced to the members that a diagnosis reads; `cluster` has the other objects."""

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 
 from msgspec import Raw, Struct, field
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 
 from rules_engine.loading.files import without_garbage_collection
 from rules_engine.loading.json_items import ListError, parse_lenient
@@ -34,6 +34,12 @@ MAX_LISTS = 3
 
 MAX_TRIES = 5
 """Times that a page is requested while the API server is overloaded or the connection ends."""
+
+MAX_SHARED = 10_000
+"""Cached values. Those that differ in each object fill the cache, which is then cleared."""
+
+MAX_SHARED_BYTES = 4096
+"""Longest cached value, in JSON."""
 
 LEAST_SECONDS = 0.1
 """Timeout of a page that is requested when the time is over."""
@@ -113,11 +119,13 @@ class Listing:
                     named = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
                     if error.cause not in _ABSENT:
                         raise named from None
-                    if kind != OFFERS or error.cause is not Cause.MISSING:  # only native policies have this kind
+                    if kind == OFFERS and error.cause is Cause.MISSING:
+                        objects[kind] = []  # only clusters with native policies have the kind
+                    else:
                         unread[kind] = named
         if denied := [str(error) for kind, error in unread.items() if kind in needed]:
             raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
-        listed = ClusterObjects(objects, absent=frozenset(unread), now=self._now())
+        listed = ClusterObjects(objects, absent=frozenset(API_KINDS) - objects.keys(), now=self._now())
         return ListedObjects(objects=listed, unread=MappingProxyType(unread))
 
     def _list(self, kind: str, *, whole: bool) -> list[dict[str, Json]]:
@@ -125,8 +133,11 @@ class Listing:
         attempt = 1
         while True:
             objects: list[dict[str, Json]] = []
+            shared = _SharedValues()
             try:
                 for page in self._pages(kind, whole=whole):
+                    for each in page:
+                        shared.share(each)
                     objects += page
                     self._progress(API_KINDS[kind].resource, len(objects))
             except ApiError as error:
@@ -179,6 +190,28 @@ class Listing:
 
     def _timeout_error(self) -> ApiError:
         return ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")
+
+
+class _SharedValues:
+    """Values that objects share: thousands of pods have the same containers, labels and tolerations."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, Json] = {}
+
+    def share(self, value: dict[str, Json]) -> None:
+        """Replace members of an object by equal ones of earlier objects."""
+        for part in ("metadata", "spec", "status"):
+            members = value.get(part)
+            if isinstance(members, dict):
+                members |= {name: self._shared(member) for name, member in members.items()}
+
+    def _shared(self, value: Json) -> Json:
+        key = encode(value) if isinstance(value, dict | list) else b""
+        if not key or len(key) > MAX_SHARED_BYTES:
+            return value
+        if len(self._values) >= MAX_SHARED:
+            self._values.clear()
+        return self._values.setdefault(key, value)
 
 
 def _read_object(item: Raw, kind: str, *, whole: bool) -> dict[str, Json]:

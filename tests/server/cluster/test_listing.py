@@ -105,6 +105,23 @@ def test_values_that_are_never_kept_are_removed_unless_whole_objects_are_read(ap
     assert whole.of(OFFERS)[0].spec == {"omitted": {}, "x": "s3cret"}
 
 
+def test_kinds_that_are_not_listed_are_absent(api: ApiServer) -> None:
+    listed = Listing(Connection(plain(api)), seconds=SECONDS).read(["Node", "Pod"])
+    assert listed.objects.absent == API_KINDS.keys() - {"Node", "Pod"}
+    assert listed.unread == {}
+
+
+def test_objects_share_equal_values(api: ApiServer, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("p", "q"):
+        api.put("pods", bound(name, "one", spec={"tolerations": [{"key": "x" * listing.MAX_SHARED_BYTES}]}))
+
+    p, q = reads.read().pods
+    assert p.spec["containers"] is q.spec["containers"]
+    assert p.spec["tolerations"] is not q.spec["tolerations"]
+    monkeypatch.setattr(listing, "MAX_SHARED", 0)
+    assert reads.read().pods[1].spec == q.spec
+
+
 def test_events_of_the_doctor_are_not_findings(api: ApiServer, reads: Reads) -> None:
     for component in (FINDINGS, "kubelet", "gpu-rules"):
         api.put("events", {"metadata": {"name": component, "namespace": "ml"}, "source": {"component": component}})

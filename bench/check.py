@@ -104,7 +104,7 @@ def write_files(folder: Path, number: int) -> None:
 
 
 def write_inventory(folder: Path, nodes: int) -> None:
-    """Write a ClusterInventory in block style, as `capture` and people write it."""
+    """Write a ClusterInventory in block style, as people write it."""
     lines = ["apiVersion: gpurules.io/v1", "kind: ClusterInventory", "metadata: {name: large}", "spec:", "  nodes:"]
     for node in range(nodes):
         lines += [f"    - name: gpu-{node:04}", "      labels:"]

@@ -348,9 +348,11 @@ def test_pages_of_a_live_cluster_that_expire_are_read_again(api: ApiServer) -> N
     assert run(*LIVE["explain"].split(), "--cluster", "kubeconfig").exit_code == 0
 
 
-def test_the_kinds_for_kubectl_are_those_that_commands_read() -> None:
+def test_the_kinds_for_kubectl_are_those_that_commands_read_and_stand_in_one_place() -> None:
     kinds = ",".join(each.resource for kind, each in API_KINDS.items() if kind != OFFERS)
-    text = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    files = [path for folder in ("docs", "schemas", "rules_engine", "server") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path.read_text() for path in files if path.suffix in (".md", ".json", ".py")]
+    (text,) = [text for text in texts if "nodes,pods" in text]
     assert f"kubectl get -A -o json \\\n  {kinds} \\\n  > cluster.json\n" in text
 
 

@@ -126,6 +126,8 @@ class PathOrStdin(click.Path):
             return super().convert(value, param, ctx)
         from rules_engine.loading import STDIN
 
+        if ctx is not None and ctx.meta.setdefault(f"{__name__}.stdin", param) is not param:
+            self.fail("standard input is another input already", param, ctx)
         return STDIN
 
 

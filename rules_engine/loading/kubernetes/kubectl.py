@@ -33,6 +33,9 @@ _JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
 
 _JSON_IN_LINE = re.compile(rb'[\[{](?=\s*["\[{\]}])')
 
+_FLOW = re.compile(rb"\s*\{\s*\w")
+"""The beginning of a value in YAML in flow style."""
+
 _NEXT_JSON = re.compile(rb"\s*[\[{]")
 """The beginning of a value directly after another one."""
 
@@ -76,7 +79,7 @@ def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
     """
     line = _JSON.search(data)
     yaml = _YAML.search(data, 0, line.start() if line else len(data))
-    begin = None if yaml else _JSON_IN_LINE.search(data)
+    begin = None if yaml or _FLOW.match(data) else _JSON_IN_LINE.search(data)
     if begin is not None:
         return _read_json(_JsonText(str(path), data), begin.start(), problems)
     return _read_yaml(path, data, yaml.start() if yaml else 0, problems)

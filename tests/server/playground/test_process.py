@@ -50,7 +50,8 @@ def test_an_answer_does_not_wait_for_ever_for_others() -> None:
 def test_an_answer_that_takes_too_much_memory_is_incomplete() -> None:
     process = AnswerProcess(seconds=PATIENCE_SECONDS, memory_bytes=1)
 
-    assert process.answer(START) == process.answer(START) == {"limit": FAILED}
+    large = {**START, RULES_FILE: f"{START[RULES_FILE]}\n#{'x' * 2**20}"}
+    assert process.answer(large) == process.answer(large) == {"limit": FAILED}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from rules_engine.difference.decisions import Decisions
-from rules_engine.difference.missing_members import RuleReads
+from rules_engine.difference.missing_members import RuleContents
 from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fallback, Outcome, Submitted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, validation_request
+from rules_engine.evaluation.rule_reads import RuleReads
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
@@ -25,18 +26,20 @@ class Outcomes:
     def __init__(self, rule_set: RuleSet) -> None:
         self._decisions = Decisions(rule_set)
         self._reads = RuleReads(rule_set)
+        self._contents = RuleContents(rule_set)
 
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         admission = self._admission(submitted, cluster)
         decided = tuple(entry for decision in admission.decisions for entry in decision.once(_contributions))
-        dependent = self._reads.dependent_rules(admission, submitted.missing)
+        enforced = (step for step in admission.trace if not step.audit)
+        dependent = self._reads.dependent_rules(enforced, submitted.missing)
         if dependent:
             reads = "reads" if len(dependent) == 1 else "read"
             members = dict.fromkeys(name for names in dependent.values() for name in names)
             return Outcome(
                 unknown=f"{', '.join(dependent)} {reads} {', '.join(members)}",
-                known_key=self._reads.known_key(admission, decided, dependent),
+                known_key=self._contents.known_key(admission, decided, dependent),
             )
         warnings = tuple(_strip_locations(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:

@@ -5,11 +5,11 @@ All but Submitted and Line are hashable, so that equal values are stored once.
 
 from collections.abc import Hashable, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Self
 
 from msgspec import Struct
 
+from rules_engine.evaluation.rule_reads import USER
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.kubernetes.removed_values import Path
 from rules_engine.model.problems.excerpt import escape_controls
@@ -32,10 +32,6 @@ class Workload(Struct, frozen=True, kw_only=True, order=True):
         """Return a workload whose names were read from a file: their control characters are escaped."""
         namespace, kind, name = map(escape_controls, (namespace, kind, name))
         return cls(cluster=cluster, namespace=namespace, kind=kind, name=name)
-
-
-USER: Mapping[str, Path] = MappingProxyType({"request.userInfo": ("userInfo",)})
-"""The user: neither manifests nor live pods have the one who submitted them."""
 
 
 class Submitted(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Pending GPU pods: a recorded cluster for each reason, and a near miss for which it is not the reason."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -1010,22 +1010,70 @@ class TestLadders:
         (line,) = self.evidence(compiled(broken))
         assert line.startswith("FallbackLadder/down was not applied: could not be evaluated: ")
 
+    SECRETIVE: Mapping[str, Any] = {
+        "args": ["hunter2"],
+        "env": [{"name": "A", "value": "hunter2"}],
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "B", "value": "hunter2"}]}},
+    }
+
+    @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.AUDIT])
     @pytest.mark.parametrize(
         ("condition", "hidden"),
         [
             (
                 "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.?value.orValue('') != 'off'))",
-                "values of environment variables",
+                "object.spec.containers.env.value",
             ),
-            ("object.spec.containers.all(c, !has(c.envFrom))", "values of environment variables"),
-            ("request.userInfo.?username.orValue('') != 'batch'", "the user of the request"),
+            ("object.spec.containers.all(c, c.args.size() > 1)", "object.spec.containers.args"),
+            (
+                "has(object.spec.containers[0].livenessProbe.httpGet.httpHeaders[0].value)",
+                "object.spec.containers.livenessProbe.httpGet.httpHeaders.value",
+            ),
+            ("request.userInfo.?username.orValue('') != 'batch'", "request.userInfo"),
         ],
     )
-    def test_a_ladder_that_reads_what_is_not_known_is_not_evaluated(self, condition: str, hidden: str) -> None:
-        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"hidden": condition}))
-        finding = answer(*self.PENDING, rules=rules).finding
-        assert finding.evidence[1:] == (f"FallbackLadder/down was not evaluated: it reads {hidden}",)
+    def test_a_ladder_that_reads_what_is_not_known_gives_nothing(self, condition: str, hidden: str, mode: Mode) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"hidden": condition}, mode=mode))
+        waiting = pod("waiting", {MIG3: 1})
+        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
+        assert finding.evidence[1:] == (f"the decision of FallbackLadder/down is not known: it reads {hidden}",)
         assert not finding.remedies[0].text.startswith("Create")
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            "object.spec.containers.all(c, !has(c.command) && !has(c.envFrom))",
+            "object.spec.containers[0].env[0].name == 'A'",
+            "!object.metadata.?annotations.orValue({}).exists(name, name != 'a')",
+            "!has(object.metadata.annotations)",
+        ],
+    )
+    def test_a_ladder_that_reads_other_members_than_those_removed_is_evaluated(self, condition: str) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"known": condition}))
+        waiting = pod("waiting", {MIG3: 1})
+        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
+        assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {GPU} in place of {MIG3}",)
+
+    def test_only_an_unknown_decision_that_counts_leaves_it_open_what_a_pod_gets(self) -> None:
+        condition = {"hidden": "has(object.spec.containers[0].args)"}
+        waiting = pod("waiting", {MIG3: 1})
+        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        for mode, gets in ((Mode.AUDIT, True), (Mode.ENFORCE, False)):
+            unknown = ladder(MIG3, GPU, name="a", match_conditions=condition, mode=mode)
+            rules = compiled(unknown, ladder(MIG3, GPU, name="b"))
+            finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
+            assert finding.remedies[0].text.startswith("Create") == gets
+            assert finding.evidence[2] == f"FallbackLadder/b would give the pod {GPU} in place of {MIG3}"
+
+    def test_a_condition_that_is_false_skips_a_ladder_whatever_else_it_reads(self) -> None:
+        conditions = {"other": "object.metadata.name == 'x'", "hidden": "object.spec.containers[0].args == []"}
+        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions=conditions))
+        waiting = pod("waiting", {MIG3: 1})
+        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
+        assert finding.evidence[1].startswith("FallbackLadder/down would skip the pod: ")
 
     def test_a_ladder_that_reads_names_of_environment_variables_is_evaluated(self) -> None:
         condition = "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.name != 'OFF'))"

@@ -1,6 +1,5 @@
 """Diagnostics: their findings, what they read, and what they cannot say."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,8 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 from tests.support import api
-from tests.support.api import GPU, api_object, event, node, pod
+from tests.support.api import GPU, api_object, cluster, event, node, pod
 from tests.support.diagnostics import diagnostic
-
-cluster = partial(api.cluster, whole=True)
 
 
 def every(_: ApiObject) -> bool:

@@ -4,13 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.diagnosis.reading.reduction import Reducer
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.removed_values import remove_values
 
 Object = dict[str, Any]
 Amounts = Mapping[str, int | str | None]
@@ -289,16 +287,8 @@ def by_kind(*objects: Object) -> dict[str, list[Object]]:
     return kinds
 
 
-def cluster(*objects: Object, absent: Sequence[str] = (), whole: bool = False) -> ClusterObjects:
-    """Return a cluster of these objects at NOW, as doctor reads it; kinds in `absent` were not read.
-
-    Objects are reduced to the members that the built-in reasons need, unless they are to be `whole`.
-    """
+def cluster(*objects: Object, absent: Sequence[str] = ()) -> ClusterObjects:
+    """Return a cluster of these objects at NOW, as doctor reads it; kinds in `absent` were not read."""
     kinds: dict[str, list[Object]] = {kind: [] for kind in API_RESOURCES if kind not in absent} | by_kind(*objects)
-    reduced = kinds if whole else {kind: [*map(_reducer(kind).reduce, found)] for kind, found in kinds.items()}
-    return ClusterObjects(reduced, absent=frozenset(absent), now=NOW)
-
-
-@cache
-def _reducer(kind: str) -> Reducer:
-    return Reducer(kind, BUILT_IN_FIELDS.get(kind, {}))
+    read = {kind: [remove_values(each, kind) for each in found] for kind, found in kinds.items()}
+    return ClusterObjects(read, absent=frozenset(absent), now=NOW)

@@ -19,7 +19,7 @@ from rules_engine.diagnosis.pending.devices import (
 )
 from rules_engine.diagnosis.pending.excluded import EXCLUDED, Exclusion
 from rules_engine.diagnosis.pending.exhausted import explain_shortage
-from rules_engine.diagnosis.pending.ladders import apply_ladders, recreation_remedy
+from rules_engine.diagnosis.pending.ladders import ActiveLadders, recreation_remedy
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.pending.unoffered import explain_unoffered_gpus
@@ -122,7 +122,7 @@ class _Answers:
         self._cluster = cluster
         self._scheduler = scheduler
         self._post_filter = PostFilter(cluster, scheduler)
-        self._rule_set = rule_set
+        self._ladders = None if rule_set is None else ActiveLadders(rule_set)
         self._drivers = drivers_of(cluster)
         self._sets = NodeSets(cluster)
         self._holders = Holders(cluster)
@@ -212,8 +212,8 @@ class _Answers:
             remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
         excluded = explanation.reason in EXCLUDED
         missing = tuple(gpus_of(pod)) if excluded else explanation.missing
-        if self._rule_set is not None and missing:
-            lines, resources = apply_ladders(self._rule_set, pod, missing, self._drivers.view, excluded=excluded)
+        if self._ladders is not None and missing:
+            lines, resources = self._ladders.apply(pod, missing, self._drivers.view, excluded=excluded)
             evidence.extend(lines)
             if resources:
                 remedies.append(recreation_remedy(pod, resources))

@@ -70,6 +70,18 @@ def removed_values(pod: Mapping[str, Json]) -> Mapping[str, Path]:
     return {name: _POD_PATHS[name] for name in mark.split(",") if name in _POD_PATHS}
 
 
+def without_mark(pod: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a pod as rules see it."""
+    metadata = as_mapping(pod.get("metadata"))
+    annotations = as_mapping(metadata.get("annotations"))
+    if MARK not in annotations:
+        return dict(pod)
+    others: dict[str, Json] = {name: text for name, text in annotations.items() if name != MARK}
+    # Most pods had no annotations before; rules may read their presence.
+    kept = {name: member for name, member in metadata.items() if name != "annotations"}
+    return {**pod, "metadata": {**kept, "annotations": others} if others else kept}
+
+
 def field_paths(fields: Mapping[str, Kept]) -> Mapping[str, Path]:
     """Return the paths of members that are None, by their names with dots."""
     return MappingProxyType({".".join(path): path for path in _paths(fields)})

@@ -104,8 +104,9 @@ def read_cluster(
         for inventory in inventories:
             reader.add_inventory(inventory.objects(), inventory.location)
         location = inventories[0].location if inventories else Location(first, 1, 1)
-        if nodes and not problems.failed and "Node" not in reader.seen:
-            problems.error(Code.NOT_A_CLUSTER, f"no node found: expected {EXPECTED}", location)
+        if not problems.failed and (not reader.seen or (nodes and "Node" not in reader.seen)):
+            found = "node" if nodes else "object"
+            problems.error(Code.NOT_A_CLUSTER, f"no {found} found: expected {EXPECTED}", location)
         objects = None if problems.failed else reader.objects()
         if objects is not None and nodes and objects.view and not inventories:  # whose objects have been checked
             for message in (*objects.malformed, *objects.unusable_slices):

@@ -17,10 +17,9 @@ from msgspec import json
 
 from bench.process import ROOT
 from bench.promise import Promise, exit_code
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.diagnosis.reading.files import read_objects
+from rules_engine.documents.clusters import read_cluster
 
-SECONDS, MEMORY_MIB = 60, 1024
+SECONDS, MEMORY_MIB = 60, 3072
 
 GPU = "nvidia.com/gpu"
 OFFERED: tuple[dict[str, int], ...] = (
@@ -261,7 +260,7 @@ def main() -> int:
         reading = "import sys; from bench.doctor import read; read(sys.argv[1])"
         seconds, memory_mib = measured(["-c", reading, str(dump)])
         print(f"reading {size}: {seconds:.1f} s, {memory_mib:.0f} MiB")
-        seconds, memory_mib = measured(["-m", "server", "doctor", "-f", str(dump), "--output", "json"])
+        seconds, memory_mib = measured(["-m", "server", "doctor", "--cluster", str(dump), "--output", "json"])
     promises = [
         Promise(f"gpu-rules doctor of {size}, CPU time", seconds, SECONDS, unit=" s"),
         Promise(f"gpu-rules doctor of {size}, peak of memory", memory_mib, MEMORY_MIB, unit=" MiB"),
@@ -272,7 +271,7 @@ def main() -> int:
 
 def read(dump: str) -> None:
     """Read a dump alone."""
-    reading = read_objects([Path(dump)], BUILT_IN_FIELDS)
+    reading = read_cluster([Path(dump)])
     if reading.objects is None:
         raise SystemExit("\n".join(map(str, reading.problems)))
 

@@ -10,12 +10,11 @@ import click
 
 from rules_engine.cli import Command, ObjectName, help_examples
 from rules_engine.cli.options import (
+    ClusterArgument,
     NamespaceName,
-    PathOrStdin,
     Target,
+    cluster_option,
     given_options,
-    kubeconfig_options,
-    live_options,
     sources_option,
     targets_option,
 )
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from rules_engine.diagnosis.values import Diagnosis
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.sources.rule_sources import RuleSource
-    from server.doctor.preparation import Prepared
 
 INTERVAL_SECONDS = 300.0
 """Default interval: a list of all pods is expensive for the API server of a large cluster."""
@@ -36,13 +34,12 @@ INTERVAL_SECONDS = 300.0
 SINCE = "1h"
 """Default age: API servers keep Events for as long (--event-ttl)."""
 
-KINDS = (
-    "nodes, pods, events, daemonsets, replicasets, statefulsets, jobs, persistentvolumeclaims, runtimeclasses, "
-    "resourcequotas, deviceclasses, resourceslices, resourceclaims, namespaces"
-)
-"""The values of API_RESOURCES, which `--help` shows without importing it."""
-
 SEVERITIES = ("Error", "Warning", "Info")
+
+
+def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value: Sequence[str]) -> None:
+    if value:
+        raise click.UsageError("-f is for manifests, which doctor does not read: write --cluster FILE")
 
 
 @click.command(
@@ -51,21 +48,13 @@ SEVERITIES = ("Error", "Warning", "Info")
     epilog=help_examples(
         "gpu-rules doctor",
         "gpu-rules doctor --pod ml/train-0 --rules rules",
-        "gpu-rules doctor -f cluster.json --output html=report.html",
-        "gpu-rules doctor -f must-gather --fail-on Warning",
+        "gpu-rules doctor --cluster cluster.json --output html=report.html",
+        "gpu-rules doctor --cluster must-gather --fail-on Warning",
         "gpu-rules doctor --watch --metrics-listen 127.0.0.1:9090",
     ),
 )
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    type=PathOrStdin(exists=True, path_type=Path),
-    multiple=True,
-    metavar="FILE...",
-    help="Files from kubectl get KINDS -A -o json, or must-gather folders; - for standard input. Default: the live "
-    f"cluster of KUBECONFIG. KINDS, joined by commas: {KINDS}.",
-)
+@cluster_option(". Default: kubeconfig. Several files are one cluster.", multiple=True, live=True)
+@click.option("-f", "--filename", multiple=True, hidden=True, expose_value=False, callback=_refuse_filename)
 @click.option(
     "--pod",
     cls=SingleOption,
@@ -97,7 +86,6 @@ SEVERITIES = ("Error", "Warning", "Info")
     help="Least severity of a finding for exit code 1.",
 )
 @timeout_option
-@live_options
 @click.option("--watch", is_flag=True, help="Diagnose the live cluster again and again; needs --metrics-listen.")
 @click.option(
     "--metrics-listen",
@@ -123,7 +111,7 @@ SEVERITIES = ("Error", "Warning", "Info")
 @click.pass_context
 def doctor(
     context: click.Context,
-    files: tuple[Path, ...],
+    clusters: tuple[ClusterArgument, ...],
     pod: tuple[str, str] | None,
     node: str | None,
     namespace: str | None,
@@ -140,14 +128,15 @@ def doctor(
 ) -> None:
     """Explain why GPU pods wait and why nodes offer no GPUs, from what the Kubernetes API shows.
 
-    Reads the live cluster of KUBECONFIG, or files.
+    Reads the live cluster of KUBECONFIG, or files of a cluster.
 
     Exits with 0 if there is no finding of --fail-on or worse and no GPU pod waits for a node, with 1 if there is one,
     and with 2 if rules or cluster cannot be read.
     """
     _check_usage(context, watch=watch)
-    for option in kubeconfig_options(context) if files else ():
-        raise click.UsageError(f"{option} cannot be used with -f: its files are the cluster")
+    paths = [each.path for each in clusters if each.path is not None]
+    if paths and len(paths) < len(clusters):
+        raise click.UsageError("--cluster kubeconfig cannot be used with files: they are one cluster")
     if pod is not None:
         pod, namespace = _in_namespace(pod, namespace), None
         if node is not None:
@@ -192,7 +181,7 @@ def doctor(
         return
     from rules_engine.diagnosis.doctor import diagnose
 
-    objects = _read_files(files, prepared, problems) if files else _list_live_objects(context)
+    objects = _read_files(paths, problems) if paths else _list_live_objects(context)
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
@@ -203,7 +192,7 @@ def doctor(
 
 
 WATCH_ONLY = ("metrics_listen", "interval", "events", "log_format")
-ONCE_ONLY = ("files", "pod", "node", "targets", "fail_on")
+ONCE_ONLY = ("clusters", "pod", "node", "targets", "fail_on")
 
 
 def _check_usage(context: click.Context, *, watch: bool) -> None:
@@ -227,12 +216,12 @@ def _in_namespace(pod: tuple[str, str], namespace: str | None) -> tuple[str, str
 _fail = partial(end_unusable, "doctor")
 
 
-def _read_files(files: Sequence[Path], prepared: "Prepared", problems: InputProblems) -> "ClusterObjects":
+def _read_files(paths: Sequence[Path], problems: InputProblems) -> "ClusterObjects":
     """Read the objects of files, and add their problems. Ends the command if there are errors."""
-    from rules_engine.diagnosis.reading.files import read_objects
+    from rules_engine.documents.clusters import read_cluster
 
     with progress_bar("elapsed") as report:
-        reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))
+        reading = read_cluster(paths, nodes=False, progress=partial(report, "reading"))
     problems.add(reading.problems, reading.sources)
     if reading.objects is None:
         problems.end()

@@ -8,12 +8,11 @@ import pytest
 
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
@@ -34,7 +33,7 @@ def diagnosed(folder: Path, *items: Any, scope: Scope = Scope()) -> Diagnosis:  
     """Return the diagnosis of a dump, with one node and one Event."""
     path, event = folder / "dump.json", {"kind": "Event", "metadata": {"name": "e"}, "lastTimestamp": ago()}
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n", {GPU: 4}), event, *items]}))
-    objects = read_objects([path], BUILT_IN_FIELDS).objects
+    objects = read_cluster([path]).objects
     assert objects is not None
     return diagnose(objects, (), None, scope)
 

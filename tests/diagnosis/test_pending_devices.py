@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,12 +9,10 @@ from hypothesis import strategies as st
 
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.pending import pending_pods
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Agreement, Amounts, PendingPod
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.api import (
@@ -485,39 +482,10 @@ def test_a_device_of_a_claim_counts_as_allocated() -> None:
     assert shown.resources[GPU].free == 1
 
 
-FILLING: Object = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
-
-
-def filled(made: Object) -> Object:
-    """Return an object with members that nothing reads."""
-    filled: dict[str, Any] = {**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}}
-    for member in ("spec", "status"):
-        if member in made:
-            filled[member] = {**made[member], "filling": FILLING}
-    if made["kind"] == "ResourceSlice":
-        filled["spec"]["devices"] = [{**each, "filling": FILLING} for each in made["spec"].get("devices", [])]
-    return filled
-
-
-@pytest.mark.parametrize("name", [*POSITIVE, *NEAR_MISSES])
-def test_reduced_objects_have_the_same_findings(name: str, tmp_path: Path) -> None:
-    _, objects = {**POSITIVE, **NEAR_MISSES}[name]
-    items = [*map(filled, objects)]
-    dump = tmp_path / "dump.json"
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    reports = []
-    for kept in (dict.fromkeys(API_RESOURCES), dict(BUILT_IN_FIELDS)):
-        reading = read_objects([dump], kept)
-        assert reading.objects is not None
-        reports.append(diagnose(reading.objects, (), None, Scope()))
-    assert reports[0] == reports[1]
-    assert len(reports[0].overview.pending) == 1
-
-
 def test_objects_of_an_earlier_version_are_not_read(tmp_path: Path) -> None:
     dump = tmp_path / "dump.json"
     items = [node("a"), {**CLASS, "apiVersion": "resource.k8s.io/v1beta1"}]
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    reading = read_objects([dump], dict(BUILT_IN_FIELDS))
-    assert reading.objects is not None
-    assert "DeviceClass" in reading.objects.absent
+    objects = read_cluster([dump]).objects
+    assert objects is not None
+    assert "DeviceClass" in objects.absent

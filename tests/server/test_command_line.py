@@ -101,7 +101,7 @@ def test_options_of_one_name_are_one_option(name: str) -> None:
         assert known["--cluster"].metavar == ("in-cluster|kubeconfig|FILE" if name == "serve" else "kubeconfig|PATH")
         assert {"--context", "--kubeconfig"} <= known.keys()
     for single in ("--cluster", "--context", "--kubeconfig", "--from-log", "--declare"):
-        if single in known and not (name in ("diff", "simulate") and single == "--cluster"):
+        if single in known and not (name in ("diff", "doctor", "simulate") and single == "--cluster"):
             assert isinstance(known[single], SingleOption), single
 
 
@@ -144,7 +144,7 @@ def test_the_page_has_every_command_and_its_exit_codes(name: str) -> None:
         "effective -n ml",
         "webhook-config",
         "simulate -f load.yaml --cluster cluster.yaml",
-        "doctor -f cluster.yaml",
+        "doctor --cluster cluster.yaml",
         "eval 1 -f pod.yaml --rule FallbackLadder/{}",
     ],
 )
@@ -321,8 +321,8 @@ def test_options_of_the_kubeconfig_need_the_live_cluster(folder: Path) -> None:
     assert (result.exit_code, "--context need --cluster kubeconfig" in result.stderr) == (2, True)
     result = run("explain", "-f", "pod.yaml", "--context", "a")
     assert (result.exit_code, "--context needs --cluster kubeconfig" in result.stderr) == (2, True)
-    result = run("doctor", "-f", "pod.yaml", "--context", "a")
-    assert (result.exit_code, "--context cannot be used with -f" in result.stderr) == (2, True)
+    result = run("doctor", "--cluster", "pod.yaml", "--context", "a")
+    assert (result.exit_code, "--context needs --cluster kubeconfig" in result.stderr) == (2, True)
 
 
 def test_serve_reads_the_kubeconfig_and_context_that_are_given(
@@ -365,7 +365,7 @@ DOCUMENTS = {
     "explain": "explain -f pod.yaml --rules rules.yaml",
     "list": "list rules.yaml",
     "effective": "effective -n ml --rules rules.yaml",
-    "doctor": "doctor -f node.json --rules rules.yaml",
+    "doctor": "doctor --cluster node.json --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
     "plan": "plan -f load.yaml --rules rules.yaml --cluster node.json --cards 1xA100-80GB",
@@ -407,7 +407,7 @@ def test_no_place_is_in_the_package(folder: Path) -> None:
     [
         "explain -f FILE",
         "eval 1 -f FILE",
-        "doctor -f FILE",
+        "doctor --cluster FILE",
         "explain -f pod.yaml --cluster FILE",
         "diff --old gpu-allocation --new gpu-allocation FILE",
     ],

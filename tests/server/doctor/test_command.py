@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import UNUSABLE
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
 from server.cli import main
-from server.cli.doctor import KINDS
 from server.doctor import preparation
 from tests.support.apiserver import ApiServer, Status, bound, namespace, node
 from tests.support.authoring import ladder
+from tests.support.cluster_files import SECRET
 from tests.support.diagnostics import document
+from tests.support.doctor import CURIOUS, add_secrets
 from tests.support.server import ROOT, command, environment
 from tests.support.terminals import shown_on
 
@@ -87,6 +87,12 @@ def test_a_live_cluster_is_diagnosed(api: ApiServer, tmp_path: Path) -> None:
     assert [each["objects"] for each in document["pendingPods"]] == [["Pod/ml/train"]]
 
 
+def test_the_live_cluster_may_be_named(api: ApiServer, tmp_path: Path) -> None:
+    api.put("pods", waiting())
+    result = doctor("--cluster", "kubeconfig", "--output", "json", config=api.kubeconfig(tmp_path))
+    assert ("GPUResourceOnNoNode", "Pod/ml/train") in found(result)
+
+
 def test_a_cluster_without_findings_exits_with_0(api: ApiServer, tmp_path: Path) -> None:
     result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
 
@@ -135,7 +141,7 @@ def test_a_missing_kubeconfig_is_unusable(tmp_path: Path) -> None:
 def test_files_are_diagnosed_together(tmp_path: Path) -> None:
     nodes, pods = dump(tmp_path, healthy("one")), dump(tmp_path, waiting(), name="pods.json")
 
-    result = doctor("-f", nodes, pods, "--output", "json")
+    result = doctor("--cluster", nodes, "--cluster", pods, "--output", "json")
 
     assert found(result) == [("GPUResourceOnNoNode", "Pod/ml/train")]
     assert json.loads(result.stdout)["objects"] == {"nodes": 1, "pods": 1}
@@ -146,8 +152,8 @@ def test_a_folder_and_standard_input_are_read(tmp_path: Path) -> None:
     dump(tmp_path, healthy("one"), waiting())
     text = (tmp_path / "cluster.json").read_text()
 
-    assert found(doctor("-f", tmp_path, "--output", "json")) == [("GPUResourceOnNoNode", "Pod/ml/train")]
-    assert found(doctor("-f", "-", "--output", "json", stdin=text)) == [("GPUResourceOnNoNode", "Pod/ml/train")]
+    assert found(doctor("--cluster", tmp_path, "--output", "json")) == [("GPUResourceOnNoNode", "Pod/ml/train")]
+    assert found(doctor("--cluster", "-", "--output", "json", stdin=text)) == [("GPUResourceOnNoNode", "Pod/ml/train")]
 
 
 @pytest.mark.parametrize(
@@ -165,22 +171,31 @@ def test_files_that_cannot_be_read_are_unusable(tmp_path: Path, content: str, me
     path = tmp_path / "cluster.json"
     path.write_text(content)
 
-    result = doctor("-f", path)
+    result = doctor("--cluster", path)
 
     assert (result.exit_code, result.stdout) == (UNUSABLE, "")
     assert "error: " in result.stderr
     assert message in result.stderr
 
 
-def test_no_value_of_the_environment_is_printed(tmp_path: Path) -> None:
-    pod = waiting()
-    pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "s3cret"}]
-    path = dump(tmp_path, healthy("one"), pod)
+@pytest.mark.parametrize("live", [True, False])
+def test_no_secret_is_in_a_report(api: ApiServer, tmp_path: Path, live: bool) -> None:
+    plugin = {"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "nvidia-device-plugin"}}
+    plugin["metadata"] |= {"namespace": "gpu"}  # type: ignore[operator]
+    objects = (healthy("one"), waiting(), {**plugin, "spec": {"template": {"spec": waiting()["spec"]}}})
+    for each, collection in zip(map(add_secrets, objects), ("nodes", "pods", "daemonsets"), strict=True):
+        api.put(collection, each)
+    rules = tmp_path / "curious.yaml"
+    rules.write_text(CURIOUS)
+    files = () if live else ("--cluster", dump(tmp_path, *objects))
 
     for form in ("text", "json", "html"):
-        result = doctor("-f", path, "--output", form)
-        assert "train" in result.stdout
-        assert "s3cret" not in result.output
+        result = doctor(*files, "--rules", rules, "--output", form, config=api.kubeconfig(tmp_path))
+        assert result.exit_code == 1
+        for shown in ("train", "Curious", "none", "object.spec.containers.args"):
+            assert shown in result.stdout
+        assert SECRET not in result.output
+        assert "Wrong" not in result.output
 
 
 # Scope.
@@ -201,7 +216,7 @@ def test_the_scope_restricts_the_findings(tmp_path: Path, arguments: tuple[str, 
     spaces = [namespace(name) for name in ("ml", "team", "idle")]
     path = dump(tmp_path, healthy("one"), *pods, *spaces)
 
-    result = doctor("-f", path, "--output", "json", *arguments)
+    result = doctor("--cluster", path, "--output", "json", *arguments)
 
     assert [name for _, name in found(result)] == names
     assert result.exit_code == bool(names)
@@ -213,7 +228,7 @@ def test_a_report_on_a_pod_has_its_node(tmp_path: Path, arguments: tuple[str, ..
     cordoned["status"]["capacity"] = {GPU: "4"}
     path = dump(tmp_path, cordoned, bound("train", "gpu", {GPU: 1}), namespace("ml"))
 
-    result = doctor("-f", path, "--output", "json", *arguments)
+    result = doctor("--cluster", path, "--output", "json", *arguments)
 
     assert ("GPUNodeCordoned", "Node/gpu") in found(result)
 
@@ -229,7 +244,7 @@ def test_a_report_on_a_pod_has_its_node(tmp_path: Path, arguments: tuple[str, ..
 def test_an_object_that_does_not_exist_is_unusable(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     path = dump(tmp_path, healthy("one"), waiting(), namespace("ml"))
 
-    result = doctor("-f", path, *arguments)
+    result = doctor("--cluster", path, *arguments)
 
     assert (result.exit_code, result.stdout) == (UNUSABLE, "")
     assert f"gpu-rules doctor: {message}" in result.stderr
@@ -243,7 +258,7 @@ def test_active_ladders_say_what_they_would_give(tmp_path: Path) -> None:
     rules.mkdir()
     (rules / "ladder.yaml").write_text(LADDER)
 
-    with_rules, without = (doctor("-f", path, *more, "--pod", "ml/train") for more in (("--rules", rules), ()))
+    with_rules, without = (doctor("--cluster", path, *more, "--pod", "ml/train") for more in (("--rules", rules), ()))
 
     assert "FallbackLadder/small" in with_rules.stdout
     assert str(rules) in with_rules.stdout
@@ -254,7 +269,7 @@ def test_diagnostics_among_the_rules_are_added_to_the_packaged_ones(tmp_path: Pa
     path, rules = dump(tmp_path, healthy("one"), waiting()), tmp_path / "ours.yaml"
     rules.write_text(DIAGNOSTIC % ("ours", "Warning"))
 
-    result = doctor("-f", path, "--rules", rules, "--output", "json")
+    result = doctor("--cluster", path, "--rules", rules, "--output", "json")
 
     assert found(result) == [("GPUResourceOnNoNode", "Pod/ml/train"), ("OurReason", "Node/one")]
 
@@ -263,7 +278,7 @@ def test_rules_with_errors_are_unusable(tmp_path: Path) -> None:
     path, rules = dump(tmp_path, healthy("one")), tmp_path / "ours.yaml"
     rules.write_text((DIAGNOSTIC % ("ours", "Error")).replace("object.metadata", "objct.metadata"))
 
-    result = doctor("-f", path, "--rules", rules)
+    result = doctor("--cluster", path, "--rules", rules)
 
     assert (result.exit_code, result.stdout) == (UNUSABLE, "")
     assert "undeclared reference to 'objct'" in result.stderr
@@ -287,7 +302,7 @@ def test_the_exit_code_follows_the_least_severity(tmp_path: Path, severity: str,
     path, rules = dump(tmp_path, healthy("one")), tmp_path / "ours.yaml"
     rules.write_text(DIAGNOSTIC % ("ours", severity))
 
-    result = doctor("-f", path, "--rules", rules, "--fail-on", least, "--output", "json")
+    result = doctor("--cluster", path, "--rules", rules, "--fail-on", least, "--output", "json")
 
     assert found(result) == [("OurReason", "Node/one")]
     assert result.exit_code == code
@@ -338,25 +353,21 @@ def test_a_waiting_pod_never_exits_with_0(
     claim = CLAIM | {"status": {"phase": status}}
     path = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), claim, wait, pod)
 
-    result = doctor("-f", path, "--pod", "ml/train", "--output", "json")
+    result = doctor("--cluster", path, "--pod", "ml/train", "--output", "json")
 
     assert found(result) == [(reason, "Pod/ml/train")]
     assert result.exit_code == 1
 
 
 def test_the_severity_of_the_exit_code_may_be_in_lower_case(tmp_path: Path) -> None:
-    assert doctor("-f", dump(tmp_path, healthy("one"), waiting()), "--fail-on", "error").exit_code == 1
-
-
-def test_help_has_the_kinds_of_objects() -> None:
-    assert KINDS.split(", ") == [*API_RESOURCES.values()]
+    assert doctor("--cluster", dump(tmp_path, healthy("one"), waiting()), "--fail-on", "error").exit_code == 1
 
 
 def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:
     path = dump(tmp_path, healthy("one"), waiting())
     page, document = tmp_path / "report.html", tmp_path / "report.json"
 
-    result = doctor("-f", path, "--output", f"html={page}", "--output", f"json={document}")
+    result = doctor("--cluster", path, "--output", f"html={page}", "--output", f"json={document}")
 
     assert "GPUResourceOnNoNode" in result.stdout
     assert page.read_text().lower().startswith("<!doctype html>")
@@ -366,7 +377,7 @@ def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
     path = dump(tmp_path, healthy("one"), waiting())
 
-    result = doctor("-f", path, "--output", f"html={tmp_path / 'none' / 'report.html'}")
+    result = doctor("--cluster", path, "--output", f"html={tmp_path / 'none' / 'report.html'}")
 
     assert result.exit_code == UNUSABLE
     assert "report.html" in result.stderr
@@ -385,14 +396,16 @@ def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
         (("--pod", "a/b", "--node", "c"), "--pod and --node exclude each other: a report on a pod has its node"),
         (("--node", "A"), "'A' is not a valid object name"),
         (("-n", "A"), "'A' is not a valid namespace name"),
-        (("-f", "nowhere"), "'nowhere' does not exist"),
+        (("--cluster", "nowhere"), "'nowhere' does not exist"),
+        (("--cluster", "kubeconfig", "--cluster", "."), "--cluster kubeconfig cannot be used with files"),
+        (("-f", "cluster.json", "pods.json"), "write --cluster FILE"),
         (("--rules", "nowhere"), "'nowhere' is no file or folder"),
         (("--interval", "60"), "--interval needs --watch"),
         (("--events",), "--events needs --watch"),
         (("--metrics-listen", "127.0.0.1:0"), "--metrics-listen needs --watch"),
         (("--log-format", "json"), "--log-format needs --watch"),
         (("--watch",), "--watch needs --metrics-listen"),
-        (("--watch", "-f", "."), "--filename cannot be used with --watch"),
+        (("--watch", "--cluster", "."), "--cluster cannot be used with --watch"),
         (("--watch", "--pod", "a/b"), "--pod cannot be used with --watch"),
         (("--watch", "--node", "a"), "--node cannot be used with --watch"),
         (("--watch", "--output", "json"), "--output cannot be used with --watch"),

@@ -27,8 +27,9 @@ from server.telemetry.events import Events
 from server.telemetry.finding_metrics import FindingMetrics
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
+from tests.support.cluster_files import SECRET
 from tests.support.diagnostics import document
-from tests.support.doctor import watching
+from tests.support.doctor import CURIOUS, add_secrets, watching
 from tests.support.operating import until
 from tests.support.server import command, environment
 from tests.support.telemetry import series
@@ -245,6 +246,24 @@ def test_findings_are_sent_as_events_once(api: ApiServer, tmp_path: Path) -> Non
         ("ml", "later", "uid-of-later"),
     ]
     assert {event["reason"] for _, event in api.events} == {"GPUResourceOnNoNode"}
+
+
+def test_no_secret_is_in_a_metric_an_event_or_the_log(
+    api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    api.put("pods", add_secrets(bound("train", "", {MIG: 1})))
+    rules = tmp_path / "curious.yaml"
+    rules.write_text(CURIOUS)
+    events = Events(Connection(plain(api)), quiet_seconds=QUIET_SECONDS)
+    events.start()
+    watch = watched(api, (rules,), events)
+    watch.repeated.step()
+    api.wait_for(lambda: {"Curious", "GPUResourceOnNoNode"} <= {event["reason"] for _, event in api.events})
+    events.stop()
+    assert watch.findings() == {"Curious": 1, "GPUResourceOnNoNode": 1}
+    samples = series(FindingMetrics(lambda: watch.repeated.state, events))
+    assert SECRET not in f"{samples} {api.events} {caplog.text}"
 
 
 # The process.

@@ -1,6 +1,5 @@
 """Model of kube-scheduler: filters with the message for a pod that no node can run, scores, and preemption."""
 
-from rules_engine.scheduling.fields_read import FIELDS_READ
 from rules_engine.scheduling.message import messages_agree, parse_recorded_message
 from rules_engine.scheduling.post_filter import PostFilter
 from rules_engine.scheduling.reasons import Wording
@@ -10,7 +9,6 @@ from rules_engine.scheduling.scheduling import Filter, Scheduling
 
 __all__ = [
     "DEFAULT_SCHEDULER",
-    "FIELDS_READ",
     "Filter",
     "PostFilter",
     "Scheduler",

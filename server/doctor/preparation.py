@@ -1,16 +1,14 @@
-"""Diagnostics and ladders of a diagnosis: read, compiled, and the members of objects that they need."""
+"""Diagnostics and ladders of a diagnosis: read and compiled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, fields_of_diagnostics
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS, fields_of_rules
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.documents.loader import RULES
 from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.kubernetes.kept_fields import Kept, merge_by_kind
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
@@ -24,14 +22,12 @@ PACKAGED = PackagedSource("diagnostics")
 class Prepared:
     """Compiled Diagnostics, and the active rules; `rules`: their paths, or "".
 
-    `kept`: the members of objects to read, by kind. `problems`: of rules and Diagnostics, in file order.
-    `seen`: the state of the rules' files before they were read.
+    `problems`: of rules and Diagnostics, in file order. `seen`: the state of the rules' files before they were read.
     """
 
     diagnostics: tuple[CompiledDiagnostic, ...]
     rule_set: RuleSet | None
     rules: str
-    kept: Mapping[str, Kept]
     problems: tuple[Problem, ...]
     sources: Sources
     seen: Signature
@@ -59,14 +55,10 @@ def prepare_diagnosis(rules: Sequence[RuleSource]) -> Prepared:
         sources |= files.loaded.sources
         names += files.loaded.files
     compiled, compile_problems = compile_diagnostics(diagnostics.values())
-    rule_set = None if own is None else own.rule_set
     return Prepared(
         diagnostics=compiled,
-        rule_set=rule_set,
+        rule_set=None if own is None else own.rule_set,
         rules=" ".join(map(str, rules)),
-        kept=merge_by_kind(
-            BUILT_IN_FIELDS, fields_of_diagnostics(compiled), {} if rule_set is None else fields_of_rules(rule_set)
-        ),
         problems=sort_problems((*problems, *compile_problems), names),
         sources=sources,
         seen=seen,

@@ -37,6 +37,8 @@ READS: dict[str, list[str]] = {
     "object.spec.containers.first().value().image == 'a'": ["spec.containers.image"],
     "object.spec.containers.size() > 1": [],
     "object.spec.containers == null": [],
+    "size(object.spec.containers) > 1": [],
+    "optional.of(object.spec.containers).value()[0].image == 'a'": ["spec.containers.image"],
     "object.metadata.managedFields[0].fieldsV1.a == 'x'": ["metadata.managedFields.fieldsV1.a"],
     "variables.first.image == 'a'": ["spec.containers.image"],
     "cel.bind(c, object.spec.containers[0], c.image == 'a')": ["spec.containers.image"],

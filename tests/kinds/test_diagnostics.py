@@ -1,9 +1,13 @@
 """Diagnostics: their findings, what they read, and what they cannot say."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from rules_engine.cel import Type
+from rules_engine.cel.values.types import ObjectType
 from rules_engine.diagnosis.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
@@ -14,10 +18,14 @@ from rules_engine.diagnosis.diagnostic import (
 )
 from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluation
 from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
+from rules_engine.diagnosis.diagnostic.library import POD
 from rules_engine.documents.registry import load_documents
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.removed_values import POD as REMOVED
+from rules_engine.model.kubernetes.removed_values import field_paths
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 from tests.support import api
 from tests.support.api import GPU, api_object, cluster, event, node, pod
@@ -254,6 +262,16 @@ def test_texts_are_bounded_and_commands_are_never_cut(tmp_path: Path) -> None:
     assert failed.why.endswith(f"the command has more than {MAX_COMMAND} characters")
 
 
+def test_no_expression_has_a_field_for_a_value_that_is_removed() -> None:
+    for *parents, field in field_paths(cast("Mapping[str, Kept]", REMOVED)).values():
+        shape: Type = POD
+        for name in parents:
+            shape = cast("ObjectType", shape).fields[name]
+            while shape.name == "list":
+                (shape,) = shape.parameters
+        assert not isinstance(shape, ObjectType) or field not in shape.fields, field
+
+
 def problems(spec: str, tmp_path: Path) -> list[str]:
     file = tmp_path / "wrong.yaml"
     file.write_text(f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: one}}\nspec: {spec}\n")
@@ -289,6 +307,12 @@ SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpressi
             "evidence: ['object.spec.containers[0].env[0].value']",
             [
                 "cel-field: EnvVar has no field 'value'",
+            ],
+        ),
+        (
+            "evidence: ['object.spec.containers[0].args.join()']",
+            [
+                "cel-field: Container has no field 'args'",
             ],
         ),
         (

@@ -1,6 +1,5 @@
 """The packaged Diagnostics: each finds what is unwell and not what is nearly so, and says what helps."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ from rules_engine.diagnosis.diagnostic import (
     ForEach,
     compile_diagnostics,
     evaluate_diagnostics,
-    fields_of_diagnostics,
 )
-from rules_engine.diagnosis.reading.reduction import Reducer
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
@@ -198,17 +195,6 @@ def test_messages_of_programs_are_not_quoted() -> None:
 
     assert "token=12345" in str(test)
     assert "token" not in str([findings(one, objects) for one in COMPILED])
-
-
-@EACH
-def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: CompiledDiagnostic) -> None:
-    kept = fields_of_diagnostics([one])
-    for objects in recorded(one):
-        reduced = {
-            kind: [Reducer(kind, kept.get(kind, {})).decode(json.dumps(found)) for found in objects.of(kind)]
-            for kind in KINDS
-        }
-        assert findings(one, ClusterObjects(reduced, now=NOW)) == findings(one, objects)
 
 
 @pytest.mark.parametrize("test", ["devices", "mig"])

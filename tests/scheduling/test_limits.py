@@ -1,7 +1,6 @@
 """The limits of the scheduler's model: what it names, what it reads, and what large clusters cost."""
 
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from hypothesis import strategies as st
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept
-from rules_engine.scheduling import FIELDS_READ, scheduler_of
 from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited
+from rules_engine.scheduling import scheduler_of
 from rules_engine.scheduling.amounts import FEW_NODES, FreeAmounts
 from tests.support.api import NOW, node, pod
-from tests.support.clusters import Generator
 from tests.support.scheduling import REQUIRED, scheduled, scheduler
 
 
@@ -67,29 +64,6 @@ def test_namespace_selectors_are_named_if_namespaces_were_not_read() -> None:
     )
     assert scheduler_of(objects).explain(pod()).not_modelled == ()
     assert scheduled(subject, [node("a")]).not_modelled == ()
-
-
-@given(st.randoms(use_true_random=True))
-def test_answers_depend_only_on_the_fields_that_are_declared(random: Random) -> None:
-    generator = Generator(random)
-    nodes, namespaces = generator.nodes(), generator.namespace_objects()
-    bound, subject = generator.bound(nodes), generator.pending(nodes)
-    whole = scheduler(nodes, bound, namespaces).explain(subject)
-    kept = scheduler(
-        *(
-            [reduced(one, FIELDS_READ[kind]) for one in some]
-            for kind, some in (("Node", nodes), ("Pod", bound), ("Namespace", namespaces))
-        )
-    ).explain(reduced(subject, FIELDS_READ["Pod"]))
-    assert kept == whole
-
-
-def reduced(value: Any, kept: Kept) -> Any:
-    if kept is None:
-        return value
-    if isinstance(value, list):
-        return [reduced(item, kept) for item in value]
-    return {name: reduced(value[name], below) for name, below in kept.items() if name in value}
 
 
 @given(

@@ -10,7 +10,6 @@ from rules_engine.diagnosis.diagnostic.evaluation import (
     diagnostic_compiler,
     diagnostic_environment,
     evaluate_diagnostics,
-    fields_of_diagnostics,
 )
 from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, DiagnosticCode, ForEach
@@ -30,6 +29,5 @@ __all__ = [
     "diagnostic_compiler",
     "diagnostic_environment",
     "evaluate_diagnostics",
-    "fields_of_diagnostics",
     "read_diagnostic",
 ]

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
-from rules_engine.diagnosis.diagnostic.fields_read import fields_read
+from rules_engine.diagnosis.diagnostic.kinds_read import kinds_read
 from rules_engine.diagnosis.diagnostic.library import CLUSTER, LIBRARY, OBJECTS, ClusterView
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.kubernetes.kept_fields import Kept, merge_fields
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -56,8 +55,8 @@ class Evidence:
 class CompiledDiagnostic:
     """A Diagnostic with its compiled expressions. It never changes.
 
-    `commands`: the command of each remedy, or None. `kept`: the members that its expressions read, by kind. `needs`:
-    the kinds of objects that `when` and the message depend on.
+    `commands`: the command of each remedy, or None. `needs`: the kinds of objects that `when` and the message depend
+    on.
     """
 
     diagnostic: Diagnostic
@@ -66,7 +65,6 @@ class CompiledDiagnostic:
     message: Program | None
     evidence: tuple[Evidence, ...]
     commands: tuple[Program | None, ...]
-    kept: Mapping[str, Kept]
     needs: frozenset[str]
 
 
@@ -128,11 +126,10 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
         when=when,
         message=message,
         evidence=tuple(
-            Evidence(line, fields_read(diagnostic.for_each, compiler.variables, (line,)).needs) for line in evidence
+            Evidence(line, kinds_read(diagnostic.for_each, compiler.variables, (line,))) for line in evidence
         ),
         commands=commands,
-        kept=fields_read(diagnostic.for_each, compiler.variables, (*decisive, *evidence, *filter(None, commands))).kept,
-        needs=fields_read(diagnostic.for_each, compiler.variables, decisive).needs,
+        needs=kinds_read(diagnostic.for_each, compiler.variables, decisive),
     )
 
 
@@ -150,15 +147,6 @@ def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Progr
         problem = replace(problems[0], message=f"command is an expression, and its text needs quotes{shown}")
         compiler.problems[before:] = [problem]
     return program
-
-
-def fields_of_diagnostics(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
-    """Return the members of objects that Diagnostics read, by the kind of the objects; other members are not needed."""
-    fields: dict[str, Kept] = {}
-    for diagnostic in compiled:
-        for kind, kept in diagnostic.kept.items():
-            fields[kind] = merge_fields(fields[kind], kept) if kind in fields else kept
-    return fields
 
 
 def evaluate_diagnostics(

@@ -27,9 +27,20 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.scheduling import scheduler_of
 
 HIDDEN = frozenset(
-    {("EnvVar", "value"), ("EnvVar", "valueFrom"), ("Container", "envFrom"), ("EphemeralContainer", "envFrom")}
+    {
+        ("EnvVar", "value"),
+        ("EnvVar", "valueFrom"),
+        ("ExecAction", "command"),
+        ("HTTPHeader", "value"),
+        ("ObjectMeta", "managedFields"),
+        *(
+            (container, name)
+            for container in ("Container", "EphemeralContainer")
+            for name in ("args", "command", "envFrom")
+        ),
+    }
 )
-"""Fields that are never read: a finding must not quote the environment of a container."""
+"""Fields that are never read: objects have no values that often hold secrets, and no finding quotes them."""
 
 NODE, POD, DAEMON_SET = shape_type("Node", HIDDEN), shape_type("Pod", HIDDEN), shape_type("DaemonSet", HIDDEN)
 EVENT, NAMESPACE, RUNTIME_CLASS = (

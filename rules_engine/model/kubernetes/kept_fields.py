@@ -1,7 +1,6 @@
 """Fields of objects to keep when they are read; all others are dropped to save memory."""
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
 from typing import TypeAlias
 
 from rules_engine.model.json.patch import Json
@@ -27,12 +26,6 @@ def merge_fields(first: Kept, second: Kept) -> Kept:
         name: merge_fields(first[name], second[name]) if name in first and name in second else members[name]
         for name in members
     }
-
-
-def merge_by_kind(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
-    """Merge mappings from a kind of object to the members to keep."""
-    kinds = dict.fromkeys(kind for by_kind in kept for kind in by_kind)
-    return {kind: reduce(merge_fields, [by_kind[kind] for by_kind in kept if kind in by_kind]) for kind in kinds}
 
 
 def keep_at(path: Iterable[str], kept: Kept = None) -> Kept:

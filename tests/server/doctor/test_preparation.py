@@ -1,12 +1,10 @@
-"""Diagnostics and ladders of a diagnosis: the packaged ones, those given, and the members that they read."""
+"""Diagnostics and ladders of a diagnosis: the packaged ones and those given."""
 
 from pathlib import Path
 
 import pytest
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, fields_of_diagnostics
-from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN_FIELDS
-from rules_engine.model.kubernetes.kept_fields import merge_by_kind
+from rules_engine.diagnosis.diagnostic import CompiledDiagnostic
 from rules_engine.model.problems.problem import Severity
 from rules_engine.sources.rule_sources import PathSource
 from server.doctor.preparation import Prepared, prepare_diagnosis
@@ -61,30 +59,6 @@ def test_problems_are_in_file_order(tmp_path: Path) -> None:
 
     assert [str(problem.code) for problem in prepared.problems] == ["cel-field", "unknown-field", "cel-field"]
     assert prepared.failed
-
-
-def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "ours.yaml").write_text(DIAGNOSTIC % "ours")
-
-    prepared = prepare_diagnosis([PathSource(tmp_path)])
-
-    assert prepared.kept == merge_by_kind(BUILT_IN_FIELDS, fields_of_diagnostics(prepared.diagnostics))
-    node = prepared.kept["Node"]
-    assert node is not None
-    assert node["spec"] is not None
-    assert "providerID" in node["spec"]
-    assert "unschedulable" in node["spec"]
-
-
-def test_members_that_the_active_ladders_read_are_kept(tmp_path: Path) -> None:
-    conditions = "matchConditions: [{name: image, expression: \"object.spec.serviceAccountName == 'train'\"}]"
-    (tmp_path / "a.yaml").write_text(LADDER.replace("spec:", f"spec:\n  {conditions}", 1))
-
-    pod = prepare_diagnosis([PathSource(tmp_path)]).kept["Pod"]
-
-    assert pod is not None
-    assert pod["spec"] is not None
-    assert "serviceAccountName" in pod["spec"]
 
 
 @pytest.mark.parametrize(

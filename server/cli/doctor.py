@@ -1,5 +1,6 @@
 """The command `doctor`: its options, and one diagnosis. Everything else is imported when it runs."""
 
+import gc
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -182,6 +183,7 @@ def doctor(
     from rules_engine.diagnosis.doctor import diagnose
 
     objects = _read_files(paths, problems) if paths else _list_live_objects(context)
+    gc.freeze()  # the objects stay: traversing them again and again takes the collector a quarter of the CPU time
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)

@@ -83,6 +83,12 @@ def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path, form
     assert absent(read(tmp_path, null, name="d.yaml")) == API_RESOURCES.keys() - {"Pod"}
 
 
+def test_yaml_may_be_in_flow_style(tmp_path: Path) -> None:
+    text = "{kind: NodeList, apiVersion: v1, items: [{metadata: {name: n1}}]}\n---\n{kind: Pod, metadata: {name: a}}\n"
+    reading = read(tmp_path, f"# kubectl\n{text}", name="d.yaml")
+    assert (reading.problems, names(reading)) == ((), {"Node": ["n1"], "Pod": ["a"]})
+
+
 @pytest.mark.parametrize(
     ("others", "partial"),
     [(["Namespace"], {"Pod"}), (["Namespace", "Pod"], set()), ([], set())],

@@ -33,14 +33,11 @@ _JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
 
 _JSON_IN_LINE = re.compile(rb'[\[{](?=\s*["\[{\]}])')
 
-_FLOW = re.compile(rb"\s*\{\s*\w")
-"""The beginning of a value in YAML in flow style."""
-
 _NEXT_JSON = re.compile(rb"\s*[\[{]")
 """The beginning of a value directly after another one."""
 
-_YAML = re.compile(rb"^(?:(?:apiVersion|kind|items|metadata|spec|status):(?=\s)|---)", re.MULTILINE)
-"""The beginning of a document in YAML."""
+_YAML = re.compile(rb"^(?:(?:[ \t]*\{\s*)?(?:apiVersion|kind|items|metadata|spec|status):(?=\s)|---)", re.MULTILINE)
+"""The beginning of a document in YAML, which may be in flow style."""
 
 _AFTER_YAML = re.compile(
     r"^(?:Error from|[IWEF]\d{4} |```|\[?[\w.-]+@[\w.-]+.*[$#%>] |[$%❯➜] |PS [A-Z]:\\).*$", re.MULTILINE
@@ -79,7 +76,7 @@ def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
     """
     line = _JSON.search(data)
     yaml = _YAML.search(data, 0, line.start() if line else len(data))
-    begin = None if yaml or _FLOW.match(data) else _JSON_IN_LINE.search(data)
+    begin = None if yaml else _JSON_IN_LINE.search(data)
     if begin is not None:
         return _read_json(_JsonText(str(path), data), begin.start(), problems)
     return _read_yaml(path, data, yaml.start() if yaml else 0, problems)

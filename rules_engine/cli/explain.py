@@ -21,6 +21,7 @@ from rules_engine.cli.options import (
     rules_option,
 )
 from rules_engine.cli.program import (
+    UNKNOWN,
     UNUSABLE,
     Command,
     InputProblems,
@@ -116,8 +117,8 @@ def explain(
 
     A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
-    Exits with 1 if a pod is denied, and with 2 if rules, cluster or manifests have errors, or the log has no decision
-    for the pod.
+    Exits with 1 if a pod is denied, with 2 if rules, cluster or manifests have errors, or the log has no decision for
+    the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod.
     """
     if field is not None:
         _check_only(context, frozenset({"field"}), "the documentation of a field")
@@ -157,13 +158,17 @@ def explain(
             screen.blocks(explanation_blocks(explanation, skipped=every))
     fail_if(problems.failed, UNUSABLE)
     fail_if(run.denied)
+    fail_if(run.unknown, UNKNOWN)
 
 
 class _Run:
-    """Explanations of the pods of manifests, one part after the other. `denied`: a pod so far is denied."""
+    """Explanations of the pods of manifests, one part after the other.
+
+    `denied`: a pod so far is denied. `unknown`: rules read what a pod lost.
+    """
 
     def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], problems: InputProblems) -> None:
-        self.denied = False
+        self.denied = self.unknown = False
         self._explain_pod = explain_pod
         self._problems = problems
 
@@ -178,7 +183,8 @@ class _Run:
             except NamespaceError as error:
                 raise click.UsageError(str(error)) from None
             for explanation in explanations:
-                self.denied = self.denied or not explanation.admission.allowed
+                self.unknown = self.unknown or bool(explanation.unknown)
+                self.denied = self.denied or not (explanation.admission.allowed or explanation.unknown)
                 yield explanation
 
 

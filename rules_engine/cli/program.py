@@ -27,6 +27,9 @@ PROBLEMS_FOUND = 1
 UNUSABLE = 2
 """Exit code of a command without an answer: wrong usage, input with errors or that cannot be read, lost output."""
 
+UNKNOWN = 3
+"""Exit code of a command whose answer depends on what its input lacks."""
+
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
 

@@ -1,6 +1,6 @@
 """`gpu-rules explain`: the decisions for pods, with their traces."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 
@@ -8,12 +8,15 @@ from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
+from rules_engine.evaluation.rule_reads import RuleReads
 from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
+from rules_engine.model.kubernetes.removed_values import removed_values, without_mark
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.model.rules.rule import RuleId
 from rules_engine.report.documents import location_members
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
@@ -40,11 +43,15 @@ class NamespaceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The decisions for one pod of a manifest."""
+    """The decisions for one pod of a manifest.
+
+    `unknown`: rules that may decide otherwise, since they read values that were removed from the pod, with the names.
+    """
 
     manifest: Manifest
     request: AdmissionRequest
     admission: Admission
+    unknown: Mapping[RuleId, Collection[str]]
 
     @property
     def namespace(self) -> str:
@@ -74,6 +81,7 @@ class Explanation:
             "allowed": self.admission.allowed,
             "message": self.admission.message,
             "warnings": list(self.admission.warnings),
+            "unknown": [{"rule": str(rule), "reads": [*names]} for rule, names in self.unknown.items()],
             "mutation": self.admission.mutation.to_json(location_members),
             "validation": validation.to_json(location_members) if validation is not None else None,
             "pod": self.admission.result,
@@ -102,7 +110,10 @@ def explain_pod(
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
     admission = admit_pod(material.rule_set, request, material.cluster)
-    return Explanation(manifest=manifest, request=request, admission=admission)
+    removed = {f"object.{name}": ("object", *path) for name, path in removed_values(manifest.pod).items()}
+    steps = [step for step in admission.trace if not step.audit] if removed else []
+    unknown = RuleReads(material.rule_set).dependent_rules(steps, removed) if removed else {}
+    return Explanation(manifest=manifest, request=request, admission=admission, unknown=unknown)
 
 
 def mutation_request(
@@ -116,7 +127,7 @@ def mutation_request(
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
     request_namespace = namespace or manifest.namespace or DEFAULT_NAMESPACE
-    pod: Json = manifest.submitted()
+    pod: Json = without_mark(manifest.submitted())
     old: Json = None
     if operation == "UPDATE":
         pod = old = with_generated_name(pod)

@@ -130,11 +130,13 @@ def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> It
     admission = explanation.admission
     yield _trace_tree(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
     diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
-    denied = (Span("denied", Tone.BAD), f": {admission.message}")
-    allowed = _outcome_words(changed=bool(admission.mutation.patch))
-    yield Lines(
-        lines=[*diff, "", *_warning_lines(admission.warnings), allowed if admission.allowed else denied], whole=True
-    )
+    outcome: Words = (Span("denied", Tone.BAD), f": {admission.message}")
+    if admission.allowed:
+        outcome = _outcome_words(changed=bool(admission.mutation.patch))
+    if explanation.unknown:
+        reads = "; ".join(f"{rule} reads {', '.join(names)}" for rule, names in explanation.unknown.items())
+        outcome = Span("unknown", Tone.WARNING), f": this pod lost values when it was captured, and {reads}"
+    yield Lines(lines=[*diff, "", *_warning_lines(admission.warnings), outcome], whole=True)
 
 
 def decision_blocks(record: LoggedDecision, *, skipped: bool = False) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine.model.kubernetes.removed_values import remove_values
 from tests.support.authoring import cli, injection, ladder, place, validation, write
 from tests.support.loading import rule
 from tests.support.patching import apply_json
@@ -498,3 +499,41 @@ def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:
     result = cli(*EXPLAINED)
     assert "\x1b" not in result.stdout
     assert "\\x1b[31mred\\x07" in result.stdout
+
+
+QUIET = "\"!has(object.metadata.annotations) || !('gpurules.io/removed-values' in object.metadata.annotations)\""
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_rule_that_reads_a_removed_value_makes_the_answer_unknown(tmp_path: Path, removed: bool) -> None:
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {"containers": [{"name": "main", "env": [{"name": "MODE", "value": "small"}]}]},
+    }
+    reads = "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.?value.orValue('') == 'small'))"
+    files = {
+        "pod.json": json.dumps(remove_values(pod, "Pod") if removed else pod),
+        "rules.yaml": f"{validation('reads', reads)}---\n{validation('other', QUIET)}",
+        "other.yaml": validation("unmarked", QUIET),
+    }
+    write(tmp_path, files)
+    result = cli("explain", "-f", tmp_path / "pod.json", "--rules", tmp_path / "rules.yaml")
+    document = json.loads(
+        cli("explain", "-f", tmp_path / "pod.json", "--rules", tmp_path / "rules.yaml", "-o", "json").stdout
+    )
+    outcome = result.stdout.splitlines()[-1]
+    if removed:
+        reason = (
+            "this pod lost values when it was captured, and Validation/reads reads object.spec.containers.env.value"
+        )
+        assert (result.exit_code, outcome) == (3, f"unknown: {reason}")
+        unknown = [{"rule": "Validation/reads", "reads": ["object.spec.containers.env.value"]}]
+        assert document["pods"][0]["unknown"] == unknown
+    else:
+        assert (result.exit_code, outcome) == (0, "allowed, unchanged")
+        assert document["pods"][0]["unknown"] == []
+    # Rules do not see the mark, and others are as firm as before.
+    other = cli("explain", "-f", tmp_path / "pod.json", "--rules", tmp_path / "other.yaml")
+    assert (other.exit_code, other.stdout.splitlines()[-1]) == (0, "allowed, unchanged")

@@ -1,13 +1,12 @@
-"""Outcomes of pods under one rule set. Rules are evaluated once for pods with equal fingerprints."""
+"""Outcomes of pods under one rule set."""
 
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from rules_engine.difference.decisions import Decisions
 from rules_engine.difference.missing_members import RuleContents
 from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fallback, Outcome, Submitted
-from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.rule_reads import RuleReads
 from rules_engine.model.gpu.resources import is_gpu
@@ -24,14 +23,20 @@ class Outcomes:
     """The outcomes of pods under one rule set."""
 
     def __init__(self, rule_set: RuleSet) -> None:
-        self._decisions = Decisions(rule_set)
+        self._rule_set = rule_set
         self._reads = RuleReads(rule_set)
         self._contents = RuleContents(rule_set)
+        self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
+        """The last mutation: a live pod is first mutated to check its reconstruction, then to get its outcome."""
 
     def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
-        admission = self._admission(submitted, cluster)
-        decided = tuple(entry for decision in admission.decisions for entry in decision.once(_contributions))
+        mutation, pod = self._mutate(submitted.request, cluster)
+        validation = None
+        if mutation.allowed:
+            validation = validate(self._rule_set, validation_request(submitted.request, pod), cluster)
+        admission = Admission(mutation=mutation, validation=validation)
+        decided = tuple(entry for decision in admission.decisions for entry in _contributions(decision))
         enforced = (step for step in admission.trace if not step.audit)
         dependent = self._reads.dependent_rules(enforced, submitted.missing)
         if dependent:
@@ -45,20 +50,20 @@ class Outcomes:
         if not admission.allowed:
             message = _strip_locations(admission.message, admission.trace)
             return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
-        mutated = admission.mutation.once(_mutated_outcome)
-        return replace(mutated, warnings=warnings, deciding=decided)
+        return replace(_mutated_outcome(mutation, pod), warnings=warnings, deciding=decided)
 
     def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
-        mutation, pod = self._decisions.mutate_request(request, cluster)
+        mutation, pod = self._mutate(request, cluster)
         return pod if mutation.allowed else None
 
-    def _admission(self, submitted: Submitted, cluster: Cluster) -> Admission:
-        mutation, pod = self._decisions.mutate_request(submitted.request, cluster)
-        if not mutation.allowed:
-            return Admission(mutation=mutation, validation=None)
-        validation = self._decisions.validate_request(validation_request(submitted.request, pod), cluster)
-        return Admission(mutation=mutation, validation=validation)
+    def _mutate(self, request: AdmissionRequest, cluster: Cluster) -> tuple[Decision, Json]:
+        """Return the decision of /mutate, and the pod after its patch."""
+        last = self._last
+        if last is None or last[0] is not request or last[1] is not cluster:
+            decision = mutate(self._rule_set, request, cluster)
+            last = self._last = request, cluster, decision, decision.result
+        return last[2:]
 
 
 def _contributions(decision: Decision) -> tuple[Contribution, ...]:
@@ -90,10 +95,10 @@ def _strip_locations(text: str, trace: Iterable[Step]) -> str:
     return text
 
 
-def _mutated_outcome(mutation: Decision) -> Outcome:
-    """Return the part of an admitted pod's outcome that the mutation decides: equal for equal fingerprints."""
+def _mutated_outcome(mutation: Decision, mutated: Json) -> Outcome:
+    """Return the part of an admitted pod's outcome that the mutation decides."""
     try:
-        pod = Pod.parse(mutation.result)
+        pod = Pod.parse(mutated)
     except PodError:
         # A malformed pod is admitted only if the request updates a pod and no rule matches it.
         return Outcome()

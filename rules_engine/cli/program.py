@@ -297,12 +297,9 @@ class InputProblems:
         self._targets = [target for target in targets if target.format == "json"]
         self._silent = any(target.file is None for target in self._targets)
 
-    def add(
-        self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "", more: int = 0
-    ) -> None:
-        """Keep problems, or print them below a heading; `more`: how many others there are."""
+    def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
+        """Keep problems, or print them below a heading."""
         from rules_engine.model.problems.problem import Severity
-        from rules_engine.model.wording import format_count
         from rules_engine.report.documents import problem_members
         from rules_engine.report.text import Screen
 
@@ -314,8 +311,6 @@ class InputProblems:
         if heading:
             click.echo(heading, err=True)
         Screen(sys.stderr).problems(problems, sources)
-        if more:
-            click.echo(format_count(more, "more problem"), err=True)
 
     def end(self) -> NoReturn:
         """End the command, which has no answer; its JSON has the problems only."""

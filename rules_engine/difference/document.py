@@ -15,13 +15,8 @@ from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.report.documents import Dump, field_members, location_members, object_parts
 
 
-def difference_document(
-    answer: Answer, dump: Dump, problems: Sequence[Any] = (), more_problems: int = 0
-) -> Iterator[str]:
-    """Yield the parts of the document of `diff --output json`.
-
-    `problems`: those of its input, as members; `more_problems`: how many others there are.
-    """
+def difference_document(answer: Answer, dump: Dump, problems: Sequence[Any] = ()) -> Iterator[str]:
+    """Yield the parts of the document of `diff --output json`; `problems`: those of its input, as members."""
     grouping, recorded = answer.grouping, answer.recorded
     summary = {
         **field_members(answer, "old new same_rules without_rules"),
@@ -37,7 +32,6 @@ def difference_document(
         },
         "omittedPods": grouping.omitted,
         "problems": problems,
-        "moreProblems": more_problems,
     }
     yield from object_parts(summary, {"changes": map(_change_members, _group_equal_changes(grouping.lines))}, dump)
     yield "\n"

@@ -161,14 +161,18 @@ def _amount_formats(change: Change) -> tuple[Format, ...]:
 class RecordedTotals(Struct, kw_only=True):
     """Numbers of lines of a decision log.
 
-    `admissions`: lines of decisions. `replayed`: admissions decided again under both rule sets. `later_calls`: calls of
-    /validate whose pod is decided with its call of /mutate. `not_replayable`: admissions by reason. `unreadable`: lines
-    that do not come from a decision log, by reason.
+    `replayed`: admissions decided again under both rule sets. `later_calls`: calls of /validate whose pod is decided
+    with its call of /mutate. `not_replayable`: admissions by reason. `unreadable`: lines that do not come from a
+    decision log, by reason.
     """
 
     lines: int = 0
-    admissions: int = 0
     replayed: int = 0
     later_calls: int = 0
     not_replayable: Counter[str] = field(default_factory=Counter)
     unreadable: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def admissions(self) -> int:
+        """The number of lines of decisions."""
+        return self.lines - self.unreadable.total()

@@ -7,17 +7,21 @@ from pathlib import Path
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.inputs import MAX_PROBLEMS, Inputs
+from rules_engine.difference.reading.inputs import Inputs, hint_at_logs
+from rules_engine.difference.reading.views import extended_claim
 from rules_engine.difference.values import Kind
+from rules_engine.documents.clusters import ClusterReading
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 
 ReportProgress = Callable[[str, int, int], None]
-"""A function that gets the stage, its bytes that are done, and all its bytes."""
+"""A function that gets the stage, its pods that are done, and all its pods; 0 if that is not known."""
+
+NO_LIVE_POD = "no live pod found, and workloads of a cluster are decided by their pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,87 +35,69 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceRun:
-    """The result of a diff: its answer, None if a problem is an error, and the problems of the input in order.
-
-    `unreported`: number of further problems.
-    """
+    """The result of a diff: its answer, None if a problem is an error, and the problems of the input in order."""
 
     answer: Answer | None
     problems: Sequence[Problem]
-    unreported: int
     sources: Mapping[str, Sequence[str]]
-
-
-class _Progress:
-    """The bytes that were read in a stage."""
-
-    def __init__(self, report: ReportProgress) -> None:
-        self._report = report
-
-    def begin(self, stage: str, total: int) -> None:
-        """Begin a stage that reads `total` bytes."""
-        self._stage, self._total, self._done = stage, total, 0
-        self.count(0)
-
-    def count(self, read: int) -> None:
-        """Count bytes that were just read."""
-        self._done += read
-        self._report(self._stage, self._done, self._total)
 
 
 def run_difference(
     old: Side,
     new: Side,
-    paths: Sequence[Path],
-    clusters: Sequence[Path],
-    default: Cluster,
     *,
+    manifests: Sequence[Path] = (),
     log: Path | None = None,
+    clusters: Sequence[ClusterReading] = (),
+    default: Cluster,
     default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
     report: ReportProgress = lambda _stage, _done, _total: None,
 ) -> DifferenceRun:
-    """Decide the pods of files under both rule sets, on one or more clusters.
+    """Decide the pods of files under both rule sets, on each cluster; without files, its own live pods.
 
-    `log`: a decision log. `default`: the cluster of pods if no other one is known, and `default_name` its name.
-    `namespace`: for manifests without a namespace.
+    `manifests`: files and folders. `log`: a decision log. `default`: the cluster if there is no other one, and
+    `default_name` its name. `namespace`: for manifests without a namespace.
     """
-    rule_sets = old.rule_set, new.rule_set
-    reads = [*map(cluster_requirements, rule_sets)]
-    progress = _Progress(report)
+    reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
-    with Inputs(paths, clusters, default, collected, progress.count, log) as inputs:
-        progress.begin("reading", inputs.file_bytes)
-        inputs.read()
-        if any(read.namespaces for read in reads):
-            inputs.report_missing_namespaces()
-        progress.begin("deciding", inputs.size)
-        grouping = _decide_pods(old, new, inputs, namespace, usage_resources(rule_sets))
-        pods = sum(totals.pods for totals in grouping.totals.values())
-        if not (pods or inputs.recorded or collected.failed):
-            message = "no pod and no workload found"
-            if inputs.live:
-                message = "no live pod found, and workloads of a cluster are decided by their pods"
-            collected.error(Code.NOT_A_POD, message, Location(str(paths[0]), 1, 1))
-        assumes_default = inputs.assumes_default and any(read.nodes for read in reads)
-        problems = sort_problems(collected.items, inputs.files)
-        answer = Answer(
-            old=old.name,
-            new=new.name,
-            same_rules=old.digest == new.digest,
-            without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
-            assumed_cluster=default_name if assumes_default else "",
-            grouping=grouping,
-            recorded=inputs.recorded.totals if inputs.recorded else None,
-            allowed=allowed,
-        )
-        return DifferenceRun(
-            answer=None if collected.failed else answer,
-            problems=sort_problems(sorted(problems, key=_is_warning)[:MAX_PROBLEMS], inputs.files),
-            unreported=len(problems[MAX_PROBLEMS:]) + inputs.unreported,
-            sources=inputs.sources,
-        )
+    inputs = Inputs(manifests, log, clusters, default, collected)
+    grouping = Grouping(inputs.columns)
+    if not collected.failed:
+        _report_missing_objects(clusters, collected, reads_namespaces=any(read.namespaces for read in reads))
+        _decide_pods(old, new, inputs, namespace, grouping, report)
+    pods = sum(totals.pods for totals in grouping.totals.values())
+    if not (pods or log or collected.failed):
+        where = [Location(str(path), 1, 1) for path in manifests] or [reading.location for reading in clusters]
+        message = "no pod and no workload found" if manifests else NO_LIVE_POD
+        collected.error(Code.NOT_A_POD, message, where[0])
+    answer = Answer(
+        old=old.name,
+        new=new.name,
+        same_rules=old.digest == new.digest,
+        without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
+        assumed_cluster=default_name if not clusters and any(read.nodes for read in reads) else "",
+        grouping=grouping,
+        recorded=inputs.recorded.totals if inputs.recorded else None,
+        allowed=allowed,
+    )
+    return DifferenceRun(
+        answer=None if collected.failed else answer,
+        problems=hint_at_logs(collected.items),
+        sources=inputs.sources,
+    )
+
+
+def _report_missing_objects(clusters: Iterable[ClusterReading], problems: Problems, *, reads_namespaces: bool) -> None:
+    """Warn of clusters without objects that decisions depend on."""
+    for objects, location in [(each.objects, each.location) for each in clusters if each.objects is not None]:
+        if reads_namespaces and not objects.view.namespaces_complete:
+            message = "no Namespace found: rules that read labels of namespaces fail"
+            problems.warning(Code.UNREAD_OBJECT, message, location)
+        if objects.nodes and not objects.of("DeviceClass") and any(map(extended_claim, objects.pods)):
+            message = "pods have devices of drivers, but there is no DeviceClass: nodes seem not to offer them"
+            problems.warning(Code.UNREAD_OBJECT, message, location)
 
 
 def usage_resources(rule_sets: Iterable[RuleSet]) -> Set[str] | None:
@@ -123,14 +109,12 @@ def usage_resources(rule_sets: Iterable[RuleSet]) -> Set[str] | None:
     return frozenset(name for rule in rules for name in rule.rule.interests.resources or ())
 
 
-def _is_warning(problem: Problem) -> bool:
-    return problem.severity is Severity.WARNING
-
-
-def _decide_pods(old: Side, new: Side, inputs: Inputs, namespace: str, usage: Set[str] | None) -> Grouping:
-    """Return the changes of all pods."""
+def _decide_pods(
+    old: Side, new: Side, inputs: Inputs, namespace: str, grouping: Grouping, report: ReportProgress
+) -> None:
+    """Add the changes of all pods."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
-    grouping = Grouping(inputs.column_names)
-    for submitted, view in inputs.pods(before.mutate_request, namespace, usage):
+    usage = usage_resources((old.rule_set, new.rule_set))
+    for done, (submitted, view) in enumerate(inputs.pods(before.mutate_request, namespace, usage), start=1):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view))
-    return grouping
+        report("deciding", done, inputs.live_pods)

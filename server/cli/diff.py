@@ -9,7 +9,6 @@ import click
 
 from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import (
-    KUBECONFIG,
     VIEW_KINDS,
     ClusterArgument,
     KnownValue,
@@ -17,6 +16,7 @@ from rules_engine.cli.options import (
     PathOrStdin,
     Target,
     cluster_option,
+    manifests_option,
     sources_option,
     targets_option,
 )
@@ -83,24 +83,17 @@ class _Command(Command):
 @click.command(
     cls=_Command,
     short_help="Show which workloads a change of rules changes.",
+    # Refused in `diff`, with the options that take files.
+    context_settings={"allow_extra_args": True},
     epilog=help_examples(
-        "gpu-rules diff --old git:main:rules --new rules job.yaml",
-        "gpu-rules diff --old rules --new new-rules cluster.json",
-        "gpu-rules diff --old mig-h200 --new rules --allow Rule .",
-        "gpu-rules diff --old a --new b --output html=a.html a.json",
+        "gpu-rules diff --old git:main:rules --new b -f job.yaml",
+        "gpu-rules diff --old a --new b --cluster kubeconfig",
+        "gpu-rules diff --old mig-h200 --new a --allow Rule -f .",
+        "gpu-rules diff --old a --new b --output html=b.html -f .",
         "gpu-rules diff --old a --new b --from-log log.jsonl",
     ),
 )
-@click.argument("inputs", nargs=-1, metavar="[INPUT...]", type=PathOrStdin(exists=True, path_type=Path))
-@click.option(
-    "-f",
-    "--filename",
-    "further",
-    multiple=True,
-    metavar="INPUT",
-    type=PathOrStdin(exists=True, path_type=Path),
-    help="An INPUT, as in other commands. Repeatable.",
-)
+@manifests_option(required=False)
 @click.option(
     "--from-log",
     "log",
@@ -112,8 +105,8 @@ class _Command(Command):
 @sources_option("--old", "Rules before the change", required=True)
 @sources_option("--new", "Rules after the change", required=True)
 @cluster_option(
-    ", which may be an INPUT as well. Repeatable: each has a column of its own. Default: for live pods their own, for "
-    "others two workers with four GPUs each. Without INPUT, the pods of the live cluster.",
+    ". Repeatable: each has a column of its own. Its live pods are decided, unless -f or --from-log gives others. "
+    "Default for those: two workers with four GPUs each.",
     KINDS,
     multiple=True,
     help_start="A cluster on which pods are decided. ",
@@ -135,9 +128,10 @@ class _Command(Command):
     help="Namespace of manifests that name none.",
 )
 @targets_option("text", "json", "markdown", "html")
+@click.pass_context
 def diff(
-    inputs: tuple[Path, ...],
-    further: tuple[Path, ...],
+    context: click.Context,
+    manifests: tuple[Path, ...],
     log: Path | None,
     old: "tuple[RuleSource, ...]",
     new: "tuple[RuleSource, ...]",
@@ -148,17 +142,17 @@ def diff(
 ) -> None:
     """Show which workloads a change of rules changes, and how.
 
-    INPUT is manifests of pods and workloads, or live objects of a cluster in JSON; - is standard input. Live pods are
-    reconstructed as their controllers submitted them.
+    Decides the pods of manifests (-f), of a decision log (--from-log), or else of each cluster (--cluster). Live pods
+    are reconstructed as their controllers submitted them.
 
     Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
     input cannot be read.
     """
-    live = [each for each in clusters if each.name == KUBECONFIG]
-    if not (inputs or further or log or live):
-        raise click.UsageError(
-            "Missing argument 'INPUT...', --from-log, or --cluster kubeconfig for the pods of a live cluster."
-        )
+    if context.args:
+        options = "pods of manifests are given with -f, a cluster with --cluster"
+        raise click.UsageError(f"diff … {context.args[0]}: {options}")
+    if not (manifests or log or clusters):
+        raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
     from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
@@ -169,13 +163,11 @@ def diff(
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
     if sides.failed:
         problems.end()
-    files = [each.file for each in clusters]
-    pods = (*inputs, *further) or (() if log else tuple(each.file for each in live))
-    run = _decide_pods(pods, log, files, sides, (old, new), namespace, frozenset(allow))
-    problems.add(run.problems, run.sources, more=run.unreported)
+    run = _decide_pods(manifests, log, clusters, sides, (old, new), namespace, frozenset(allow))
+    problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
-    write_answer("diff", targets, partial(_write_answer, run.answer, problems.members, run.unreported))
+    write_answer("diff", targets, partial(_write_answer, run.answer, problems.members))
     raise SystemExit(run.answer.exit_code)
 
 
@@ -186,9 +178,9 @@ def _source_names(sources: "Sequence[RuleSource]") -> str:
 
 
 def _decide_pods(
-    inputs: Sequence[Path],
+    manifests: Sequence[Path],
     log: Path | None,
-    clusters: Sequence[Path],
+    clusters: Sequence[ClusterArgument],
     sides: "Sides",
     sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
     namespace: str,
@@ -202,14 +194,16 @@ def _decide_pods(
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file
     old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
+    # A cluster that is named twice has one column.
+    readings = [each.read(whole=True) for each in {each.name: each for each in clusters}.values()]
     with progress_bar("remaining") as report:
         return run_difference(
             old,
             new,
-            inputs,
-            clusters,
-            default,
+            manifests=manifests,
             log=log,
+            clusters=readings,
+            default=default,
             default_name=DEFAULT_CLUSTER.stem,
             namespace=namespace,
             allowed=allowed,
@@ -223,13 +217,12 @@ def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side
     return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)
 
 
-def _write_answer(result: "Answer", problems: Sequence[Any], more_problems: int, format: str, stream: TextIO) -> None:
+def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:
     """Write the answer in a format."""
     if format == "json":
         from rules_engine.difference.document import difference_document
 
-        dump = partial(json_text, stream=stream, indent=None)
-        stream.writelines(difference_document(result, dump, problems, more_problems))
+        stream.writelines(difference_document(result, partial(json_text, stream=stream, indent=None), problems))
     else:
         from rules_engine.difference.report import difference_report
 

@@ -18,9 +18,7 @@ def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
     file = path / "manifests.yaml"
     file.write_text(text)
     problems = Problems()
-    found = [
-        submit_manifest(manifest, "default", "east", problems) for part in stream_pods(file) for manifest in part.pods
-    ]
+    found = [submit_manifest(manifest, "default", problems) for part in stream_pods(file) for manifest in part.pods]
     return found, [problem.message for problem in problems.items]
 
 
@@ -43,7 +41,7 @@ def test_a_workload_is_its_pods(tmp_path: Path, kind: str, spec: str, count: int
     assert submitted.count == count
     assert found["metadata"] == {"labels": {"app": "a"}, "generateName": "train-"}
     workload = submitted.workload
-    assert (workload.cluster, workload.namespace, workload.kind, workload.name) == ("east", "ml", kind, "train")
+    assert (workload.namespace, workload.kind, workload.name) == ("ml", kind, "train")
     assert (submitted.request.namespace, submitted.request.operation) == ("ml", "CREATE")
     assert problems == []
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rules_engine.difference.comparison import compare_outcomes
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.reading.recorded_input import (
     NO_DECISION,
     NO_JSON,
@@ -56,9 +55,8 @@ def replayed(path: Path, *others: Path) -> tuple[list[Submitted], RecordedTotals
     """Return the pods of a log, to which the others are appended, the totals and the problems."""
     path.write_bytes(b"".join(each.read_bytes() for each in (path, *others)))
     problems = Problems()
-    with ObjectFile(path) as file:
-        found = RecordedInput(file, problems)
-        pods = list(found.pods(problems))
+    found = RecordedInput(path, problems)
+    pods = list(found.pods())
     return pods, found.totals, [str(problem).replace(f"{path.parent}/", "") for problem in problems.items]
 
 
@@ -77,6 +75,19 @@ def test_a_pod_is_decided_once_as_it_was_submitted(tmp_path: Path) -> None:
     assert found.missing == {}
     assert (totals.lines, totals.admissions, totals.replayed, totals.later_calls) == (2, 2, 1, 1)
     assert (totals.not_replayable, totals.unreadable, problems) == ({}, {}, [])
+
+
+@given(data=st.data())
+def test_lines_in_any_order_are_the_same_pods(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("logs") / "log"
+    named = [(endpoint, asks({GPU: 1}, name=name)) for name in "ab" for endpoint in ("/mutate", "/validate")]
+    calls = [("/mutate", owned(asks({MIG3: 1}))), ("/validate", owned(asks({GPU: 1}), name="rs-x2b5n"))]
+    alone = ("/validate", owned(asks({GPU: 1}), "other", "other-x2b5n"))
+    whole = lines(log(path, *named, *calls, alone))
+    path.write_bytes(b"".join(whole[number] for number in data.draw(st.permutations(range(len(whole))))))
+    pods, totals, _ = replayed(path)
+    assert sorted(found.workload.name for found in pods) == ["a", "b", "other", "rs"]
+    assert (totals.replayed, totals.later_calls) == (4, 3)
 
 
 def test_a_pod_with_a_name_is_decided_once(tmp_path: Path) -> None:
@@ -247,26 +258,17 @@ def test_requests_that_were_not_recorded_or_too_long_are_counted(tmp_path: Path)
     assert replayed(path, unrecorded)[1].not_replayable == {NOT_RECORDED: 2}
 
 
-def test_a_log_may_grow_while_it_is_read(tmp_path: Path) -> None:
-    path = log(tmp_path / "log", ("/mutate", asks({MIG3: 1})))
-    with ObjectFile(path) as file:
-        first = file.read(MAX_LINE_BYTES)
-        assert (file.read(1), file.read(1)) == (b"", b"")
-        with path.open("ab") as stream:
-            stream.write(first)
-        file.rewind()
-        assert (file.read(MAX_LINE_BYTES), file.read(1)) == (first, b"")
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"kind: Pod\n"])
+def test_a_file_without_a_decision_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "log").write_bytes(content)
+    *_, problem = replayed(tmp_path / "log")[2]
+    assert problem == "log:1:1: error: no decision: is it a decision log? [not-a-pod]"
 
 
-def test_a_log_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
-    path = log(tmp_path / "log", ("/mutate", asks({MIG3: 1})))
+def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     problems = Problems()
-    with ObjectFile(path) as file:
-        found = RecordedInput(file, problems)
-        path.write_text("")
-        assert list(found.pods(problems)) == []
-    message = "cannot be read: it was made shorter while it was read"
-    assert [problem.message for problem in problems.items] == [message]
+    assert list(RecordedInput(tmp_path, problems).pods()) == []
+    assert [problem.message for problem in problems.items] == ["cannot be read: Is a directory"]
 
 
 def test_the_log_of_several_servers_may_be_mixed_and_have_other_lines(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_kinds_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_log_that_is_replayed_completely() -> None:
-    recorded = RecordedTotals(lines=3, admissions=3, replayed=3)
+    recorded = RecordedTotals(lines=3, replayed=3)
 
     shown = text(answer(WHOLE[-1:], recorded=recorded))
 

@@ -105,7 +105,7 @@ def test_a_change_of_the_pool_is_a_change_of_the_rung() -> None:
         "]\n", f", {{name: b, labels: {{card: b100}}, allocatable: {{cpu: 8, memory: 64Gi, {GPU}: 4}}}}]\n", 1
     )
     write(Path(), {"cluster.yaml": both})
-    line = ("--old", FILE, "--new", "new.yaml", "--cluster", "cluster.yaml", "pod.yaml", "-o", "json")
+    line = ("--old", FILE, "--new", "new.yaml", "--cluster", "cluster.yaml", "-f", "pod.yaml", "-o", "json")
     result = CliRunner().invoke(main, ["diff", *line])
     (change,) = json.loads(result.stdout)["changes"]
     assert change["kinds"] == ["Rung"]

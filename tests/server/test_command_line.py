@@ -366,7 +366,7 @@ DOCUMENTS = {
     "list": "list rules.yaml",
     "effective": "effective -n ml --rules rules.yaml",
     "doctor": "doctor --cluster node.json --rules rules.yaml",
-    "diff": "diff --old rules.yaml --new rules.yaml pod.yaml",
+    "diff": "diff --old rules.yaml --new rules.yaml -f pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
     "plan": "plan -f load.yaml --rules rules.yaml --cluster node.json --cards 1xA100-80GB",
     "preflight": "preflight -f pod.yaml --rules rules.yaml --cluster node.json",
@@ -409,7 +409,7 @@ def test_no_place_is_in_the_package(folder: Path) -> None:
         "eval 1 -f FILE",
         "doctor --cluster FILE",
         "explain -f pod.yaml --cluster FILE",
-        "diff --old gpu-allocation --new gpu-allocation FILE",
+        "diff --old gpu-allocation --new gpu-allocation -f FILE",
     ],
 )
 @pytest.mark.parametrize(

@@ -101,7 +101,6 @@ WHOLE: Sequence[Pods] = (
 
 RECORDED = RecordedTotals(
     lines=1_010,
-    admissions=1_000,
     replayed=980,
     later_calls=7,
     not_replayable=Counter({"it was not recorded": 9, "it is cut": 4}),

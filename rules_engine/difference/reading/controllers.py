@@ -1,21 +1,12 @@
 """Controllers of a live cluster: the pod templates of ReplicaSets, StatefulSets, DaemonSets and Jobs."""
 
 from collections.abc import Mapping
-from marshal import dumps, loads
-from typing import Any
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import (
-    Object,
-    as_mapping,
-    controller_reference,
-    integer_member,
-    object_items,
-    text_member,
-)
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, PodObject
 
 _GROUPS: Mapping[str, str] = {
     "DaemonSet": "apps",
@@ -36,99 +27,52 @@ class Owner(Struct, frozen=True):
     kind: str
     name: str
 
+    @classmethod
+    def of(cls, reference: Object) -> "Owner":
+        return cls(text_member(reference, "kind"), text_member(reference, "name"))
+
 
 class Controller(Struct, frozen=True):
-    """A controller or one revision of it: the outermost owner, and the members of its template that pods lose."""
+    """A controller or one revision of it: the outermost owner, and the template."""
 
     owner: Owner
-    template: dict[str, Any]
+    template: Object
 
 
-class Controllers:
-    """The controllers that a first pass over the objects of a cluster found."""
-
-    def __init__(self) -> None:
-        self._encoded: dict[str, bytes] = {}
-        """Encoded, since a large cluster has a hundred thousand templates."""
-
-    def take(self, item: dict[str, Json]) -> None:
-        """Keep an object if it is a controller or a revision of one."""
-        kind = text_member(item, "kind")
-        metadata = as_mapping(item.get("metadata"))
-        if kind == "ControllerRevision":
-            owner = controller_reference(item)
-            template = as_mapping(as_mapping(as_mapping(item.get("data")).get("spec")).get("template"))
-            if owner is not None:
-                self._keep(
-                    _revision_key(text_member(owner, "uid"), text_member(metadata, "name")), _owner_of(owner), template
-                )
-        elif is_builtin_controller(item, kind) and not _is_scaled_down(item):
-            above = controller_reference(item)
-            owner = above if above is not None else {"kind": kind, "name": text_member(metadata, "name")}
-            template = as_mapping(as_mapping(item.get("spec")).get("template"))
-            self._keep(text_member(metadata, "uid"), _owner_of(owner), template)
-
-    def _keep(self, key: str, owner: Owner, template: Object) -> None:
-        if key and template:
-            self._encoded[key] = dumps((owner.kind, owner.name, _restored_members(template)))
-
-    def of(self, pod: dict[str, Json]) -> Controller | None:
-        """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
-        owner = controller_reference(pod)
-        if owner is None:
-            return None
-        uid = text_member(owner, "uid")
-        current = self._find(uid)
-        revision = text_member(as_mapping(as_mapping(pod.get("metadata")).get("labels")), REVISION_LABEL)
-        # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
-        for name in (revision, f"{text_member(owner, 'name')}-{revision}") if revision else ():
-            revised = self._find(_revision_key(uid, name))
-            if revised is not None:
-                return revised if current is None else Controller(current.owner, revised.template)
-        return current
-
-    def _find(self, key: str) -> Controller | None:
-        encoded = self._encoded.get(key)
-        if encoded is None:
-            return None
-        kind, name, template = loads(encoded)  # noqa: S302 - written by _keep
-        return Controller(Owner(kind, name), template)
+def find_controller(pod: PodObject) -> Controller | None:
+    """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
+    reference = controller_reference(pod)
+    if reference is None or not is_builtin_controller(reference):
+        return None
+    owner = Owner.of(reference)
+    found = pod.cluster.find(owner.kind, owner.name, pod.namespace)
+    revision = text_member(as_mapping(pod.metadata.get("labels")), REVISION_LABEL)
+    template: Object = {}
+    if found is not None and _is_same(found.metadata, reference):
+        owner = Owner.of(controller_reference(found) or {"kind": owner.kind, "name": owner.name})
+        template = as_mapping(found.spec.get("template"))
+    # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
+    for name in (revision, f"{text_member(reference, 'name')}-{revision}") if revision else ():
+        template = _revised_template(pod.cluster.find("ControllerRevision", name, pod.namespace), reference) or template
+    return Controller(owner, template) if template else None
 
 
-def _restored_members(template: Object) -> dict[str, Json]:
-    """Return the members of a template that `restore_from_template` reads."""
-    metadata, spec = as_mapping(template.get("metadata")), as_mapping(template.get("spec"))
-    kept: dict[str, Json] = {name: spec[name] for name in ("nodeName", "resources") if name in spec}
-    for member in CONTAINER_LISTS:
-        kept[member] = [
-            {name: each[name] for name in ("name", "resources", "restartPolicy") if name in each}
-            for each in object_items(spec.get(member))
-        ]
-    return {
-        "metadata": {name: metadata[name] for name in ("annotations", "labels") if name in metadata},
-        "spec": kept,
-    }
+def _revised_template(revision: ApiObject | None, reference: Object) -> Object:
+    """Return the template of a revision of the controller to which a pod refers; an empty one if it is none."""
+    owner = None if revision is None else controller_reference(revision)
+    if revision is None or owner is None or Owner.of(owner) != Owner.of(reference) or not _is_same(owner, reference):
+        return {}
+    return as_mapping(as_mapping(as_mapping(revision.get("data")).get("spec")).get("template"))
 
 
-def _owner_of(reference: Object) -> Owner:
-    return Owner(text_member(reference, "kind"), text_member(reference, "name"))
+def _is_same(one: Object, other: Object) -> bool:
+    """Return False for the uids of two objects; the one of an inventory may have none."""
+    uids = {text_member(one, "uid"), text_member(other, "uid")} - {""}
+    return len(uids) < 2
 
 
-def _revision_key(uid: str, name: str) -> str:
-    return f"{uid}/{name}" if uid else ""
-
-
-def is_builtin_controller(item: Object, kind: str) -> bool:
-    """Return True for an object of, or a reference to, a built-in controller: other groups have equal kinds."""
-    version: Json = item.get("apiVersion", "")
+def is_builtin_controller(reference: Object) -> bool:
+    """Return True for a reference to a built-in controller: other groups have equal kinds."""
+    kind = text_member(reference, "kind")
+    version: Json = reference.get("apiVersion", "")
     return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])
-
-
-def _is_scaled_down(item: Object) -> bool:
-    """Return True for a ReplicaSet without pods: a Deployment keeps up to ten old ReplicaSets."""
-    spec, status = as_mapping(item.get("spec")), as_mapping(item.get("status"))
-    return (
-        text_member(item, "kind") == "ReplicaSet"
-        and not integer_member(spec, "replicas", 1)
-        and not integer_member(status, "replicas")
-    )

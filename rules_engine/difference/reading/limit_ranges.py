@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 """The annotation in which LimitRanger records the amounts that it set."""
-
-MAX_AMOUNTS = 100_000
-"""Amounts of all LimitRanges that are kept, some 200 bytes each. A namespace has two or four."""
 
 _PART = re.compile(
     r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)"
@@ -48,30 +46,17 @@ def parse_set_amounts(annotation: str) -> frozenset[AmountPlace]:
 
 
 class LimitRanges:
-    """The defaults of containers by namespace. `full`: there are more than MAX_AMOUNTS, and some are left out."""
+    """The defaults of containers by namespace."""
 
-    def __init__(self) -> None:
-        self.full = False
-        self._count = 0
+    def __init__(self, objects: ClusterObjects) -> None:
         self._defaults: dict[str, dict[tuple[str, str], str]] = {}
-
-    def take(self, item: Object) -> None:
-        """Keep the defaults of a LimitRange; other objects are ignored."""
-        if text_member(item, "kind") != "LimitRange":
-            return
-        defaults = self._defaults.setdefault(text_member(as_mapping(item.get("metadata")), "namespace"), {})
-        for limit in object_items(as_mapping(item.get("spec")).get("limits")):
-            if text_member(limit, "type") == "Container":
-                for kind, member in _DEFAULTS.items():
-                    self._keep(defaults, kind, as_string_map(limit.get(member)))
-
-    def _keep(self, defaults: dict[tuple[str, str], str], kind: str, amounts: Mapping[str, str]) -> None:
-        for resource, amount in amounts.items():
-            if self._count >= MAX_AMOUNTS:
-                self.full = True
-                return
-            self._count += 1
-            defaults.setdefault((kind, resource), amount)
+        for item in sorted(objects.of("LimitRange"), key=lambda each: each.name):
+            defaults = self._defaults.setdefault(item.namespace, {})
+            for limit in object_items(item.spec.get("limits")):
+                if text_member(limit, "type") == "Container":
+                    for kind, member in _DEFAULTS.items():
+                        for resource, amount in as_string_map(limit.get(member)).items():
+                            defaults.setdefault((kind, resource), amount)
 
     def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountPlace, Json]:
         """Return the defaults of a namespace for amounts that the live pod has and the submitted pod lacks."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.difference.reading.limit_ranges import LIMIT_RANGER_ANNOTATION
+from rules_engine.evaluation.rule_reads import missing_members
 from rules_engine.model.json.lenient import (
     Object,
     as_list,
@@ -17,6 +18,7 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import pod_defaults
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+from rules_engine.model.kubernetes.removed_values import Path, without_mark
 
 _LATER_METADATA = frozenset(
     {
@@ -40,6 +42,9 @@ _KEPT_ANNOTATIONS = (
 )
 """Annotations that the Job controller and LimitRanger add to a pod before webhooks are called."""
 
+_STRIPPED = frozenset({*_LATER_METADATA, "ephemeralContainers"})
+"""Members of metadata and of the spec that no rule sees."""
+
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
 
@@ -54,7 +59,8 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
 
     `on_node`: it is submitted with the name of its node, as static pods are.
     """
-    metadata = {name: value for name, value in as_mapping(pod.get("metadata")).items() if name not in _LATER_METADATA}
+    admitted = as_mapping(without_mark(pod).get("metadata"))
+    metadata = {name: value for name, value in admitted.items() if name not in _LATER_METADATA}
     if pod_defaults.is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
         # The API server makes the name after the admission.
         del metadata["name"]
@@ -66,6 +72,11 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
         _set_member(metadata, "labels", labels or None)
     _separate_match_label_keys(spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def missing_values(pod: Object) -> Mapping[str, Path]:
+    """Return the members of a request for a live pod that are unknown, by their names."""
+    return {name: path for name, path in missing_members(pod).items() if _STRIPPED.isdisjoint(path)}
 
 
 def is_static_pod(pod: dict[str, Json]) -> bool:

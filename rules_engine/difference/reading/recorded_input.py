@@ -5,7 +5,8 @@ recorded rules have already changed the pod of /validate. Each call has a uid of
 are for the same pod.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,8 @@ from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
 from rules_engine.difference.grouping import RecordedTotals
-from rules_engine.difference.reading.object_stream import ObjectFile
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.loading.files import report_unreadable
+from rules_engine.loading.files import STDIN, report_unreadable, standard_input
 from rules_engine.loading.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.strict import PodError
@@ -34,6 +34,7 @@ MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
 NO_DECISION = "not a line of a decision log"
+NOT_A_LOG = "no decision: is it a decision log?"
 
 NOT_RECORDED = "the request was not recorded, or too long for a line"
 UNREADABLE = "the recorded request cannot be read"
@@ -61,72 +62,80 @@ class _Line(Struct, frozen=True):
         return sha256("\0".join(names).encode()).digest()
 
 
+def _parse_line(text: bytes) -> _Line | str:
+    """Return a line of a decision, or the reason why it is none."""
+    try:
+        return _decode_line(text)
+    except ValidationError:
+        return NO_DECISION
+    except _DECODE_ERRORS:
+        return NO_JSON
+
+
+def is_decision_log(path: Path) -> bool:
+    """Return True if the first line of a file is that of a decision."""
+    try:
+        with path.open("rb") as file:
+            return isinstance(_parse_line(file.readline(MAX_LINE_BYTES)), _Line)
+    except OSError:
+        return False
+
+
 _decode_line = Decoder(_Line).decode
 _decode_request = Decoder(dict[str, Any]).decode
 
 
 class RecordedInput:
-    """A decision log, which is read in two passes: first the names of pods, then the pods.
+    """A decision log. `totals`: the numbers of its lines, once `pods` has read them."""
 
-    `totals`: the numbers of its lines.
-    """
-
-    def __init__(self, file: ObjectFile, problems: Problems) -> None:
-        """Read the first pass. Unreadable lines are counted; the first ones get a warning each. Raises OSError."""
+    def __init__(self, path: Path, problems: Problems) -> None:
         self.totals = RecordedTotals()
-        self.file = file
+        self._path = path
+        self._problems = problems
         self._calls = set[bytes]()
         """The digests of the calls of /mutate: names may be long."""
-        for number, line in enumerate(log_lines(file), start=1):
-            if line is not None and not line.strip():
-                continue
-            self.totals.lines += 1
-            reason = self._first_pass(line)
-            if reason:
-                self.totals.unreadable[reason] += 1
-                left_out = self.totals.unreadable.total()
-                if left_out <= MAX_LINE_WARNINGS:
-                    message = f"the line is left out: {reason}"
-                    problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, number, 1))
+        self._waiting: list[bytes] = []
+        """Lines of /validate whose call of /mutate may follow, since lines of several replicas may be mixed."""
+
+    def pods(self) -> Iterator[Submitted]:
+        """Yield each pod once, as it was submitted. Unreadable lines are counted; the first ones get a warning each."""
+        try:
+            with nullcontext(standard_input()) if self._path == STDIN else self._path.open("rb") as file:
+                yield from filter(None, self._read(log_lines(file)))
+        except OSError as error:
+            report_unreadable(self._path, error, self._problems)
+            return
         left_out = self.totals.unreadable.total()
         if left_out > MAX_LINE_WARNINGS:
             lines = "line is" if left_out == MAX_LINE_WARNINGS + 1 else "lines are"
-            message = f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out"
-            problems.warning(Code.UNREAD_OBJECT, message, Location(file.name, 1, 1))
+            self._warn(f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out", 1)
+        if not self.totals.admissions:
+            self._problems.error(Code.NOT_A_POD, NOT_A_LOG, Location(str(self._path), 1, 1))
 
-    def _first_pass(self, text: bytes | None) -> str:
-        """Keep the pod of a call of /mutate; return the reason why a line is unreadable, or ""."""
-        if text is None:
-            return TOO_LONG
-        try:
-            line = _decode_line(text)
-        except ValidationError:
-            return NO_DECISION
-        except _DECODE_ERRORS:
-            return NO_JSON
+    def _warn(self, message: str, number: int) -> None:
+        self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))
+
+    def _read(self, lines: Iterable[bytes | None]) -> Iterator[Submitted | None]:
+        """Yield the pod of each line that is decided again."""
+        for number, text in enumerate(lines, start=1):
+            if text is not None and not text.strip():
+                continue
+            self.totals.lines += 1
+            line = TOO_LONG if text is None else _parse_line(text)
+            if isinstance(line, str):
+                self.totals.unreadable[line] += 1
+                if self.totals.unreadable.total() <= MAX_LINE_WARNINGS:
+                    self._warn(f"the line is left out: {line}", number)
+            else:
+                yield self._submit(line, text or b"")
+        for text in self._waiting:
+            yield self._submit(_decode_line(text))
+
+    def _submit(self, line: _Line, text: bytes = b"") -> Submitted | None:
+        """Return the pod of a line if it is decided again; with its `text`, it may be decided after all others."""
+        totals = self.totals
         if line.endpoint == MUTATE:
             self._calls.add(line.call(line.pod))
-        return ""
-
-    def pods(self, problems: Problems) -> Iterator[Submitted]:
-        """Read the second pass: yield each pod once, as it was submitted."""
-        self.file.rewind()
-        try:
-            for text in log_lines(self.file):
-                submitted = self._second_pass(text or b"")
-                if submitted is not None:
-                    yield submitted
-        except OSError as error:
-            report_unreadable(Path(self.file.name), error, problems)
-
-    def _second_pass(self, text: bytes) -> Submitted | None:
-        """Return the pod of a line if it is decided again."""
-        try:
-            line = _decode_line(text)
-        except _DECODE_ERRORS:
-            return None
-        totals = self.totals
-        totals.admissions += 1
         if not bytes(line.request) or line.left_out is None:
             totals.not_replayable[NOT_RECORDED] += 1
             return None
@@ -138,6 +147,9 @@ class RecordedInput:
             return None
         if line.endpoint == VALIDATE and self._was_called(line, request):
             totals.later_calls += 1
+            return None
+        if line.endpoint == VALIDATE and text:
+            self._waiting.append(text)
             return None
         totals.replayed += 1
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)

@@ -19,6 +19,7 @@ from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.values import Outcome, Submitted
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -181,18 +182,17 @@ def loaded(folder: Path, text: str) -> RuleSet:
 
 
 def decided(
-    old: RuleSet, new: RuleSet, *paths: Path, clusters: Sequence[Path] = ()
+    old: RuleSet, new: RuleSet, cluster: Path, *manifests: Path
 ) -> tuple[Grouping, list[tuple[Submitted, Outcome, Outcome]]]:
-    """Return the difference of two rule sets on the pods of dumps and manifests."""
+    """Return the difference of two rule sets on the pods of manifests, else on those of a cluster."""
     diagnostics = Problems()
     before, after, grouping = Outcomes(old), Outcomes(new), Grouping()
     found = []
-    with Inputs(paths, clusters, Cluster(nodes=()), diagnostics) as inputs:
-        inputs.read()
-        for submitted, view in inputs.pods(before.mutate_request, "default", None):
-            outcomes = before.of(submitted, view), after.of(submitted, view)
-            grouping.add(submitted, *outcomes)
-            found.append((submitted, *outcomes))
+    inputs = Inputs(manifests, None, [read_cluster([cluster], whole=True)], Cluster(nodes=()), diagnostics)
+    for submitted, view in inputs.pods(before.mutate_request, "default", None):
+        outcomes = before.of(submitted, view), after.of(submitted, view)
+        grouping.add(submitted, *outcomes)
+        found.append((submitted, *outcomes))
     assert not diagnostics.items
     return grouping, found
 
@@ -274,9 +274,9 @@ def difference(folder: Path, old: str, new: str, *inputs: str | Path) -> Any:
 
 
 def test_the_command_finds_the_same_changes(world: World, tmp_path: Path) -> None:
-    assert difference(tmp_path, OLD, OLD, world.old)["changes"] == []
+    assert difference(tmp_path, OLD, OLD, "--cluster", world.old)["changes"] == []
     grouping, _ = decided(loaded(tmp_path, OLD), loaded(tmp_path, NEW), world.old)
-    found = difference(tmp_path, OLD, NEW, world.old)
+    found = difference(tmp_path, OLD, NEW, "--cluster", world.old)
     assert found["exitCode"] == 1
     lines = [(*(getattr(line.workload, name) for name in NAMED), line.count) for line in grouping.lines]
     shown = [
@@ -304,7 +304,7 @@ def test_manifests_are_decided_as_the_pods_that_they_make(world: World, tmp_path
     path = tmp_path / "manifests.json"
     path.write_text(json.dumps(together(manifests)))
     new = loaded(tmp_path, NEW)
-    _, found = decided(new, new, path, clusters=[world.new])
+    _, found = decided(new, new, world.new, path)
     predicted = {
         world.workloads.group(submitted.request.namespace, submitted.request.object): after
         for submitted, after, _ in found

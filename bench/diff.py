@@ -1,14 +1,12 @@
-"""Difference of rules for a large cluster (python -m bench.diff [--pods N] [--nodes N] [--admissions N] [--check]).
+"""Difference of rules for a large cluster (python -m bench.diff [--pods N] [--nodes N] [--runs N] [--check]).
 
-A dump of the cluster is generated as kubectl writes it. All of its pods request devices, half of them are of Jobs with
-a template each, half of ReplicaSets with ten pods, and a rule reads a label that is different for each. Two rule sets
-decide it, first with ladders that count all devices, then with ladders that count free ones.
+A cluster is generated as kubectl writes it. All of its pods request devices, half of them are of Jobs with a template
+each, half of ReplicaSets with ten pods, and a rule reads a label that is different for each. Two rule sets decide it,
+first with ladders that count all devices, then with ladders that count free ones. A decision log is generated, too:
+each pod is submitted to both endpoints.
 
-A decision log is generated, too: each pod is submitted to both endpoints. The log repeats a block of pods under other
-names.
-
-The command runs in a new process. Its time and the peak of its memory count. With --check, the exit code is 1 if a
-target is missed.
+The command of an earlier commit runs in turns with that of this checkout. CPU time counts, the least of the runs. With
+--check, the exit code is 1 if a target is missed.
 """
 
 import argparse
@@ -20,7 +18,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from typing import Any
 
 from bench import doctor
@@ -35,10 +32,13 @@ from server.http.admission_record import AdmissionRecord
 from server.state import ServedRules
 from server.telemetry.decision_log import encode_line
 
-LIVE_SECONDS, RECORDED_SECONDS, MEMORY_MIB = 90, 900, 512
+BEFORE = "fca302c4"
+"""The commit before clusters were read into memory and decisions not cached."""
 
-BLOCK = 10_000
-"""Admissions of a block of the log."""
+CPU_RATIO, MEMORY_RATIO = 0.9, 5
+"""CPU time by that of BEFORE, and the peak of memory by the size of the file, or by MEMORY_MIB if that is more."""
+
+MEMORY_MIB = 100
 
 TASK = "example.com/task"
 """A label with another value for each pod, which a rule reads."""
@@ -117,6 +117,7 @@ def owned(pod: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """Make a controller the owner of a pod, and yield it with its own one, if the pod is its first."""
     metadata = pod["metadata"]
     metadata["labels"].pop("pod-template-hash")
+    metadata["namespace"] = f"team-{number // PODS_OF_REPLICA_SET % 40}"
     is_job = number // PODS_OF_REPLICA_SET % 2 == 0
     index = number if is_job else number // PODS_OF_REPLICA_SET
     kind, name = ("Job", f"job-{index}") if is_job else ("ReplicaSet", f"service-{index}-7d9f8b6c5")
@@ -164,96 +165,92 @@ def cluster_of(nodes: list[dict[str, Any]]) -> Cluster:
     return Cluster(nodes=tuple(read_node(node, lambda *_: None) for node in nodes))
 
 
-MARK = "block-000"
-"""The part of all names in a block of a log that is different in each block."""
-
-
 def log_line(served: ServedRules, endpoint: str, request: AdmissionRequest, cluster: Cluster) -> tuple[bytes, Any]:
     """Return the line of a decision as a server writes it, and the pod after it."""
     record = AdmissionRecord(endpoint)
     record.uid, record.request, record.served, record.cluster = request.uid, request, served, cluster
     decide = mutate if endpoint == "mutate" else validate
     decision = record.decision = decide(served.rule_set, request, cluster)
-    line = encode_line(record, decision, id=f"{MARK}-1", at=datetime.now(UTC), view=1, requests=True)
+    line = encode_line(record, decision, id="1", at=datetime.now(UTC), view=1, requests=True)
     return b"".join(line.parts), decision.result
 
 
-def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) -> int:
-    """Write a log of admissions, in whole blocks, with two lines for each; return their number."""
+def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) -> None:
+    """Write a log of admissions, with two lines for each."""
     served = ServedRules(rule_set=rules.rule_set, digest=rules.loaded.digest)
     cluster = cluster_of([doctor.node(number) for number in range(node_count)])
-    size = min(BLOCK, admissions)
-    lines = []
-    for number in range(size):
-        pod = submitted(number, node_count)
-        for _ in owned(pod, number):
-            pass
-        metadata = pod["metadata"]
-        metadata["generateName"] = f"{MARK}-{metadata['generateName']}"
-        metadata["labels"][TASK] += f"-{MARK}"
-        metadata["ownerReferences"][0]["name"] += f"-{MARK}"
-        del metadata["name"], metadata["uid"], pod["status"]
-        pod["spec"].pop("nodeName", None)
-        request = pod_request(pod, namespace=metadata["namespace"], uid=f"{MARK}-{number}")
-        mutation, made = log_line(served, "mutate", request, cluster)
-        later = pod_request(made, namespace=request.namespace, uid=f"{MARK}-{number}-2")
-        validation, _ = log_line(served, "validate", later, cluster)
-        lines += [mutation, validation]
-    block = b"".join(lines)
     with path.open("wb") as file:
-        for number in range(admissions // size):
-            file.write(block.replace(MARK.encode(), f"block-{number:03}".encode()))
-    return admissions // size * size
+        for number in range(admissions):
+            pod = submitted(number, node_count)
+            for _ in owned(pod, number):
+                pass
+            metadata = pod["metadata"]
+            metadata["generateName"] = f"{number}-{metadata['generateName']}"
+            del metadata["name"], metadata["uid"], pod["status"]
+            pod["spec"].pop("nodeName", None)
+            request = pod_request(pod, namespace=metadata["namespace"], uid=f"{number}")
+            mutation, made = log_line(served, "mutate", request, cluster)
+            later = pod_request(made, namespace=request.namespace, uid=f"{number}-2")
+            validation, _ = log_line(served, "validate", later, cluster)
+            file.write(mutation + validation)
 
 
-def measured(rules: tuple[Path, Path], pods: int, path: Path, *options: str) -> tuple[float, float]:
-    """Run the command; return its time in seconds, and the peak of its memory in MiB."""
-    answer = path.with_suffix(".answer")
-    sides = [f"--{name}={file}" for name, file in zip(("old", "new"), rules, strict=True)]
-    command = [sys.executable, "-m", "server", "diff", *sides, *options, str(path), "--output", f"json={answer}"]
-    begin = monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT)
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = monotonic() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 1:  # changes
-        raise SystemExit(process.returncode or "nothing changed")
-    found = json.loads(answer.read_text())
+def measured(checkout: Path, rules: tuple[Path, Path], pods: int, *options: str) -> tuple[float, float]:
+    """Run the command of a checkout; return its CPU time in seconds, and the peak of its memory in MiB."""
+    with TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        sides = [f"--{name}={file}" for name, file in zip(("old", "new"), rules, strict=True)]
+        command = [sys.executable, "-m", "server", "diff", *sides, *options, "--output", f"json={answer}"]
+        environment = {**os.environ, "PYTHONPATH": str(checkout)}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=checkout, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 1:  # changes
+            raise SystemExit(process.returncode or "nothing changed")
+        found = json.loads(answer.read_text())
     [totals] = found["clusters"]
-    if (totals["pods"], totals["asTheyAreNow"], totals["unknown"]) != (pods, {}, {}):
-        raise SystemExit(f"not all pods were decided as they were submitted: {totals}, {found['recorded']}")
-    return seconds, used.ru_maxrss / 1024
+    if (totals["pods"], totals["unknown"]) != (pods, {}):
+        raise SystemExit(f"not all pods were decided: {totals}, {found['recorded']}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--nodes", type=int, default=1000)
-    arguments.add_argument("--pods", type=int, default=100_000)
-    arguments.add_argument("--admissions", type=int, default=1_000_000)
+    arguments.add_argument("--nodes", type=int, default=500)
+    arguments.add_argument("--pods", type=int, default=10_000)
+    arguments.add_argument("--runs", type=int, default=2)
     arguments.add_argument("--check", action="store_true")
     given = arguments.parse_args()
     promises = []
     with TemporaryDirectory() as name:
         folder = Path(name)
+        before = folder / "before"
+        before.mkdir()
+        archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x"], cwd=before, input=archive, check=True)
         rules = {offered: write_rules(folder / offered, offered) for offered in ("Allocatable", "Available")}
-        runs = []
-        if given.pods:
-            dump = folder / "dump.json"
-            doctor.write_dump(dump, items(given.nodes, given.pods, read_rules([rules["Allocatable"][0]])))
-            what = f"{given.pods:,} live pods"
-            runs += [
-                (f"{what}, {offered}", paths, given.pods, LIVE_SECONDS, (dump,)) for offered, paths in rules.items()
+        dump, log, nodes = folder / "dump.json", folder / "decisions.log", str(folder / "nodes.json")
+        doctor.write_dump(dump, items(given.nodes, given.pods, read_rules([rules["Allocatable"][0]])))
+        doctor.write_dump(Path(nodes), map(doctor.node, range(given.nodes)))
+        write_log(log, given.nodes, given.pods, read_rules([rules["Available"][0]]))
+        recorded = ("--cluster", nodes, "--from-log")
+        for what, paths, file, old, new in (
+            # BEFORE took live objects as arguments.
+            ("live pods, Allocatable", rules["Allocatable"], dump, (), ("--cluster",)),
+            ("live pods, Available", rules["Available"], dump, (), ("--cluster",)),
+            ("recorded admissions", rules["Available"], log, recorded, recorded),
+        ):
+            runs = [
+                [measured(checkout, paths, given.pods, *options, str(file)) for checkout, options in sides]
+                for sides in [((before, old), (ROOT, new))] * given.runs
             ]
-        if given.admissions:
-            log, nodes, paths = folder / "decisions.log", folder / "nodes.json", rules["Available"]
-            count = write_log(log, given.nodes, given.admissions, read_rules([paths[0]]))
-            doctor.write_dump(nodes, map(doctor.node, range(given.nodes)))
-            options = (log, "--cluster", str(nodes), "--from-log")
-            runs.append((f"{count:,} recorded admissions", paths, count, RECORDED_SECONDS, options))
-        for what, paths, pods, most, (path, *options) in runs:
-            seconds, memory_mib = measured(paths, pods, path, *options)
-            promises.append(Promise(f"{what} ({path.stat().st_size / 1e6:.0f} MB)", seconds, most, unit=" s"))
-            promises.append(Promise(f"{what}, memory", memory_mib, MEMORY_MIB, unit=" MiB"))
+            (old_seconds, _), (seconds, memory_mib) = (
+                map(min, zip(*side, strict=True)) for side in zip(*runs, strict=True)
+            )
+            size_mib = max(file.stat().st_size / 2**20, MEMORY_MIB)
+            shown = f"{given.pods:,} {what} ({size_mib:.0f} MiB, {seconds:.1f} s)"
+            promises.append(Promise(f"{shown}, by {BEFORE}", seconds / old_seconds, CPU_RATIO))
+            promises.append(Promise(f"{shown}, memory by size", memory_mib / size_mib, MEMORY_RATIO))
     code = exit_code(promises)
     return code if given.check else 0
 

@@ -1,4 +1,4 @@
-"""Lines and totals of a difference, counted pod by pod in bounded memory."""
+"""Lines and totals of a difference, counted pod by pod."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -14,19 +14,9 @@ from rules_engine.model.rules.rule import Operation
 MAX_LINES = 10_000
 """Lines that are kept, of the first changed pods: nobody reads more. Totals count all pods."""
 
-MAX_CHANGE_CHARACTERS = 12_000_000
-"""Characters of the changes of all lines as text, each of which takes some three bytes of memory: a pod may have
-thousands of containers."""
-
 MAX_NAME_LENGTH = 320
 """Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
 has up to 253 characters, and a name in it up to 63."""
-
-MAX_NAMES = 10_000
-"""Names that one total counts separately, the first ones: no cluster has as many namespaces, rules or GPU resources."""
-
-OTHERS = "(others)"
-"""The name under which the names beyond MAX_NAMES are counted. No Kubernetes name has parentheses."""
 
 
 class Totals(Struct, kw_only=True):
@@ -74,31 +64,27 @@ class Totals(Struct, kw_only=True):
         count = submitted.count
         self.pods += count
         if submitted.as_it_is:
-            _add_count(self.as_it_is, truncate(submitted.as_it_is, MAX_NAME_LENGTH), count)
+            self.as_it_is[truncate(submitted.as_it_is, MAX_NAME_LENGTH)] += count
         request = submitted.request
         reason = before.unknown or after.unknown
         if reason:
             if change is not None:
-                _add_count(self.unknown, reason, count)
+                self.unknown[reason] += count
         elif request.operation == Operation.CREATE.value and not request.dry_run:
             for total, outcome in ((self.gpus_before, before), (self.gpus_after, after)):
                 for resource, nanos in outcome.gpus:
-                    _add_count(total, truncate(resource, MAX_NAME_LENGTH), nanos * count)
+                    total[truncate(resource, MAX_NAME_LENGTH)] += nanos * count
         if change is not None:
             self.by_kinds[change.kinds] += count
-            _add_count(self.namespaces, truncate(submitted.workload.namespace, MAX_NAME_LENGTH), count)
+            self.namespaces[truncate(submitted.workload.namespace, MAX_NAME_LENGTH)] += count
             for rule in differing_rules(change):
-                _add_count(self.rules, rule, count)
-
-
-def _add_count(total: Counter[str], name: str, count: int) -> None:
-    total[name if name in total or len(total) < MAX_NAMES else OTHERS] += count
+                self.rules[rule] += count
 
 
 class Grouping:
     """Changes of pods by workload: pods of one workload with equal changes are one line.
 
-    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond the bounds.
+    `totals`: by cluster. `omitted`: number of changed pods that have no line, beyond MAX_LINES.
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
@@ -107,7 +93,6 @@ class Grouping:
         self._lines: dict[tuple[Workload, int], Line] = {}
         """By workload and identity of the stored change, in the order of their first pods."""
         self._changes: dict[tuple[Change, tuple[Format, ...]], Change] = {}
-        self._characters = 0
 
     def add(self, submitted: Submitted, before: Outcome, after: Outcome) -> None:
         """Count equal pods of a workload with their outcomes. Raises KeyError for an unknown cluster."""
@@ -116,26 +101,17 @@ class Grouping:
         if change is None:
             return
         workload = _truncate_names(submitted.workload)
-        stored = self._stored_change(change)
+        # Equal amounts of two formats are shown differently.
+        exact = change, _amount_formats(change)
+        stored = self._changes.get(exact, change)
         line = self._lines.get((workload, id(stored)))
         if line is not None:
             line.count += submitted.count
-        elif stored is None or len(self._lines) >= MAX_LINES:
+        elif len(self._lines) >= MAX_LINES:
             self.omitted += submitted.count
         else:
+            self._changes[exact] = stored
             self._lines[workload, id(stored)] = Line(workload=workload, change=stored, count=submitted.count)
-
-    def _stored_change(self, change: Change) -> Change | None:
-        """Return the first change that equals this one; None beyond MAX_CHANGE_CHARACTERS."""
-        # Equal amounts of two formats are shown differently.
-        exact = change, _amount_formats(change)
-        if exact not in self._changes:
-            size = len(repr(change))
-            if self._characters + size > MAX_CHANGE_CHARACTERS:
-                return None
-            self._characters += size
-            self._changes[exact] = change
-        return self._changes[exact]
 
     @property
     def lines(self) -> tuple[Line, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rules_engine.difference.answer import Answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.inputs import Inputs, hint_at_logs
+from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.reading.views import extended_claim
 from rules_engine.difference.values import Kind
 from rules_engine.documents.clusters import ClusterReading
@@ -84,7 +84,7 @@ def run_difference(
     )
     return DifferenceRun(
         answer=None if collected.failed else answer,
-        problems=hint_at_logs(collected.items),
+        problems=collected.items,
         sources=inputs.sources,
     )
 

@@ -153,6 +153,7 @@ def diff(
         raise click.UsageError(f"diff … {context.args[0]}: {options}")
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
+    from rules_engine.difference.reading.recorded_input import find_logs
     from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
@@ -161,7 +162,9 @@ def diff(
     problems = InputProblems("diff", targets)
     for option, names, side in (("--old", old, sides.old), ("--new", new, sides.new)):
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
-    if sides.failed:
+    logs = find_logs([*manifests, *(Path(each.name) for each in clusters)])
+    problems.add(logs, {})
+    if sides.failed or logs:
         problems.end()
     run = _decide_pods(manifests, log, clusters, sides, (old, new), namespace, frozenset(allow))
     problems.add(run.problems, run.sources)

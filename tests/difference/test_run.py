@@ -113,16 +113,6 @@ def test_input_without_pods_is_an_error(tmp_path: Path) -> None:
     assert list(map(str, result.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
 
 
-@pytest.mark.parametrize("option", ["manifests", "clusters"])
-def test_a_decision_log_as_another_input_names_its_option(tmp_path: Path, option: str) -> None:
-    calls: list[Call] = [("/mutate", asks({MIG1: 1}, name=name)) for name in "ab"]
-    log = recorded_log(tmp_path / "log.json", recording(on=DEFAULT), calls)
-    result = decided(log) if option == "manifests" else decided(clusters=[log])
-    message = "this is a decision log: give the file with --from-log"
-    assert (result.answer, list(map(str, result.problems))) == (None, [f"{log}:1:1: error: {message} [not-a-pod]"])
-    assert "--from-log" not in str(decided(manifest(tmp_path, "bad", "{kind: Pod")).problems)
-
-
 def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> None:
     pod = manifest(tmp_path, "ada", POD % "ada")
     whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node("n", {GPU: "4"})])

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from rules_engine.devices.offers import cluster_view
 from rules_engine.difference.reading.live_input import LivePods, MutatePod
-from rules_engine.difference.reading.recorded_input import RecordedInput, is_decision_log
+from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.manifest_stream import stream_manifests
@@ -17,14 +17,12 @@ from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, Severity
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import API_VERSION
 
 EXAMPLE = "pods of tests, inventories and simulations are no input"
 LIVE_OBJECT = "this is a live object: give the file with --cluster"
-DECISION_LOG = "this is a decision log: give the file with --from-log"
 
 _GROUP = API_VERSION.partition("/")[0]
 """The API group of tests, inventories and simulations."""
@@ -114,17 +112,6 @@ def submit_manifest(manifest: Manifest, default_namespace: str, problems: Proble
     workload = Workload.of("", namespace, manifest.kind, manifest.name)
     request = pod_request(manifest.submitted(), namespace=namespace)
     return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))
-
-
-def hint_at_logs(problems: Sequence[Problem]) -> Sequence[Problem]:
-    """Return problems with a single one of each decision log that was not given with --from-log."""
-    errors = {problem.location.file for problem in problems if problem.severity is Severity.ERROR}
-    logs = [file for file in sorted(errors) if is_decision_log(Path(file))]
-    others = [problem for problem in problems if problem.location.file not in logs]
-    return [
-        *others,
-        *(Problem(code=Code.NOT_A_POD, message=DECISION_LOG, location=Location(file, 1, 1)) for file in logs),
-    ]
 
 
 def _column_names(clusters: Sequence[ClusterReading]) -> Sequence[str]:

@@ -5,7 +5,7 @@ recorded rules have already changed the pod of /validate. Each call has a uid of
 are for the same pod.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,7 @@ from rules_engine.loading.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.recorded_request import LEFT_OUT
@@ -29,11 +29,15 @@ from rules_engine.model.rules.recorded_request import LEFT_OUT
 MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""
 
+HEAD_LINES = 100
+"""Lines by which a decision log is recognized: those of other programs may precede."""
+
 MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
 
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
 NO_DECISION = "not a line of a decision log"
+DECISION_LOG = "this is a decision log: give the file with --from-log"
 NOT_A_LOG = "no decision: is it a decision log?"
 
 NOT_RECORDED = "the request was not recorded, or too long for a line"
@@ -72,13 +76,23 @@ def _parse_line(text: bytes) -> _Line | str:
         return NO_JSON
 
 
-def is_decision_log(path: Path) -> bool:
-    """Return True if the first line of a file is that of a decision."""
+def find_logs(paths: Iterable[Path]) -> Sequence[Problem]:
+    """Return a problem of each decision log among other inputs: its requests have pods, which are not manifests."""
+    return [
+        Problem(code=Code.NOT_A_POD, message=DECISION_LOG, location=Location(str(path), 1, 1))
+        for path in paths
+        if path.is_file() and _begins_with_decision(path)
+    ]
+
+
+def _begins_with_decision(path: Path) -> bool:
+    """Return True if one of the first lines of a file is that of a decision."""
     try:
         with path.open("rb") as file:
-            return isinstance(_parse_line(file.readline(MAX_LINE_BYTES)), _Line)
+            head = file.read(MAX_LINE_BYTES)
     except OSError:
-        return False
+        return False  # reported when it is read
+    return any(isinstance(_parse_line(line), _Line) for line in head.split(b"\n", HEAD_LINES)[:HEAD_LINES])
 
 
 _decode_line = Decoder(_Line).decode

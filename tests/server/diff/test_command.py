@@ -17,9 +17,10 @@ from server.cli import main
 from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write
-from tests.support.evaluation import GPU, MIG1, asks, container, pod
+from tests.support.evaluation import GPU, MIG1, asks, cluster, container, pod
 from tests.support.git import commit, repository
 from tests.support.loading import rule
+from tests.support.recorded import Call, recorded_log, recording
 from tests.support.server import command, encoded, environment, review, started
 from tests.support.terminals import shown_on
 
@@ -237,6 +238,18 @@ def test_the_log_of_a_server_is_decided_on_each_cluster(folder: Path) -> None:
     result = diff("--from-log", "-", *clusters[:2], new="deny.yaml", stdin=Path("log").read_text())
     assert (result.exit_code, result.stderr) == (1, "")
     assert "Recorded admissions\n  2 recorded admissions in 2 lines: 1 decided again\n" in result.stdout
+
+
+@pytest.mark.parametrize("size", [1, 5_000])
+@pytest.mark.parametrize("option", ["-f", "--cluster"])
+def test_a_log_as_another_input_names_its_option(folder: Path, option: str, size: int) -> None:
+    """Its requests have pods: large ones, in JSON lines, would be read as manifests."""
+    calls: list[Call] = [("/mutate", asks({MIG: 1}))]
+    line = recorded_log(folder / "log.json", recording(on=cluster()), calls).read_text()
+    (folder / "log.json").write_text("started\n" + line * size)
+    message = "log.json:1:1: error: this is a decision log: give the file with --from-log [not-a-pod]\n"
+    assert error(option, "log.json") == message
+    assert "--from-log" not in error(option, "keep.yaml")
 
 
 def test_several_clusters_have_columns(folder: Path) -> None:

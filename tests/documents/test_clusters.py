@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rules_engine.documents.clusters import ClusterReading, load_inventory, read_cluster
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.documents.registry import load_documents
+from rules_engine.loading.kubernetes import kubectl
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.removed_values import MARK, removed_values
 from tests.support.cluster_files import (
@@ -72,6 +73,15 @@ def test_each_form_and_encoding_is_the_same_cluster(
     path.write_bytes(ENCODINGS[encoding](path.read_text(encoding="utf-8")))
     reading = sound(path)
     assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+@pytest.mark.parametrize("form", ["JSON lines", "JSON without line ends", "outputs appended in JSON"])
+def test_values_in_a_row_need_no_second_parser(
+    tmp_path: Path, form: str, expected: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would read all that follows for each value."""
+    monkeypatch.setattr(kubectl, "_raw_decode", None)
+    assert view(sound(written(tmp_path, form))) == expected
 
 
 def test_a_must_gather_folder_is_the_same_cluster(tmp_path: Path, expected: Cluster) -> None:

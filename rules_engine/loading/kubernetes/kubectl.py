@@ -48,7 +48,7 @@ _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
 """Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-"""The error of msgspec that says where a value ends."""
+"""The error of msgspec that says where a value ends: after this byte, counted from 1, another one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
             trailing = _TRAILING.search(str(error))
             if trailing is None:  # an error, whose place the other parser knows, or half of a surrogate pair
                 break
-            end = begin + int(trailing[1])
+            end = begin + int(trailing[1]) - 1
         else:
             single = isinstance(value, _Output) and value.items is UNSET
             return decode_lenient(data[begin:end]) if single else value, end

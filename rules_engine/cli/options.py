@@ -141,10 +141,6 @@ VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "Resou
 class ClusterAccess:
     """Access to a live cluster, the object of a command's context. Without the server's libraries there is none."""
 
-    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:  # noqa: ARG002 - for a subclass
-        """Read kinds to a file. Ends the command if they cannot be read."""
-        raise click.UsageError("--cluster kubeconfig needs the command of the server")
-
     def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":  # noqa: ARG002 - for a subclass
         """Read kinds. Ends the command if they cannot be read."""
         raise click.UsageError("--cluster kubeconfig needs the command of the server")
@@ -279,11 +275,6 @@ class ClusterArgument:
         return ClusterReading(
             objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}
         )
-
-    @property
-    def file(self) -> Path:
-        """A file with the cluster. Ends the command if the live one cannot be read."""
-        return self.path or _cluster_access(self.context).file(self.context, self.kinds)
 
 
 class ClusterType(PathOrStdin):

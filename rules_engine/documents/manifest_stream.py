@@ -20,10 +20,9 @@ from rules_engine.loading.files import (
     read_bytes,
     report_too_large,
 )
-from rules_engine.loading.json_items import TooDeepError
 from rules_engine.loading.kubernetes.kubectl import OutputError, read_output
 from rules_engine.loading.kubernetes.manifests import Manifest
-from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.loading.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
@@ -105,18 +104,14 @@ def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
 
 def _object_part(value: Json, place: Location) -> PodPart:
     problems = Problems()
-    try:
-        node = _json_node(value, place, MAX_DEPTH)
-    except TooDeepError as error:
-        raise OutputError(error.code, str(error), place) from None
-    pods = read_object_pods(node, problems)
+    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
     return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
 
 
 def _json_node(value: Json, place: Location, depth: int) -> Node:
-    """Return a value as a tree whose nodes all have the same place. Raises TooDeepError."""
+    """Return a value as a tree whose nodes all have the same place. Raises OutputError."""
     if not depth:
-        raise TooDeepError
+        raise OutputError(Code.YAML_TOO_DEEP, TOO_DEEP, place)
     if isinstance(value, Mapping):
         members = {
             name: (_json_scalar(name, place), _json_node(member, place, depth - 1)) for name, member in value.items()

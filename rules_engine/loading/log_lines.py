@@ -1,11 +1,20 @@
 """Lines of a decision log, read in bounded memory."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from rules_engine.loading.json_list import CHUNK_BYTES, Readable
+CHUNK_BYTES = 1024 * 1024
+"""Bytes per read."""
 
 MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
+
+
+class Readable(Protocol):
+    """A binary file, or what reads one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; none at the end."""
 
 
 def log_lines(file: Readable) -> Iterator[bytes | None]:

@@ -5,13 +5,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rules_engine.cli.options import KUBECONFIG, ClusterAccess, kubeconfig_options
+from rules_engine.cli.options import ClusterAccess, kubeconfig_options
 from rules_engine.cli.program import end_unusable, json_text
 from rules_engine.cli.progress import progress_bar
 from server.option_types import READ_SECONDS
@@ -40,13 +38,6 @@ class LiveCluster(ClusterAccess):
             context, [why for kind, why in unread if kind not in DEVICE_KINDS or why.cause is not Cause.MISSING]
         )
         return listed.objects
-
-    def file(self, context: click.Context, kinds: Sequence[str]) -> Path:
-        """Read kinds to a file that exists until the command ends, as kubectl would write them."""
-        path = Path(context.with_resource(TemporaryDirectory(prefix="gpu-rules-"))) / f"{KUBECONFIG}.json"
-        with path.open("w", encoding="utf-8") as file:
-            write_list(self.objects(context, kinds, whole=True), kinds, file)
-        return path
 
     def version(self, context: click.Context) -> tuple[int, int] | None:
         """Return major and minor version of the API server; its minor version may end with "+"."""

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder, encode
 
 from rules_engine.loading.files import without_garbage_collection
-from rules_engine.loading.json_items import ListError, parse_lenient
+from rules_engine.loading.json_items import decode_lenient
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
@@ -157,7 +157,7 @@ class Listing:
             try:
                 page = _decoder.decode(body)
                 objects = [_read_object(item, kind, whole=whole) for item in page.items or ()]
-            except (ValueError, RecursionError, ListError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ApiError(Cause.MALFORMED, f"list: {str(error) or type(error).__name__}") from None
             if not page.metadata.resource_version:
                 raise ApiError(Cause.MALFORMED, "list: resourceVersion missing")
@@ -215,8 +215,8 @@ class _SharedValues:
 
 
 def _read_object(item: Raw, kind: str, *, whole: bool) -> dict[str, Json]:
-    """Read an object. Raises ApiError, ValueError and ListError."""
-    value = parse_lenient(item)
+    """Read an object. Raises ApiError, ValueError and RecursionError."""
+    value = decode_lenient(item)
     if not isinstance(value, dict):
         raise ApiError(Cause.MALFORMED, "list: an item is not an object")
     return value if whole else remove_values(value, kind)

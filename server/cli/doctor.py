@@ -49,7 +49,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
     epilog=help_examples(
         "gpu-rules doctor",
         "gpu-rules doctor --pod ml/train-0 --rules rules",
-        "gpu-rules doctor --cluster cluster.json --output html=report.html",
+        "gpu-rules doctor --cluster a.json --output html=a.html",
         "gpu-rules doctor --cluster must-gather --fail-on Warning",
         "gpu-rules doctor --watch --metrics-listen 127.0.0.1:9090",
     ),

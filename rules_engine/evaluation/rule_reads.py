@@ -20,8 +20,12 @@ USER: Mapping[str, Path] = MappingProxyType({"request.userInfo": ("userInfo",)})
 
 def missing_members(pod: Mapping[str, Json]) -> Mapping[str, Path]:
     """Return paths of the members of a request that a pod of a cluster lacks, by name."""
-    removed = {f"object.{name}": ("object", *path) for name, path in removed_values(pod).items()}
-    return {**USER, **removed}
+    return {**USER, **removed_members(pod)}
+
+
+def removed_members(pod: Mapping[str, Json]) -> Mapping[str, Path]:
+    """Return paths of the members of a request that were removed from its pod, by name."""
+    return {f"object.{name}": ("object", *path) for name, path in removed_values(pod).items()}
 
 
 class RuleReads:

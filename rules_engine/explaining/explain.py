@@ -8,12 +8,12 @@ from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
-from rules_engine.evaluation.rule_reads import RuleReads
+from rules_engine.evaluation.rule_reads import RuleReads, removed_members
 from rules_engine.loading import Manifest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
-from rules_engine.model.kubernetes.removed_values import removed_values, without_mark
+from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.rule import RuleId
@@ -67,7 +67,7 @@ class Explanation:
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        before, after = (_yaml_lines(pod) for pod in (self.request.object, self.admission.result))
+        before, after = (_yaml_lines(_shown(pod)) for pod in (self.request.object, self.admission.result))
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
@@ -84,7 +84,7 @@ class Explanation:
             "unknown": [{"rule": str(rule), "reads": [*names]} for rule, names in self.unknown.items()],
             "mutation": self.admission.mutation.to_json(location_members),
             "validation": validation.to_json(location_members) if validation is not None else None,
-            "pod": self.admission.result,
+            "pod": _shown(self.admission.result),
         }
 
 
@@ -110,9 +110,8 @@ def explain_pod(
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
     admission = admit_pod(material.rule_set, request, material.cluster)
-    removed = {f"object.{name}": ("object", *path) for name, path in removed_values(manifest.pod).items()}
-    steps = [step for step in admission.trace if not step.audit] if removed else []
-    unknown = RuleReads(material.rule_set).dependent_rules(steps, removed) if removed else {}
+    removed = removed_members(manifest.pod)
+    unknown = RuleReads(material.rule_set).dependent_rules(admission.trace, removed) if removed else {}
     return Explanation(manifest=manifest, request=request, admission=admission, unknown=unknown)
 
 
@@ -127,11 +126,16 @@ def mutation_request(
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
     request_namespace = namespace or manifest.namespace or DEFAULT_NAMESPACE
-    pod: Json = without_mark(manifest.submitted())
+    pod: Json = manifest.submitted()
     old: Json = None
     if operation == "UPDATE":
         pod = old = with_generated_name(pod)
     return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
+
+
+def _shown(pod: Json) -> Json:
+    """Return a pod without the values that may be secret."""
+    return without_fields(pod, POD, {})
 
 
 def _yaml_lines(pod: Json) -> list[str]:

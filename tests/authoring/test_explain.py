@@ -9,6 +9,7 @@ import pytest
 
 from rules_engine.model.kubernetes.removed_values import remove_values
 from tests.support.authoring import cli, injection, ladder, place, validation, write
+from tests.support.cluster_files import CONTAINER, METADATA, SECRET
 from tests.support.loading import rule
 from tests.support.patching import apply_json
 
@@ -499,6 +500,18 @@ def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:
     result = cli(*EXPLAINED)
     assert "\x1b" not in result.stdout
     assert "\\x1b[31mred\\x07" in result.stdout
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_no_value_that_may_be_secret_is_shown(tmp_path: Path, output: str) -> None:
+    container = {**CONTAINER, "resources": {"limits": {"nvidia.com/mig-3g.40gb": 1}}}
+    pod = {"kind": "Pod", "metadata": {"name": "p", **METADATA}, "spec": {"containers": [container]}}
+    rules = ladder("fall", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu")
+    write(tmp_path, {"pod.json": json.dumps(pod), "rules.yaml": rules})
+    result = cli("explain", "-f", tmp_path / "pod.json", "--rules", tmp_path / "rules.yaml", "-o", output)
+    assert result.exit_code == 0
+    assert "nvidia.com/gpu" in result.stdout
+    assert SECRET not in result.output
 
 
 QUIET = "\"!has(object.metadata.annotations) || !('gpurules.io/removed-values' in object.metadata.annotations)\""

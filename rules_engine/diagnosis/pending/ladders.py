@@ -8,7 +8,6 @@ from rules_engine.evaluation.rule_reads import RuleReads, missing_members
 from rules_engine.model.json.lenient import controller_reference
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.removed_values import without_mark
 from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, resource_of
 from rules_engine.model.rules.finding import Remedy, Risk
@@ -34,8 +33,7 @@ class ActiveLadders:
         ladders = _relevant_ladders(self._rule_set, missing, excluded=excluded)
         if not ladders:
             return [] if excluded else [f"no active ladder has a rung for {join_names(missing)}"], []
-        metadata = without_mark(pod).get("metadata")
-        new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod.get("spec")}
+        new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
         decision = mutate(self._rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
         steps = [step for step in decision.trace if step.rule in ladders]
         unknown = self._reads.dependent_rules(steps, missing_members(pod))

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from rules_engine.devices.offers import cluster_view
 from rules_engine.difference.reading.live_input import LivePods, MutatePod
+from rules_engine.difference.reading.live_pods import missing_values
 from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.values import Submitted, Workload
 from rules_engine.documents.clusters import ClusterReading
@@ -111,7 +112,8 @@ def submit_manifest(manifest: Manifest, default_namespace: str, problems: Proble
     namespace = manifest.namespace or default_namespace
     workload = Workload.of("", namespace, manifest.kind, manifest.name)
     request = pod_request(manifest.submitted(), namespace=namespace)
-    return Submitted(workload=workload, request=request, count=max(1, pod_count(manifest, problems)))
+    count = max(1, pod_count(manifest, problems))
+    return Submitted(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
 
 
 def _column_names(clusters: Sequence[ClusterReading]) -> Sequence[str]:

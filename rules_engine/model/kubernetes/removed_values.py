@@ -6,7 +6,7 @@ from typing import TypeAlias, cast
 
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, keep_at, merge_fields, reduce_value
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, reduce_value
 from rules_engine.model.kubernetes.native_objects import OFFERS
 
 Path: TypeAlias = tuple[str, ...]
@@ -14,6 +14,9 @@ Path: TypeAlias = tuple[str, ...]
 
 MARK = "gpurules.io/removed-values"
 """Annotation of a pod whose values were removed: their names, joined by commas. Rules do not see it."""
+
+CAPTURED = "gpurules.io/captured"
+"""Annotation of a list that gpu-rules captured: the time. It has all objects of its kinds."""
 
 _HANDLER: Kept = {"exec": {"command": None}, "httpGet": {"httpHeaders": {"value": None}}}
 
@@ -33,35 +36,66 @@ POD: Kept = {
 }
 """The values of a pod, or of a template, that are removed."""
 
-_OBJECT: Kept = merge_fields({"metadata": _METADATA}, keep_at(("spec", "template"), POD))
-
-_REMOVED: Mapping[str, Kept] = {
-    "Pod": POD,
-    "CronJob": merge_fields({"metadata": _METADATA}, keep_at(("spec", "jobTemplate", "spec", "template"), POD)),
-    "ControllerRevision": merge_fields({"metadata": _METADATA}, keep_at(("data", "spec", "template"), POD)),
-    "ConfigMap": {"metadata": _METADATA, "data": None, "binaryData": None},
-    "Secret": {"metadata": _METADATA, "data": None, "stringData": None},
+_TEMPLATES: Mapping[str, Path] = {
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "ControllerRevision": ("data", "spec", "template"),
 }
-"""The values that are removed, by kind; of other kinds, those of a template in the spec."""
+"""The paths of the templates of pods in other kinds that are read."""
+
+_REVISION: Kept = {
+    "apiVersion": None,
+    "kind": None,
+    "metadata": None,
+    "revision": None,
+    "data": {"spec": {"template": None}},
+}
+"""The members that are kept of a ControllerRevision."""
 
 _CUSTOM_RESOURCES: Mapping[str, Kept] = {
-    OFFERS: {"apiVersion": None, "kind": None, "metadata": {"name": None}, "spec": {"omitted": None}},
+    OFFERS: {
+        "apiVersion": None,
+        "kind": None,
+        "metadata": {"name": None, "resourceVersion": None},
+        "spec": {"omitted": None},
+    },
 }
 """The members that are kept of custom resources."""
 
 
 def remove_values(item: Mapping[str, Json], kind: str) -> dict[str, Json]:
-    """Return an object of the API without these values; a pod that had one is marked."""
+    """Return an object of the API without these values; pods and templates of pods that had one are marked."""
     if kind in _CUSTOM_RESOURCES:
         return cast("dict[str, Json]", reduce_value(dict(item), _CUSTOM_RESOURCES[kind]))
+    if kind == "Pod":
+        return _without_pod_values(item)
+    kept = cast("dict[str, Json]", without_fields(dict(item), {"metadata": _METADATA}, {}))
+    if kind == "ControllerRevision":  # of other controllers, its data may be anything
+        kept = cast("dict[str, Json]", reduce_value(kept, _REVISION))
+    return _replace_at(kept, _TEMPLATES[kind]) if kind in _TEMPLATES else kept
+
+
+def _without_pod_values(pod: Mapping[str, Json]) -> dict[str, Json]:
     found = dict[str, None]()
-    kept = cast("dict[str, Json]", without_fields(dict(item), _REMOVED.get(kind, _OBJECT), found))
-    if kind == "Pod" and found:
+    kept = cast("dict[str, Json]", without_fields(dict(pod), POD, found))
+    if found:
         metadata = as_mapping(kept.get("metadata"))
-        names = dict.fromkeys([*found, *removed_values(kept)])
+        names = dict.fromkeys([*removed_values(kept), *found])
         annotations = {**as_mapping(metadata.get("annotations")), MARK: ",".join(names)}
         kept["metadata"] = {**metadata, "annotations": annotations}
     return kept
+
+
+def _replace_at(value: dict[str, Json], path: Path) -> dict[str, Json]:
+    """Return a value whose template at a path has lost its values."""
+    name, *below = path
+    member = value.get(name)
+    if not isinstance(member, dict):
+        return value
+    return {**value, name: _replace_at(member, tuple(below)) if below else _without_pod_values(member)}
 
 
 def removed_values(pod: Mapping[str, Json]) -> Mapping[str, Path]:
@@ -77,9 +111,10 @@ def without_mark(pod: Mapping[str, Json]) -> dict[str, Json]:
     if MARK not in annotations:
         return dict(pod)
     others: dict[str, Json] = {name: text for name, text in annotations.items() if name != MARK}
-    # Most pods had no annotations before; rules may read their presence.
-    kept = {name: member for name, member in metadata.items() if name != "annotations"}
-    return {**pod, "metadata": {**kept, "annotations": others} if others else kept}
+    if others or LAST_APPLIED in text_member(annotations, MARK):
+        return {**pod, "metadata": {**metadata, "annotations": others}}
+    # The pod had no annotations before, and rules may read their presence.
+    return {**pod, "metadata": {name: member for name, member in metadata.items() if name != "annotations"}}
 
 
 def field_paths(fields: Mapping[str, Kept]) -> Mapping[str, Path]:

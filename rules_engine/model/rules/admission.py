@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import read_boolean, read_mapping, read_string
+from rules_engine.model.kubernetes.removed_values import without_mark
 
 
 class Endpoint(Enum):
@@ -122,7 +123,7 @@ def pod_request(
     dry_run: bool = False,
     old_pod: Json = None,
 ) -> AdmissionRequest:
-    """Return the request that the API server would make for a pod; `raw` is its JSON."""
+    """Return the request that the API server would make for a pod, without its mark; `raw` is its JSON."""
     kind: Json = {"group": "", "version": "v1", "kind": "Pod"}
     resource: Json = {"group": "", "version": "v1", "resource": "pods"}
     return AdmissionRequest.parse(
@@ -137,7 +138,7 @@ def pod_request(
             "namespace": namespace,
             "operation": operation,
             "userInfo": {"username": user, "groups": ["system:authenticated"]},
-            "object": pod,
+            "object": without_mark(pod) if isinstance(pod, dict) else pod,
             "oldObject": old_pod,
             "dryRun": dry_run,
         }

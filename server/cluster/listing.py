@@ -13,15 +13,12 @@ from msgspec.json import Decoder, encode
 from rules_engine.loading.files import without_garbage_collection
 from rules_engine.loading.json_items import decode_lenient
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import remove_values
 from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging
 from server.timing import Backoff, random
-
-FINDINGS = "gpu-rules-doctor"
-"""The source of the Events of findings, which are not read: they would be findings themselves."""
 
 _SELECTORS: Mapping[str, str] = {"Event": f"source!={FINDINGS}"}
 """Field selectors by kind."""
@@ -44,8 +41,8 @@ MAX_SHARED_BYTES = 4096
 LEAST_SECONDS = 0.1
 """Timeout of a page that is requested when the time is over."""
 
-_ABSENT = frozenset({Cause.FORBIDDEN, Cause.MISSING})
-"""Causes for which a kind is absent."""
+_FATAL = frozenset({Cause.CONFIGURATION, Cause.UNREACHABLE, Cause.UNAUTHORIZED, Cause.TIMED_OUT, Cause.TOO_LARGE})
+"""Causes that no other kind escapes; for others, such as a broken API of one kind, the kind is absent."""
 
 _RETRIED = frozenset({Cause.THROTTLED, Cause.BROKEN})
 
@@ -117,14 +114,14 @@ class Listing:
                     objects[kind] = self._list(kind, whole=whole)
                 except ApiError as error:
                     named = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
-                    if error.cause not in _ABSENT:
+                    if error.cause in _FATAL:
                         raise named from None
                     if kind == OFFERS and error.cause is Cause.MISSING:
                         objects[kind] = []  # only clusters with native policies have the kind
                     else:
                         unread[kind] = named
-        if denied := [str(error) for kind, error in unread.items() if kind in needed]:
-            raise ApiError(Cause.FORBIDDEN, "; ".join(denied))
+        if missing := [error for kind, error in unread.items() if kind in needed or not objects]:
+            raise ApiError(missing[0].cause, "; ".join(map(str, missing)))
         listed = ClusterObjects(objects, absent=frozenset(API_KINDS) - objects.keys(), now=self._now())
         return ListedObjects(objects=listed, unread=MappingProxyType(unread))
 

@@ -239,7 +239,7 @@ def test_a_live_cluster_is_read_and_its_age_is_printed(name: str, api: ApiServer
     result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"^cluster: the current context of the kubeconfig, read at 20\S+Z: nodes 1, ", result.stderr, re.MULTILINE
+        r"^cluster: the current context of the kubeconfig, read at 20\S+Z: nodes 1\b", result.stderr, re.MULTILINE
     )
     assert ANSWERS[name] in result.stdout
 
@@ -261,7 +261,7 @@ def test_a_live_cluster_without_nodes_offers_nothing(name: str, api: ApiServer) 
     api.delete("nodes", "live-1")
     result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
     assert result.exit_code == (1 if name == "preflight" else 0), result.stderr  # 1: no pod starts
-    assert ": nodes 0, " in result.output
+    assert ": nodes 0" in result.output
 
 
 @pytest.mark.parametrize("name", [*LIVE, "doctor", "capture"])

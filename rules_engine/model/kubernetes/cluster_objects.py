@@ -45,6 +45,9 @@ class ApiKind:
 
 PRIORITY_CLASS = "PriorityClass"
 
+FINDINGS = "gpu-rules-doctor"
+"""The source of the Events of findings, which are not read: they would be findings themselves."""
+
 API_KINDS: Mapping[str, ApiKind] = {
     "Node": ApiKind("nodes"),
     "Pod": ApiKind("pods"),
@@ -168,8 +171,7 @@ class ClusterObjects:
         self.partial = partial
         self.now = now
         self.declared = declared
-        self.malformed: list[str] = []
-        """What is left out of `view`, complete once that is computed: the API server accepts no malformed amount."""
+        self._malformed: list[str] = []
         self.requests: dict[bytes, Mapping[str, int]] = {}
         """Cache of requests_of: the members that it reads, encoded, and the result."""
         self.views: dict[str, object] = {}
@@ -291,9 +293,18 @@ class ClusterObjects:
         """The nodes as rules see them, without the amounts that their pods use."""
 
         def unread(node: str, resource: str, error: QuantityError) -> None:
-            self.malformed.append(f"node {node}, {resource}: {error}")
+            self._malformed.append(f"node {node}, {resource}: {error}")
 
         return [read_node(raw, unread) for raw in self.nodes]
+
+    @property
+    def malformed(self) -> Sequence[str]:
+        """Malformed amounts, which are left out of `view`: the API server accepts none."""
+        return self._malformed if self.view.nodes else ()
+
+    def leave_out(self, message: str) -> None:
+        """Note what is left out of `view`."""
+        self._malformed.append(message)
 
     @cached_property
     def view(self) -> Cluster:
@@ -353,7 +364,7 @@ def requests_of(pod: PodObject) -> Mapping[str, int]:
             requests = Pod.parse({"spec": members}).effective_requests()
         except PodError as error:
             requests = {}
-            pod.cluster.malformed.append(f"pod {pod.namespace}/{pod.name} is left out: {error}")
+            pod.cluster.leave_out(f"pod {pod.namespace}/{pod.name} is left out: {error}")
         if len(cached) < MAX_CACHED_REQUESTS:
             cached[key] = requests
     return requests

@@ -8,12 +8,12 @@ from unittest.mock import ANY
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import MARK
 from server.cluster import listing
 from server.cluster.connection import ApiError, Cause, Connection
-from server.cluster.listing import FINDINGS, MAX_LISTS, MAX_TRIES, Listing
+from server.cluster.listing import MAX_LISTS, MAX_TRIES, Listing
 from server.timing import MAX_RETRY_AFTER_SECONDS
 from tests.support.apiserver import ApiServer, Body, Nothing, Reset, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
@@ -97,7 +97,12 @@ def test_values_that_are_never_kept_are_removed_unless_whole_objects_are_read(ap
     assert "s3cret" not in str([listed.pods, listed.of(OFFERS)])
     assert listed.pods[0].metadata["annotations"] == {"kept": "yes", MARK: ANY}
     assert listed.of(OFFERS) == (
-        {"apiVersion": "gpurules.io/v1", "kind": OFFERS, "metadata": {"name": "a"}, "spec": {"omitted": {}}},
+        {
+            "apiVersion": "gpurules.io/v1",
+            "kind": OFFERS,
+            "metadata": {"name": "a", "resourceVersion": ANY},
+            "spec": {"omitted": {}},
+        },
     )
     whole = reads.read(whole=True)
     assert whole.pods[0].spec == pod["spec"]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES
-from server.cluster.listing import FINDINGS
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, FINDINGS
 from tests.support.chart import helm, one, rendered
 from tests.support.doctor import watching
 from tests.support.operating import until

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.model.kubernetes.cluster_objects import FINDINGS
 from rules_engine.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection
-from server.cluster.listing import FINDINGS
 from server.doctor import preparation
 from server.doctor.finding_events import QUIET_SECONDS
 from server.doctor.preparation import Prepared, prepare_diagnosis

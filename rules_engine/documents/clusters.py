@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.devices.offers import cluster_view
@@ -33,11 +33,13 @@ EXPECTED = "a ClusterInventory, or a file of gpu-rules capture or of kubectl get
 Progress = Callable[[int, int], None]
 """A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
 
-_OWN = re.compile(rb"""^apiVersion:[ \t]*["']?gpu-?rules|\A\s*\{\s*"?apiVersion"?:\s*["']?gpu-?rules""", re.MULTILINE)
-"""The apiVersion of a document of gpu-rules; objects of kubectl's lists are indented."""
-
-_OWN_KIND = re.compile(rb"""^kind:[ \t]*["']?(?:ClusterInventory|(GPUOffers))\b""", re.MULTILINE)
-"""The kind of an inventory, or of an object of the API."""
+_OWN = re.compile(
+    rb"""^apiVersion:[ \t]*["']?gpu-?rules(?!.*\nkind: *["']?GPUOffers)"""
+    rb"""|^kind:[ \t]*["']?ClusterInventory\b"""
+    rb"""|\A\s*\{\s*"?apiVersion"?:\s*["']?gpu-?rules[^,]*,\s*"?kind"?:(?!\s*["']?GPUOffers)""",
+    re.MULTILINE,
+)
+"""The beginning of a document of gpu-rules. GPUOffers are objects of the API; those of kubectl's lists are indented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,14 @@ class ClusterReading:
     location: Location
     problems: tuple[Problem, ...]
     sources: Sources
+
+    def with_assumption(self, kind: str, meaning: str) -> "ClusterReading":
+        """Return the reading with a warning of what is assumed if no object of a kind was read."""
+        if self.objects is None or kind not in self.objects.absent:
+            return self
+        problems = Problems()
+        problems.warning(Code.UNREAD_OBJECT, f"no {kind} was read: {meaning}", self.location)
+        return replace(self, problems=(*self.problems, *problems.items))
 
     @property
     def cluster(self) -> Cluster | None:
@@ -75,12 +85,13 @@ def read_cluster(
     """Read the objects of one cluster in files, in folders and on standard input (STDIN).
 
     An object that is in several files is read once, in its latest version. Files of other objects are skipped in a
-    folder. `whole`: no values are removed. `regular`: as for `read_file`. `nodes`: it is an error if there is no node.
+    folder. No line of kubectl's output is quoted, since it may hold a secret. `whole`: no values are removed.
+    `regular`: as for `read_file`. `nodes`: it is an error if there is no node.
     """
     problems = Problems()
     files: dict[Path, bool] = {}
     for path in paths:
-        files |= dict.fromkeys(find_files([path], problems, MAX_DUMP_FILES), not is_folder(path))
+        files |= dict.fromkeys(find_files([path], problems, MAX_DUMP_FILES, packed=True), not is_folder(path))
     reader = ObjectReader(problems, whole=whole)
     inventories: list[Inventory] = []
     sources: dict[str, Sequence[str]] = {}
@@ -90,15 +101,11 @@ def read_cluster(
             data = read_bytes(path, MAX_CLUSTER_BYTES, problems, regular=regular)
             if data is None:
                 continue
-            if _is_own(data):
+            if _OWN.search(data, 0, MAX_FILE_BYTES):
                 inventories += _read_inventory(path, data, problems, sources, required=required)
             else:
-                before = len(problems.items)
                 reader.read(path, data, EXPECTED, required=required)
-                if len(problems.items) > before and len(data) <= MAX_FILE_BYTES:
-                    source = decode_source(path, data, Problems())
-                    sources |= {} if source is None else {source.name: source.lines}
-            done += len(data)
+            done += _file_size(path)
             progress(done, total)
         first = str(paths[0]) if paths else ""
         for inventory in inventories:
@@ -108,9 +115,11 @@ def read_cluster(
             found = "node" if nodes else "object"
             problems.error(Code.NOT_A_CLUSTER, f"no {found} found: expected {EXPECTED}", location)
         objects = None if problems.failed else reader.objects()
-        if objects is not None and nodes and objects.view and not inventories:  # whose objects have been checked
+        if objects is not None and nodes:
+            known = {problem.message for problem in problems.items}  # of inventories
             for message in (*objects.malformed, *objects.unusable_slices):
-                problems.warning(Code.UNREAD_OBJECT, message, location)
+                if message not in known:
+                    problems.warning(Code.UNREAD_OBJECT, message, location)
     return ClusterReading(
         objects=objects,
         name=inventories[0].name if inventories else Path(first).stem,
@@ -133,14 +142,6 @@ def load_inventory(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], S
     """Load the cluster of a file to which a document refers; None if it has errors."""
     reading = read_cluster([path], regular=True)
     return reading.inventory, reading.problems, reading.sources
-
-
-def _is_own(data: bytes) -> bool:
-    """Return True for documents of gpu-rules."""
-    kind = _OWN_KIND.search(data) if len(data) <= MAX_FILE_BYTES else None
-    if kind is not None:
-        return not kind[1]
-    return bool(_OWN.search(data, 0, MAX_FILE_BYTES))
 
 
 def _read_inventory(

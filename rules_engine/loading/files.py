@@ -110,9 +110,12 @@ def path_exists(path: Path) -> bool:
         return False
 
 
-def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES) -> tuple[Path, ...]:
+def find_files(
+    paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES, *, packed: bool = False
+) -> tuple[Path, ...]:
     """Find the files of paths, each once; folders are walked in order of name, without hidden entries.
 
+    `packed`: also files in folders that gzip compressed.
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
     """
     files: dict[str, Path] = {}
@@ -121,7 +124,7 @@ def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES
             files.setdefault(os.path.realpath(path), path)
             continue
         before = len(problems.items)
-        inside = list(islice(_walk_folder(path, frozenset(), problems), limit + 1))
+        inside = list(islice(_walk_folder(path, frozenset(), problems, packed=packed), limit + 1))
         if len(inside) > limit:
             report_too_many(str(path), limit, problems)
             continue
@@ -132,7 +135,7 @@ def find_files(paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES
     return tuple(files.values())
 
 
-def _walk_folder(folder: Path, above: frozenset[str], problems: Problems) -> Iterator[Path]:
+def _walk_folder(folder: Path, above: frozenset[str], problems: Problems, *, packed: bool) -> Iterator[Path]:
     here = os.path.realpath(folder)
     if here in above:  # a link back up
         return
@@ -145,8 +148,10 @@ def _walk_folder(folder: Path, above: frozenset[str], problems: Problems) -> Ite
         if path.name.startswith("."):
             continue
         if is_folder(path):
-            yield from _walk_folder(path, above | {here}, problems)
-        elif path.suffix in SUFFIXES and not _is_special(path):
+            yield from _walk_folder(path, above | {here}, problems, packed=packed)
+        elif (path.with_suffix("") if packed and path.suffix == ".gz" else path).suffix in SUFFIXES and not _is_special(
+            path
+        ):
             yield path
 
 

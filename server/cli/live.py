@@ -109,11 +109,13 @@ def list_objects(
 def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) -> None:
     """Write the objects of kinds as a List in JSON, each on a line of its own.
 
-    A kind without objects has an empty list, which shows that it was read.
+    A kind without objects has an empty list, which shows that it was read. The list has the time.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+    from rules_engine.model.kubernetes.removed_values import CAPTURED
 
-    stream.write('{"apiVersion": "v1", "kind": "List", "items": [')
+    metadata = f'{{"annotations": {{"{CAPTURED}": "{objects.now:%Y-%m-%dT%H:%M:%SZ}"}}}}'
+    stream.write(f'{{"apiVersion": "v1", "kind": "List", "metadata": {metadata}, "items": [')
     separator = "\n"
     for kind in kinds:
         if kind in objects.absent:

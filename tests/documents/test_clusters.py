@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,26 @@ from rules_engine.documents.clusters import ClusterReading, load_inventory, read
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.loading.kubernetes import kubectl
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.removed_values import MARK, removed_values
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
+from rules_engine.model.kubernetes.removed_values import CAPTURED, MARK, remove_values, removed_values, without_mark
+from rules_engine.model.problems.problem import render_problem
 from tests.support.cluster_files import (
     ENCODINGS,
     FORMS,
     NODES,
     OBJECTS,
+    OFFERS,
     PLANTED,
     SECRET,
     SPEC,
     Item,
     as_yaml,
+    item,
     listed,
     pretty,
+    with_secrets,
     written,
 )
 from tests.support.loading import rule
@@ -47,7 +54,7 @@ def view(reading: ClusterReading) -> Cluster:
 
 def names(reading: ClusterReading) -> set[tuple[str, str]]:
     assert reading.objects is not None
-    kinds = ("Node", "Pod", "Namespace", "PriorityClass", "Secret", "Event", "Job")
+    kinds = ("Node", "Pod", "Namespace", "PriorityClass", "ResourceQuota", "Secret", "Event", "Job")
     return {(kind, each.name) for kind in kinds for each in reading.objects.of(kind)}
 
 
@@ -114,6 +121,25 @@ def test_the_order_of_objects_does_not_matter(
     assert (view(reading), names(reading)) == (expected, NAMES)
 
 
+@pytest.mark.parametrize("form", [form for form in FORMS if "inventory" not in form])
+def test_an_object_of_our_own_api_may_be_the_first(tmp_path: Path, form: str, expected: Cluster) -> None:
+    reading = sound(written(tmp_path, form, [OFFERS, *OBJECTS]))
+    assert (view(reading), names(reading)) == (expected, NAMES)
+
+
+def test_files_in_a_folder_may_be_compressed(tmp_path: Path, expected: Cluster) -> None:
+    (tmp_path / "nodes.json").write_text(pretty(listed(OBJECTS[:3])))
+    (tmp_path / "others.yaml.gz").write_bytes(gzip.compress(as_yaml(listed(OBJECTS[3:])).encode()))
+    assert view(sound(tmp_path)) == expected
+
+
+@pytest.mark.parametrize("kind", ["Node", '"Node"', "'Node'"])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_folder_has_all_nodes_however_their_kind_is_written(tmp_path: Path, kind: str, blank: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"kind{blank}: {kind}\nmetadata: {{name: a}}\n")
+    assert [node.name for node in view(sound(tmp_path)).nodes] == ["a"]
+
+
 JSON, YAML = pretty(listed(OBJECTS)), as_yaml(listed(OBJECTS))
 FENCED = f"```yaml\n{YAML}```\n"
 
@@ -168,6 +194,71 @@ def test_all_else_is_an_error(tmp_path: Path, name: str, text: str, error: str) 
     assert reading.objects is None
     assert reading.cluster is None
     assert error in [problem.code for problem in reading.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.json", f"{JSON}---\n{YAML}"),
+        ("c.json", f"{JSON}{YAML}"),
+        ("c.json", ",".join(map(json.dumps, OBJECTS))),
+        ("c.json", " and ".join(map(json.dumps, OBJECTS))),
+        ("c.json", JSON[JSON.index('"apiVersion"', 60) :]),
+        ("c.json", JSON + "{}x\n" * 1000),
+        ("c.yaml", YAML + "$ \n" * 1000),
+    ],
+)
+def test_no_part_of_an_output_is_taken_for_what_a_terminal_adds(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    reading = read_cluster([tmp_path / name])
+    assert reading.objects is None
+    assert len(reading.problems) < 200
+
+
+@pytest.mark.parametrize("text", [f"{YAML}a@{'a' * 100_000}\n", f"{YAML}a@{'a ' * 50_000}\n"])
+def test_long_lines_that_resemble_a_prompt_take_no_time(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert read_cluster([tmp_path / "c.yaml"]).objects is None
+
+
+LEAKING = {
+    "invalid name": json.dumps({**PLANTED[1], "metadata": {"name": "Bad_Name"}}) + "\n" + JSON,
+    "JSON": f'{JSON}{{"kind": "Secret", "data": {{"a": "{SECRET}"}} "x"}}\n',
+    "noise": f'{JSON},{{"kind": "Secret", "data": {{"a": "{SECRET}"}}}}\n',
+    "text": f'{YAML}---\nkind: Secret\ndata:\n  a: "{SECRET}" x\n',
+    "key": f"{YAML}---\nkind: Secret\ndata: {{a: {SECRET}}}\ndata: {{a: {SECRET}}}\n",
+    "cut": json.dumps(PLANTED[3])[:-9],
+}
+
+
+@pytest.mark.parametrize("case", LEAKING)
+def test_no_problem_quotes_what_may_be_secret(tmp_path: Path, case: str) -> None:
+    (tmp_path / "c.json").write_text(LEAKING[case])
+    reading = read_cluster([tmp_path / "c.json"])
+    assert reading.problems
+    shown = "".join(render_problem(problem, reading.sources) for problem in reading.problems)
+    assert SECRET not in shown
+
+
+def test_a_captured_list_has_all_pods_and_its_time(tmp_path: Path) -> None:
+    items = [*OBJECTS, item("Namespace", "kube-system")]
+    partial = sound(written(tmp_path, "a list in JSON", items))
+    captured = {**listed(items), "metadata": {"annotations": {CAPTURED: "2026-11-28T12:00:00Z"}}}
+    for text in (pretty(captured), as_yaml(captured), pretty([captured])):
+        (tmp_path / "captured").write_text(text)
+        whole = sound(tmp_path / "captured")
+        assert partial.objects is not None
+        assert whole.objects is not None
+        assert (partial.objects.partial, whole.objects.partial) == (frozenset({"Pod"}), frozenset())
+        assert whole.objects.now == datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def test_other_objects_of_one_version_are_a_warning(tmp_path: Path) -> None:
+    other = {**NODES[0], "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+    (tmp_path / "c.json").write_text(pretty(listed([NODES[0], other])))
+    assert [problem.message for problem in read_cluster([tmp_path / "c.json"]).problems] == [
+        "another Node a of the same version is left out"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +327,32 @@ def test_values_that_may_be_secret_are_not_kept(tmp_path: Path, form: str) -> No
     again = sound(written(tmp_path, form, [kept["Pod"], *NODES]))
     assert again.objects is not None
     assert removed_values(again.objects.pods[0]) == removed_values(kept["Pod"])
+
+
+def test_templates_say_what_they_lost(tmp_path: Path) -> None:
+    reading = sound(written(tmp_path, "a list in JSON", PLANTED))
+    assert reading.objects is not None
+    expected = {*removed_values(reading.objects.pods[0])}
+    for kind in ("Job", "StatefulSet", "ReplicaSet", "DaemonSet", "ReplicationController"):
+        assert {*removed_values(as_mapping(reading.objects.of(kind)[0].spec["template"]))} == expected
+    data = as_mapping(reading.objects.of("ControllerRevision")[0]["data"])
+    assert {*removed_values(as_mapping(as_mapping(data["spec"])["template"]))} == expected
+
+
+def test_a_revision_of_another_controller_keeps_nothing_of_its_data() -> None:
+    other: dict[str, Any] = {
+        "workerTemplate": {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": SECRET}]}]}}
+    }
+    kept = remove_values(item("ControllerRevision", "r", version="apps/v1", data={"spec": other}), "ControllerRevision")
+    assert (SECRET in json.dumps(kept), kept["data"]) == (False, {"spec": {}})
+
+
+def test_presence_of_annotations_is_kept(tmp_path: Path) -> None:
+    applied: Item = {**OBJECTS[3], "metadata": {"name": "one", "annotations": {LAST_APPLIED: "{}"}}}
+    assert without_mark(remove_values(applied, "Pod"))["metadata"] == {"name": "one", "annotations": {}}
+    assert without_mark(remove_values(with_secrets("Pod", spec=SPEC), "Pod")).get("metadata") is not None
+    bare: Item = {"metadata": {"name": "one"}, "spec": {"containers": [{"command": [SECRET]}]}}
+    assert without_mark(remove_values(bare, "Pod"))["metadata"] == {"name": "one"}
 
 
 def test_a_pod_without_such_values_is_not_marked(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ DEEPER = listed("DEEP").replace('"DEEP"', "[" * 50_000 + "]" * 50_000)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (listed(pod("a"), pod("b"), pod("c"), pod("d"))[:1050], "error: the text is not JSON: unterminated string"),
+        (listed(pod("a"), pod("b"), pod("c"), pod("d"))[:1050], "error: the text ends: is the file cut?"),
         (listed(pod("a"), z="x" * 300).rstrip("}\n"), "error: the text ends: is the file cut?"),
         (listed(pod("a")).replace('"kind"', "kind"), "error: the text is not JSON: expecting property name"),
         (listed(pod("a")).replace('"items":', '"items"'), "error: the text is not JSON: expecting ':' delimiter"),

@@ -35,8 +35,10 @@ OBJECTS = [
     pod("one", 3, "a"),
     pod("two", 2, "b"),
     item("PriorityClass", "high", version="scheduling.k8s.io/v1", value=5),
+    item("ResourceQuota", "gpus", "ml", status={"hard": {"pods": "99"}, "used": {"pods": "2"}}),
     item("Secret", "s", "ml", data={"password": SECRET}),
 ]
+OFFERS = item("GPUOffers", "offers", version="gpurules.io/v1", spec={"omitted": {}})
 
 
 def listed(items: Sequence[Item]) -> Item:

@@ -7,7 +7,7 @@ adds around them is skipped with a warning.
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_
 from rules_engine.loading.json_items import decode_lenient
 from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
 from rules_engine.loading.yaml.documents import TOO_DEEP
-from rules_engine.model.json.lenient import Object, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
+from rules_engine.model.kubernetes.removed_values import CAPTURED
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import escape_controls, truncate
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 
 _JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
@@ -36,16 +37,25 @@ _JSON_IN_LINE = re.compile(rb'[\[{](?=\s*["\[{\]}])')
 _NEXT_JSON = re.compile(rb"\s*[\[{]")
 """The beginning of a value directly after another one."""
 
-_YAML = re.compile(rb"^(?:(?:[ \t]*\{\s*)?(?:apiVersion|kind|items|metadata|spec|status):(?=\s)|---)", re.MULTILINE)
+_YAML = re.compile(
+    rb"""^(?:(?:[ \t]*\{\s*)?(["']?)(?:apiVersion|kind|items|metadata|spec|status)\1[ \t]*:(?=\s)|---)""", re.MULTILINE
+)
 """The beginning of a document in YAML, which may be in flow style."""
 
 _AFTER_YAML = re.compile(
-    r"^(?:Error from|[IWEF]\d{4} |```|\[?[\w.-]+@[\w.-]+.*[$#%>] |[$%❯➜] |PS [A-Z]:\\).*$", re.MULTILINE
+    r"^(?:Error from|[IWEF]\d{4} |```|\[?[\w.-]{1,64}@[\w.-]{1,64}[^\n]{0,256}?[$#%>] |[$%❯➜] |PS [A-Z]:\\).*$",
+    re.MULTILINE,
 )
 """A line that kubectl, klog, Markdown or a shell writes after an output in YAML."""
 
 _OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
 """Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
+
+_NO_NOISE = re.compile(r"\{|apiVersion|kind:|\A[\s,{}\[\]]*\Z")
+"""Text that a terminal does not add: it may be a part of the output."""
+
+MAX_NOISE = 100
+"""Pieces of noise in a file: nobody reads more warnings."""
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 """The error of msgspec that says where a value ends: after this byte, counted from 1, another one begins."""
@@ -53,11 +63,15 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An object, or with the value None a list. `kind`: the kind of the list's items, "" if they may have any."""
+    """An object, or with the value None a list. `kind`: the kind of the list's items, "" if they may have any.
+
+    `captured`: when gpu-rules captured the list, which has all objects of the cluster; "" for other lists.
+    """
 
     kind: str
     value: Json
     place: Callable[[], Location]
+    captured: str = ""
 
 
 class OutputError(Exception):
@@ -87,6 +101,7 @@ class _Output(Struct, rename="camel"):
 
     api_version: Any = ""
     kind: Any = ""
+    metadata: Any = None
     items: list[Raw] | UnsetType | None = UNSET
 
 
@@ -128,8 +143,14 @@ class _JsonText:
 
 
 def _warn_of_noise(text: str, place: Location, problems: Problems) -> None:
-    shown = truncate(escape_controls(LINE_END.split(text)[0]))
-    problems.warning(Code.UNREAD_OBJECT, f"this text is skipped: {shown}", place)
+    """Warn of text that is skipped. Raises OutputError if it may be a part of the output, or there is too much."""
+    if _NO_NOISE.search(text):
+        raise OutputError(Code.JSON_SYNTAX, "here the output is not what kubectl writes: write it again", place)
+    if len(problems.items) >= MAX_NOISE:
+        raise OutputError(Code.JSON_SYNTAX, "too much text that is not kubectl's: write the output again", place)
+    problems.warning(
+        Code.UNREAD_OBJECT, f"this text is skipped: {truncate(escape_controls(LINE_END.split(text)[0]))}", place
+    )
 
 
 def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item]:
@@ -142,7 +163,7 @@ def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item
         except UnicodeDecodeError as error:
             raise OutputError(Code.NOT_UTF_8, not_utf_8(error), text.place(begin + error.start)) from None
         except json.JSONDecodeError as error:
-            ends = not error.doc[error.pos :].strip()
+            ends = error.msg.startswith("Unterminated") or not error.doc[error.pos :].strip()
             message = "the text ends: is the file cut?" if ends else f"the text is not JSON: {error.msg.lower()}"
             offset = begin + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
             raise OutputError(Code.JSON_SYNTAX, message, text.place(offset)) from None
@@ -189,10 +210,10 @@ def _expand(
     items = value
     if isinstance(value, _Output):
         kind, items = list_kind({"apiVersion": value.api_version, "kind": value.kind}), value.items or []
-        yield Item(kind, None, place)
+        yield Item(kind, None, place, capture_time(value.metadata))
     elif isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
         kind, items = list_kind(value), value["items"] or []
-        yield Item(kind, None, place)
+        yield Item(kind, None, place, capture_time(value.get("metadata")))
     if not isinstance(items, list):
         yield Item(kind, value, place)
         return
@@ -204,6 +225,11 @@ def _expand(
             yield from _expand(each, kind, at)
         else:
             yield Item(kind, each, at)
+
+
+def capture_time(metadata: Json) -> str:
+    """Return when gpu-rules captured a list with this metadata; "" for other lists."""
+    return text_member(as_mapping(as_mapping(metadata).get("annotations")), CAPTURED)
 
 
 def list_kind(members: Object) -> str:
@@ -237,12 +263,19 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
         if document.members and "kind" not in document.members:
             cut = document.place  # kubectl writes the kind after the items
         kind = list_kind(document.members)
-        yield Item(kind, None, place)
+        yield Item(kind, None, place, capture_time(document.members.get("metadata")))
         for at, value in document.items:
             yield from _expand(value, kind, partial(_same, at))
     if cut is not None and not found.failed:
         found.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
-    problems.items += found.items
+    problems.items += map(_without_quotes, found.items)
+
+
+def _without_quotes(problem: Problem) -> Problem:
+    """Return a problem of YAML without what it quotes of the file, which may be secret."""
+    if problem.code in (Code.UNREAD_OBJECT, Code.NOT_A_CLUSTER):
+        return problem
+    return replace(problem, message="the YAML is malformed here: write the output again")
 
 
 def _same(place: Location) -> Location:
@@ -251,10 +284,14 @@ def _same(place: Location) -> Location:
 
 def _without_noise(source: SourceFile, begin: int, problems: Problems) -> str:
     """Return the text with empty lines in place of noise, of which it warns. `begin`: of the first document."""
-    text, noise = source.text, source.text[:begin]
-    if any(line.strip() and not line.startswith(("#", "%")) for line in LINE_END.split(noise)):
-        _warn_of_noise(noise.strip(), Location(source.name, 1, 1), problems)
-        text = re.sub(r"[^\r\n]", "", noise) + text[begin:]
-    for line in _AFTER_YAML.finditer(text):
-        _warn_of_noise(line[0], Location(source.name, len(LINE_END.findall(text, 0, line.start())) + 1, 1), problems)
+    lines = LINE_END.split(source.text[:begin])
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith(("#", "%")):
+            _warn_of_noise(line, Location(source.name, number, 1), problems)
+            lines[number - 1] = ""
+    text, at, number = "\n".join(lines) + source.text[begin:], 0, 1
+    for line_after in _AFTER_YAML.finditer(text):
+        number += len(LINE_END.findall(text, at, line_after.start()))
+        at = line_after.start()
+        _warn_of_noise(line_after[0], Location(source.name, number, 1), problems)
     return _AFTER_YAML.sub("", text)

@@ -10,6 +10,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
+    FINDINGS,
+    PRIORITY_CLASS,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
@@ -42,7 +44,7 @@ _CORE_NAMES: Mapping[str, str] = {
 }
 """Members of an Event of events.k8s.io, with their names in the core group."""
 
-_READABLE_KIND = re.compile(rf"""kind"?:[ ]*"?(?:{"|".join(sorted(API_KINDS))})(?:List)?\b""".encode())
+_READABLE_KIND = re.compile(rf"""kind["']?\s*:\s*["']?(?:{"|".join(sorted(API_KINDS))})(?:List)?\b""".encode())
 """The kind of an object that is read, in a text that is not parsed yet."""
 
 
@@ -56,9 +58,10 @@ class ObjectReader:
         self._whole = whole
         self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {}
         """The objects by kind, and by namespace and name."""
-        self._invalid: set[tuple[str, str, str]] = set()
-        """The files, kinds and reasons of objects that are not read, each reported once."""
+        self._left_out: set[str] = set()
+        """What is left out, each reported once."""
         self._newest = ""
+        self._captured = False
         self._declared: tuple[Node, ...] = ()
 
     def objects(self) -> ClusterObjects:
@@ -66,7 +69,7 @@ class ObjectReader:
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items()},
             absent=frozenset(API_KINDS) - self.seen - {OFFERS},
-            partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
+            partial=frozenset(["Pod"] if not self._captured and self._lacks_system_pods() else []),
             now=parse_change_time(self._newest),
             declared=self._declared,
         )
@@ -78,8 +81,8 @@ class ObjectReader:
         return bool(namespaces and self._objects.get("Node")) and system and SYSTEM_NAMESPACE not in namespaces
 
     def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
-        """Add the objects of an inventory, which has all nodes, pods, namespaces and devices of its cluster."""
-        self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS}
+        """Add the objects of an inventory, which has all that pods need, but says nothing of workloads and events."""
+        self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS, PRIORITY_CLASS, "ResourceQuota", "LimitRange"}
         self._declared += objects.declared
         for kind in API_KINDS:
             for each in objects.of(kind):
@@ -98,6 +101,9 @@ class ObjectReader:
         except OutputError as error:
             found.error(error.code, str(error), error.place)
         read = kinds.keys() & API_KINDS.keys()
+        for kind in (_NO_OBJECT, _NO_KIND) if read else ():
+            if kind in kinds:
+                self._leave_out(kind, kinds[kind].place)
         self._problems.items += found.items
         if required and not found.failed and not read:
             self._refuse(str(path), kinds, expected)
@@ -118,32 +124,44 @@ class ObjectReader:
         elif value is not None:
             kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
         kinds.setdefault(kind, item)
+        if item.captured:
+            self._captured = True
+            self._newest = newest_change_time({"creationTimestamp": item.captured}, self._newest)
         if kind in API_KINDS and value is None:
             self.seen.add(kind)
         elif isinstance(value, dict) and kind in API_KINDS:
             self._add(kind, value, item.place)
 
+    def _leave_out(self, what: str, find_place: Callable[[], Location]) -> None:
+        if what not in self._left_out:  # a file may have a million
+            self._left_out.add(what)
+            self._problems.warning(Code.UNREAD_OBJECT, f"{what} is left out", find_place())
+
     def _add(self, kind: str, value: dict[str, Json], find_place: Callable[[], Location]) -> None:
         metadata = as_mapping(value.get("metadata"))
         key = text_member(metadata, "namespace"), text_member(metadata, "name")
         if not key[1] or (kind != "Event" and not _has_safe_names(value)):
-            lack = "with an invalid name" if key[1] else "without a name"
-            place = find_place()
-            if (place.file, kind, lack) not in self._invalid:  # a file may have a million
-                self._invalid.add((place.file, kind, lack))
-                self._problems.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
+            self._leave_out(f"a {kind} {'with an invalid name' if key[1] else 'without a name'}", find_place)
             return
         self.seen.add(kind)
+        if kind == "Event" and text_member(as_mapping(value.get("source")), "component") == FINDINGS:
+            return
         of_kind = self._objects.setdefault(kind, {})
         earlier = of_kind.get(key)
         if earlier is not None and kind == "Node" and _other_uid(earlier, value):
             message = f"there is another node {escape_controls(key[1])}: are these files of one cluster?"
             self._problems.error(Code.DUPLICATE_NODE, message, find_place())
-        if earlier is None or _version_number(earlier) <= _version_number(value):
-            value = value if self._whole else remove_values(value, kind)
-            value["kind"] = kind
-            of_kind[key] = _core_event(value) if kind == "Event" else value
-            self._newest = newest_change_time(of_kind[key], self._newest)
+            return
+        if earlier is not None and _version_number(earlier) > _version_number(value):
+            return
+        value = value if self._whole else remove_values(value, kind)
+        value["kind"] = kind
+        value = _core_event(value) if kind == "Event" else value
+        if earlier is not None and value != earlier and _version_number(earlier) == _version_number(value):
+            name = escape_controls("/".join(filter(None, key)))
+            self._leave_out(f"another {kind} {name} of the same version", find_place)
+        of_kind[key] = value
+        self._newest = newest_change_time(value, self._newest)
 
 
 def _other_uid(one: Object, other: Object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rules_engine.cli.options import (
+    OFFER_KINDS,
     ClusterArgument,
     KnownValue,
     PathOrStdin,
@@ -15,7 +16,7 @@ from rules_engine.cli.options import (
     output_option,
     paths_argument,
 )
-from rules_engine.cli.program import Command, fail_if, help_examples, print_json
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 
 if TYPE_CHECKING:
     from rules_engine.checking.problem_reference import ProblemEntry
@@ -56,7 +57,7 @@ def _print_explanation(ctx: click.Context, _: click.Parameter, entry: "ProblemEn
     ),
 )
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
-@cluster_option(".", help_start="Report rules that can't work on this cluster, too. ")
+@cluster_option(".", OFFER_KINDS, help_start="Report rules that can't work on this cluster, too. ")
 @output_option("text", "json", "sarif", "github")
 @click.option("--strict", is_flag=True, help="Report warnings as errors.")
 @click.option(
@@ -71,13 +72,14 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     """Report all problems in rule files.
 
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
-    without --strict.
+    without --strict. Exits with 2 if the cluster cannot be read.
     """
     from rules_engine.checking.check import NOTHING_CHECKED
     from rules_engine.checking.check import check_files as check_rules
     from rules_engine.explaining import machine
 
-    checked = check_rules(paths, None if cluster is None else cluster.read())
+    reading = None if cluster is None else cluster.read()
+    checked = check_rules(paths, reading)
     if strict:
         checked = checked.strict()
     match output:
@@ -97,4 +99,5 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
             screen.line(check_summary(checked))
     if output != "text" and not checked.files and not checked.errors:
         click.echo(f"gpu-rules: {NOTHING_CHECKED} in {' '.join(map(str, paths))}", err=True)
+    fail_if(reading is not None and reading.objects is None, UNUSABLE)
     fail_if(checked.errors > 0)

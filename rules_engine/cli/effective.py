@@ -49,7 +49,7 @@ class Labels(click.ParamType[Mapping[str, str]]):
     help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
 )
 @click.option("--pod-labels", type=Labels(), metavar="KEY=VALUE,...", help="Labels of the pods. Default: any labels.")
-@cluster_option(".", help_start="A cluster, for the labels of the namespace. ")
+@cluster_option(".", ("Node", "Namespace"), help_start="A cluster, for the labels of the namespace. ")
 @output_option("text", "json")
 def effective(
     namespace: str,

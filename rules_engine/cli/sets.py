@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from rules_engine.cli.options import FOLDER, ClusterArgument, KnownValue, cluster_option, output_option, write_new_files
+from rules_engine.cli.options import (
+    FOLDER,
+    OFFER_KINDS,
+    ClusterArgument,
+    KnownValue,
+    cluster_option,
+    output_option,
+    write_new_files,
+)
 from rules_engine.cli.program import UNUSABLE, Command, Group, fail_if, help_examples, print_json
 
 USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
@@ -103,7 +111,7 @@ def copy(name: str, folder: Path) -> None:
         "gpu-rules sets suggest --cluster cluster.yaml -o json",
     ),
 )
-@cluster_option(". Default: kubeconfig.", ("Node", "DeviceClass", "ResourceSlice"), live=True)
+@cluster_option(". Default: kubeconfig.", OFFER_KINDS, live=True)
 @output_option("text", "json")
 def suggest(cluster: ClusterArgument, output: str) -> None:
     """Suggest packaged sets for the cards of a cluster's nodes.

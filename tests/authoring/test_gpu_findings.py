@@ -405,6 +405,6 @@ def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
 def test_problems_of_the_cluster_are_reported_with_their_lines(tmp_path: Path) -> None:
     write(tmp_path, {"l.yaml": ladder("l", f"{MIG}2g.20gb", GPU), "cluster.yaml": NODES.replace("cpu: 32", "cpu: x")})
     result = cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "cluster.yaml")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "cluster.yaml:6:" in result.stdout
     assert "[bad-quantity]\n    6 |     - {name: a, " in result.stdout

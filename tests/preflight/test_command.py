@@ -256,7 +256,8 @@ def test_components_that_decide_first_are_named(manifest: str, first: str) -> No
 def test_pods_that_wait_and_can_run_go_first() -> None:
     node = f"{{kind: Node, metadata: {{name: gpu-1}}, status: {{allocatable: {{{NODE}, {MIDDLE}: 4}}}}}}"
     old = f"{{kind: Pod, metadata: {{name: old, namespace: ml}}, spec: {pod_spec(f'{MIDDLE}: 4')}}}"
-    on = f"{{kind: List, items: [{node}, {old}, {{kind: Namespace, metadata: {{name: ml}}}}]}}\n"
+    on = f"{{kind: List, items: [{node}, {old}, {{kind: Namespace, metadata: {{name: ml}}}}, "
+    on += "{kind: ResourceQuotaList, items: []}]}\n"
     found = answer(pod(f"{MIDDLE}: 4"), on=on, code=1)
     assert found["startedBefore"] == {"ml/old": "gpu-1"}
     assert found["workloads"][0]["verdict"] == "Waits"
@@ -356,12 +357,19 @@ def test_another_namespace_than_that_of_a_manifest_is_an_error() -> None:
 
 
 def test_views_say_what_they_lack() -> None:
-    on = "{kind: NodeList, apiVersion: v1, items: []}\n"
+    on = "".join(f"---\nkind: {kind}List\nitems: []\n" for kind in ("Node", "Pod", "ResourceQuota"))
     shown = text(pod("cpu: 1"), on=on, code=1)
     assert "the cluster has no nodes" in shown
     assert "the cluster's view has no pods: all nodes count as empty" in shown
     assert "the cluster's view has no namespaces: their labels are unknown" in shown
     assert "no nodes available to schedule pods" in shown
+
+
+def test_kinds_that_were_not_read_are_a_warning() -> None:
+    write(Path(), {"manifest.yaml": pod("cpu: 1"), "nodes.yaml": "kind: Node\nmetadata: {name: a}\n"})
+    result = cli("preflight", "-f", "manifest.yaml", "--cluster", "nodes.yaml")
+    assert "warning: no Pod was read: all that nodes have counts as free" in result.stderr
+    assert "warning: no ResourceQuota was read: quotas count as having room" in result.stderr
 
 
 def test_a_page_has_the_answer() -> None:

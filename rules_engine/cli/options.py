@@ -141,10 +141,6 @@ OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice")
 """The kinds that say what nodes offer, used or not."""
 
 
-_ASSUMED = {"Pod": "all that nodes have counts as free", "ResourceQuota": "quotas count as having room"}
-"""Kinds without which an answer is still given, and what it then assumes."""
-
-
 class ClusterAccess:
     """Access to a live cluster, the object of a command's context. Without the server's libraries there is none."""
 
@@ -278,10 +274,7 @@ class ClusterArgument:
         if self.path is not None:
             with progress_bar("elapsed") as report:
                 reading = read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
-            for kind, meaning in _ASSUMED.items():
-                if kind in self.kinds:
-                    reading = reading.with_assumption(kind, meaning)
-            return reading
+            return reading.with_assumptions(self.kinds)
         objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
         return ClusterReading(
             objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}

@@ -1,7 +1,7 @@
 """Clusters in files: a ClusterInventory, kubectl's output in any form, or a must-gather folder → ClusterObjects."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,9 @@ MAX_DUMP_FILES = 100_000
 
 EXPECTED = "a ClusterInventory, or a file of gpu-rules capture or of kubectl get, with a node"
 
+_ASSUMED = {"Pod": "all that nodes have counts as free", "ResourceQuota": "quotas count as having room"}
+"""Kinds without which an answer is still given, and what it then assumes."""
+
 Progress = Callable[[int, int], None]
 """A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
 
@@ -52,12 +55,12 @@ class ClusterReading:
     problems: tuple[Problem, ...]
     sources: Sources
 
-    def with_assumption(self, kind: str, meaning: str) -> "ClusterReading":
-        """Return the reading with a warning of what is assumed if no object of a kind was read."""
-        if self.objects is None or kind not in self.objects.absent:
-            return self
+    def with_assumptions(self, kinds: Collection[str]) -> "ClusterReading":
+        """Return the reading with warnings of what is assumed where none of these kinds was read."""
         problems = Problems()
-        problems.warning(Code.UNREAD_OBJECT, f"no {kind} was read: {meaning}", self.location)
+        for kind, meaning in _ASSUMED.items():
+            if self.objects is not None and kind in self.objects.absent and kind in kinds:
+                problems.warning(Code.UNREAD_OBJECT, f"no {kind} was read: {meaning}", self.location)
         return replace(self, problems=(*self.problems, *problems.items))
 
     @property

@@ -4,6 +4,7 @@ A file larger than MAX_FILE_BYTES is read object by object, as JSON. A problem h
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location, SourceText
+
+_LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
+"""The first line of a decision log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,11 @@ def stream_pods(path: Path) -> Iterator[PodPart]:
     """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
     problems = Problems()
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
+    if data is not None and _LOG.match(data):  # its requests have pods, which are no manifests
+        message = "this is a decision log: explain and diff read it by --from-log"
+        problems.error(Code.NOT_A_POD, message, Location(str(path), 1, 1))
+        yield PodPart((), tuple(problems.items), {})
+        return
     if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
         yield from _large_parts(path, data)
         return

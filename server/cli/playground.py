@@ -72,6 +72,7 @@ def _is_loopback(host: str) -> bool:
 
 def _read_texts(rules: "tuple[RuleSource, ...]", cluster: Path | None) -> dict[str, str]:
     """Return the texts of files by their name in the playground. Raises UsageError."""
+    from rules_engine.loading.files import MAX_FILE_BYTES, decode_source, read_bytes
     from rules_engine.model.problems.problem import Problems
     from server.playground.answer import CLUSTER_FILE, RULES_FILE
 
@@ -82,8 +83,9 @@ def _read_texts(rules: "tuple[RuleSource, ...]", cluster: Path | None) -> dict[s
     if files:
         texts[RULES_FILE] = "---\n".join(file.text if file.text.endswith("\n") else f"{file.text}\n" for file in files)
     if cluster is not None:
-        try:
-            texts[CLUSTER_FILE] = cluster.read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise click.UsageError(f"{cluster} cannot be read: {error}") from None
+        data = read_bytes(cluster, MAX_FILE_BYTES, problems)
+        source = None if data is None else decode_source(cluster, data, problems)
+        if source is None:
+            raise click.UsageError(str(problems.items[0]))
+        texts[CLUSTER_FILE] = source.text
     return texts

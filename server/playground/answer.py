@@ -19,6 +19,7 @@ from rules_engine.explaining.explain import Explanation, explain_pod, read_mater
 from rules_engine.explaining.machine import explain_json
 from rules_engine.explaining.text import explanation_blocks
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.preflight.answer import build_answer
@@ -54,7 +55,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     reading = read_cluster([cluster])
     checked = check_files([rules], reading, _KINDS)
     pods = join_parts(stream_manifests([pod]))
-    material = read_material([PathSource(rules)], reading, CLUSTER_FILE)
+    material = read_material([PathSource(rules)], reading.with_assumptions(["Pod"]), CLUSTER_FILE)
     # The check has its warnings, some of which comments ignore, but does not require rules.
     errors = [each for each in material.problems if each.severity is Severity.ERROR]
     problems = [*dict.fromkeys((*checked.problems, *errors, *pods.problems))]
@@ -68,7 +69,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
         "explain": json.loads("".join(explain_json(material, explanations, inputs, json.dumps))),
         "test": dump_yaml(_rule_test(explanations)),
     }
-    simulation, further, _ = read_inputs([pod], reading, "")
+    simulation, further, _ = read_inputs([pod], reading.with_assumptions(API_KINDS), "")
     yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
     if simulation is None:
         return

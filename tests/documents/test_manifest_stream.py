@@ -140,6 +140,15 @@ def test_a_number_too_long_for_the_parser_is_a_problem(tmp_path: Path, monkeypat
     assert problems(parts(tmp_path, text))[-1].endswith("error: a number has too many digits [json-syntax]")
 
 
+def test_a_decision_log_is_no_manifest(tmp_path: Path) -> None:
+    line = json.dumps({"at": "now", "endpoint": "mutate", "outcome": "Allowed", "request": {"object": pod("a")}})
+    (found,) = parts(tmp_path, f"{line}\n" * 20)
+    assert found.pods == ()
+    assert [problem.message for problem in found.problems] == [
+        "this is a decision log: explain and diff read it by --from-log"
+    ]
+
+
 def test_files_that_cannot_be_read_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cannot be read: " in problems(list(stream_pods(tmp_path)))[0]
     monkeypatch.setattr(sys, "stdin", None)

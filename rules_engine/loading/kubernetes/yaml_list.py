@@ -55,8 +55,10 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlOb
 def _split_outputs(part: DocumentText) -> Iterator[DocumentText]:
     """Split outputs of kubectl that were appended without a document marker: each begins with its apiVersion."""
     bounds = [0, *[match.start() for match in _VERSION.finditer(part.text)][1:], len(part.text)]
+    line = part.line
     for begin, end in pairwise(bounds):
-        yield DocumentText(part.text[begin:end], part.line + part.text.count("\n", 0, begin))
+        yield DocumentText(part.text[begin:end], line)
+        line += part.text.count("\n", begin, end)
 
 
 def _read_objects(name: str, part: DocumentText, problems: Problems) -> Iterator[YamlObjects]:

@@ -21,7 +21,7 @@ from rules_engine.model.problems.source import Location
 ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its pods that are done, and all its pods; 0 if that is not known."""
 
-NO_LIVE_POD = "no live pod found, and workloads of a cluster are decided by their pods"
+NO_LIVE_POD = "no live pod found: give the pods with -f or --from-log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

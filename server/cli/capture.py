@@ -9,6 +9,11 @@ from server.cli.live import list_objects, report_unread, write_list
 from server.option_types import timeout_option
 
 
+def _refuse_output(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError("capture writes one form of file, for --cluster, to standard output: write > FILE")
+
+
 @click.command(
     cls=Command,
     short_help="Print the live cluster as a file for --cluster.",
@@ -17,15 +22,17 @@ from server.option_types import timeout_option
         "gpu-rules capture --context prod > prod.json",
     ),
 )
+@click.option("-o", "--output", hidden=True, expose_value=False, callback=_refuse_output)
 @timeout_option
 @live_options
 @click.pass_context
 def capture(context: click.Context, timeout: float) -> None:  # noqa: ARG001 - read from the context
     """Print the live cluster of KUBECONFIG as a file that every --cluster takes: a List in JSON.
 
-    It has all kinds that commands read, without what may be secret: values of environment variables, commands and
-    arguments of containers, headers of probes, and kubectl's last-applied-configuration. Kinds that cannot be listed
-    are named and left out.
+    It has all kinds that commands read; Secrets and ConfigMaps are none of them. It lacks values of environment
+    variables, commands and arguments of containers, commands and values of headers of probes and lifecycle hooks,
+    kubectl's last-applied-configuration, and managedFields. Other annotations and messages of Events and of ended
+    containers stay. Kinds that cannot be listed are named and left out.
 
     Exits with 2 if the cluster cannot be read.
     """

@@ -149,8 +149,9 @@ def diff(
     input cannot be read.
     """
     if context.args:
-        options = "pods of manifests are given with -f, a cluster with --cluster"
-        raise click.UsageError(f"diff … {context.args[0]}: {options}")
+        raise click.UsageError(
+            f"unexpected argument {context.args[0]}: write -f for manifests, --cluster for a cluster"
+        )
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
     from rules_engine.difference.reading.recorded_input import find_logs

@@ -46,6 +46,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
 @click.command(
     cls=Command,
     short_help="Explain why GPU pods wait and why nodes offer no GPUs.",
+    context_settings={"allow_extra_args": True},  # refused with the option that takes files
     epilog=help_examples(
         "gpu-rules doctor",
         "gpu-rules doctor --pod ml/train-0 --rules rules",
@@ -198,7 +199,9 @@ ONCE_ONLY = ("clusters", "pod", "node", "targets", "fail_on")
 
 
 def _check_usage(context: click.Context, *, watch: bool) -> None:
-    """Raise UsageError for options that exclude each other."""
+    """Raise UsageError for arguments, and for options that exclude each other."""
+    if context.args:
+        raise click.UsageError(f"unexpected argument {context.args[0]}: write --cluster for a cluster")
     for name, option in given_options(context).items():
         if name in (ONCE_ONLY if watch else WATCH_ONLY):
             raise click.UsageError(f"{option} cannot be used with --watch" if watch else f"{option} needs --watch")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     cls=SingleOption,
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with a ClusterInventory or the output of kubectl. Default: an example's cluster.",
+    help="A ClusterInventory, or the output of gpu-rules capture or of kubectl. Default: an example's cluster.",
 )
 @click.option(
     "--listen",

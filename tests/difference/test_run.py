@@ -109,7 +109,7 @@ def test_input_without_pods_is_an_error(tmp_path: Path) -> None:
     path = write_list(tmp_path / "nodes.json", [node("n", {GPU: "4"})])
     result = decided(clusters=[path])
     assert result.answer is None
-    message = "no live pod found, and workloads of a cluster are decided by their pods"
+    message = "no live pod found: give the pods with -f or --from-log"
     assert list(map(str, result.problems)) == [f"{path}:1:1: error: {message} [not-a-pod]"]
 
 

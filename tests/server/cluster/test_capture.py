@@ -135,3 +135,10 @@ def test_a_cluster_that_cannot_be_read_in_time_is_not_captured(api: ApiServer, t
     done = run(api, tmp_path, "--timeout", "1")
     message = "gpu-rules capture: cannot list nodes: the cluster was not read in 1 s\n"
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", message)
+
+
+@pytest.mark.parametrize("option", ["-oyaml", "--output=c.json"])
+def test_a_capture_has_one_form_and_goes_to_standard_output(option: str) -> None:
+    done = CliRunner().invoke(main, ["capture", option])
+    assert done.exit_code == 2
+    assert "one form of file, for --cluster, to standard output: write > FILE" in done.stderr

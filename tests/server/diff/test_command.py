@@ -176,7 +176,7 @@ def test_input_without_pods_is_an_error(folder: Path) -> None:
     ("arguments", "message"),
     [
         ([], "Missing option '-f', '--cluster' or '--from-log': the pods to decide."),
-        (["ada.yaml"], "diff … ada.yaml: pods of manifests are given with -f, a cluster with --cluster"),
+        (["ada.yaml"], "unexpected argument ada.yaml: write -f for manifests, --cluster for a cluster"),
         (["-f", "absent.yaml"], "'absent.yaml' does not exist"),
         (["-f", "ada.yaml", "--cluster", "absent.yaml"], "'absent.yaml' does not exist"),
         (["--from-log", "."], "'.' is a directory"),

@@ -410,7 +410,7 @@ def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
         (("--watch", "--node", "a"), "--node cannot be used with --watch"),
         (("--watch", "--output", "json"), "--output cannot be used with --watch"),
         (("--watch", "--fail-on", "Info"), "--fail-on cannot be used with --watch"),
-        (("stray",), "unexpected extra argument"),
+        (("stray.json",), "unexpected argument stray.json: write --cluster for a cluster"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], message: str) -> None:

@@ -1,49 +1,68 @@
 """Each command takes each form of a cluster, and answers the same."""
 
+import json
+from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from server.cli import main
-from tests.support.authoring import ladder, write
+from server.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE, answer_parts
+from server.rules.sources import prepare_sources
+from tests.support.authoring import ladder, validation, write
 from tests.support.cluster_files import FORMS, OBJECTS, as_yaml, written
 from tests.support.loading import rule
 
-GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.6gb"
+TEAM = "{namespaceSelector: {matchLabels: {team: ml}}}"
 
 FILES = {
-    "old.yaml": ladder("fall", MIG, GPU),
-    "new.yaml": ladder("fall", MIG, f"{{resource: {GPU}, when: 'false'}}"),
+    "base.yaml": ladder("fall", MIG, GPU, match=TEAM),
+    "old.yaml": ladder("fall", MIG, f"{{resource: {GPU}, when: cluster.available('{GPU}') == 6}}", match=TEAM),
+    "new.yaml": validation("full", f"cluster.available('{GPU}') != 8", match=TEAM),
     "pod.yaml": "kind: Pod\nmetadata: {name: new, namespace: ml}\n"
     f"spec: {{containers: [{{name: main, resources: {{limits: {{{MIG}: 1}}}}}}]}}\n",
     "load.yaml": rule("Simulation", "{arrivals: [{count: 9, podFile: pod.yaml}]}"),
 }
 
 COMMANDS = {
-    "check": "check old.yaml --cluster CLUSTER",
-    "diff -f": "diff --old old.yaml --new new.yaml -f pod.yaml --cluster CLUSTER",
-    "diff": "diff --old old.yaml --new new.yaml --cluster CLUSTER",
-    "doctor": "doctor --rules old.yaml --cluster CLUSTER",
-    "effective": "effective --rules old.yaml -n ml --cluster CLUSTER",
-    "eval": f"eval cluster.available('{GPU}') -f pod.yaml --cluster CLUSTER",
-    "explain": "explain -f pod.yaml --rules old.yaml --cluster CLUSTER",
-    "plan": "plan -f load.yaml --rules old.yaml --cards 2xA30 --cluster CLUSTER",
-    "preflight": "preflight -f pod.yaml --rules old.yaml --cluster CLUSTER",
-    "sets suggest": "sets suggest --cluster CLUSTER",
-    "simulate": "simulate -f load.yaml --rules old.yaml --cluster CLUSTER",
+    "check": ("old.yaml", 0, f"old.yaml:6:18: warning: no node offers {MIG}"),
+    "diff -f pod.yaml": ("--old old.yaml --new new.yaml", 1, f"given for {MIG}: {GPU} → {MIG}"),
+    "diff": ("--old old.yaml --new new.yaml", 1, "2 of 2 pods changed"),  # 8 are free on the node of each
+    "doctor": ("--rules old.yaml", 0, "Info  FeatureDiscoveryMissing  Node a, Node b\n"),
+    "effective": ("--rules old.yaml -n ml", 0, "namespace ml, namespace labels team=ml"),
+    "eval": (f"cluster.available('{GPU}') -f pod.yaml", 0, "6 : int"),
+    "explain": ("-f pod.yaml --rules old.yaml", 0, f"changed: {MIG} → {GPU}"),
+    "native": ("--rules base.yaml", 0, f"ladders:\n    fall:\n      - {GPU}: 8\n"),
+    "plan": (
+        "-f load.yaml --rules base.yaml --cards 2xA30",
+        0,
+        "pods with GPUs on planned nodes, which are left out: 2",
+    ),
+    "preflight": ("-f pod.yaml --rules old.yaml", 0, "starts: b (or equal nodes: a)"),
+    "sets suggest": ("", 0, "NVIDIA-A30      1  mig-a30"),
+    "simulate": ("-f load.yaml --rules old.yaml", 0, "Pods  11: 5 pending, 6 running"),
 }
-"""A use of each command that reads a cluster."""
+"""Each command that reads a cluster: its other arguments, its exit code, and what it answers of this cluster."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write(tmp_path_factory.mktemp("files"), FILES)
+    written(folder, "a list in JSON")
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(write(tmp_path, FILES))
-    return tmp_path
+def in_folder(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
 
 
 def run(command: str, cluster: Path | str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, command.replace("CLUSTER", str(cluster)).split(), input=stdin)
+    arguments = [*command.split(), *COMMANDS[command][0].split(), "--cluster", str(cluster)]
+    return CliRunner().invoke(main, arguments, input=stdin)
 
 
 def answer(result: Result) -> tuple[int, str]:
@@ -52,42 +71,59 @@ def answer(result: Result) -> tuple[int, str]:
     return result.exit_code, result.stdout.replace("<stdin>", "c")
 
 
-EXPECTED = {
-    "check": (0, "1 file checked"),
-    "diff -f": (1, "ml/new"),
-    "diff": (0, "2 pods"),
-    "doctor": (0, "Node a"),
-    "effective": (0, "fall"),
-    "eval": (0, "6 : int"),
-    "explain": (0, f"changed: {MIG} → {GPU}"),
-    "plan": (0, "A30"),
-    "preflight": (0, "starts"),
-    "sets suggest": (0, "set"),
-    "simulate": (0, "pods"),
-}
+@cache
+def expected(command: str) -> tuple[int, str]:
+    _, code, part = COMMANDS[command]
+    found = answer(run(command, "c.json"))
+    assert (found[0], part in found[1]) == (code, True), found
+    return found
+
+
+def findings(output: str) -> str:
+    """Return a diagnosis without what was read: an inventory does not say which other objects there are."""
+    return output[output.index("\nFindings") : output.index("\n  not read:")]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_answers_the_same_for_each_form(folder: Path, command: str, form: str) -> None:
-    first = written(folder, "a list in JSON")
-    expected = answer(run(COMMANDS[command], first))
-    code, part = EXPECTED[command]
-    assert (expected[0], part in expected[1]) == (code, True), expected
-    other = written(folder, form)
-    if command == "doctor" and "inventory" in form:  # which does not say what other objects there are
-        assert run(COMMANDS[command], other).exit_code == 0
-        return
-    assert answer(run(COMMANDS[command], other)) == expected
+def test_each_command_answers_the_same_for_each_form(tmp_path: Path, command: str, form: str) -> None:
+    code, output = answer(run(command, written(tmp_path, form)))
+    if command == "doctor" and "inventory" in form:
+        assert (code, findings(output)) == (expected(command)[0], findings(expected(command)[1]))
+    else:
+        assert (code, output) == expected(command)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_reads_standard_input_and_folders(folder: Path, command: str) -> None:
-    first = written(folder, "a list in JSON")
-    expected = answer(run(COMMANDS[command], first))
-    assert answer(run(COMMANDS[command], "-", stdin=first.read_text())) == expected
-    gathered = folder / "c"
+def test_each_command_reads_standard_input_and_folders(tmp_path: Path, command: str) -> None:
+    assert answer(run(command, "-", stdin=Path("c.json").read_text())) == expected(command)
+    gathered = tmp_path / "c"
     gathered.mkdir()
     for number, each in enumerate(OBJECTS):
         (gathered / f"{number}.yaml").write_text(as_yaml(each))
-    assert answer(run(COMMANDS[command], "c")) == expected
+    assert answer(run(command, gathered)) == expected(command)
+
+
+def test_each_command_with_a_cluster_is_tested() -> None:
+    commands = {
+        f"{name} {inner}".strip(): command
+        for name, outer in main.commands.items()
+        for inner, command in (outer.commands if isinstance(outer, click.Group) else {"": outer}).items()
+    }
+    reading = {name for name, each in commands.items() if any("--cluster" in option.opts for option in each.params)}
+    assert reading == {command.partition(" -f")[0] for command in COMMANDS} | {"playground", "serve"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_server_reads_each_form(tmp_path: Path, form: str) -> None:
+    prepared, _ = prepare_sources([Path("old.yaml")], written(tmp_path, form))
+    assert [str(node.available(GPU)) for node in prepared.cluster.nodes] == ["5", "6"]
+    assert prepared.cluster.namespaces == {"ml": {"team": "ml"}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_playground_reads_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    text = written(tmp_path, form).read_text(encoding="utf-8")
+    texts = {RULES_FILE: FILES["old.yaml"], POD_FILE: FILES["pod.yaml"], CLUSTER_FILE: text}
+    monkeypatch.chdir(write(tmp_path, texts))
+    assert f'"requested": "{MIG}", "given": "{GPU}"' in json.dumps([*answer_parts()])

@@ -29,6 +29,7 @@ NODES = [
     item("Node", name, status={"allocatable": {"nvidia.com/gpu": "8"}, "images": [{"names": ["{", "é"]}]})
     for name in "ab"
 ]
+NODES[1]["metadata"]["labels"] = {"nvidia.com/gpu.product": "NVIDIA-A30"}
 OBJECTS = [
     *NODES,
     item("Namespace", "ml", metadata={"name": "ml", "labels": {"team": "ml"}}),

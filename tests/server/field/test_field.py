@@ -1,0 +1,40 @@
+"""Clusters and workloads of public reports: the right answer is the one that their authors needed."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from server.cli import main
+
+HERE = Path(__file__).parent
+
+FINDINGS = {
+    # NVIDIA/gpu-operator#671: all other operands wait for the driver
+    "driver-crash": "not starting on the node: nvidia-driver-daemonset\n",
+    # NVIDIA/k8s-device-plugin#929
+    "mps-more-than-one": "the pod requests 10 nvidia.com/gpu, but a container gets 1 at most where GPUs are shared\n",
+    # Time-slicing renames the product
+    "product-label-shared": "matches 0 of 1; they have nvidia.com/gpu.product=NVIDIA-A10G-SHARED\n",
+    # NVIDIA/k8s-device-plugin: unsatisfied condition: cuda>=12.8
+    "cuda-insufficient": "CUDANeedsNewerDriver  Pod ml/p\n",
+    # Requests of DaemonSets fill the node
+    "cpu-not-gpu": "not enough cpu is free beside 1 nvidia.com/gpu, on 1 node\n",
+    # A finalizer keeps a pod for hours
+    "terminating-finalizer": "GPUsHeldByTerminatingPod  Pod ml/a\n    the pod is being deleted, and still holds its GPUs",
+}
+
+
+@pytest.mark.parametrize("case", FINDINGS)
+def test_doctor_finds_the_cause(case: str) -> None:
+    done = CliRunner().invoke(main, ["doctor", "--cluster", str(HERE / f"{case}.json")])
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert FINDINGS[case] in done.stdout
+
+
+@pytest.mark.parametrize(("workload", "pods"), [("pytorchjob", 4), ("stormservice", 8)])
+def test_preflight_counts_the_pods_of_a_workload(workload: str, pods: int) -> None:
+    command = ["preflight", "-f", str(HERE / f"{workload}.yaml"), "--cluster", str(HERE / "big.yaml")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0
+    assert f"starts: {pods} of {pods} pods start now\n" in done.stdout

@@ -11,17 +11,14 @@ The command of an earlier commit runs in turns with that of this checkout. CPU t
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench import doctor
-from bench.process import ROOT
+from bench import doctor, process
 from bench.promise import Promise, exit_code
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -200,18 +197,13 @@ def measured(checkout: Path, rules: tuple[Path, Path], pods: int, *options: str)
     with TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         sides = [f"--{name}={file}" for name, file in zip(("old", "new"), rules, strict=True)]
-        command = [sys.executable, "-m", "server", "diff", *sides, *options, "--output", f"json={answer}"]
-        environment = {**os.environ, "PYTHONPATH": str(checkout)}
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=checkout, env=environment)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 1:  # changes
-            raise SystemExit(process.returncode or "nothing changed")
+        command = ["-m", "server", "diff", *sides, *options, "--output", f"json={answer}"]
+        used = process.measured(command, checkout, codes=(1,))  # changes
         found = json.loads(answer.read_text())
     [totals] = found["clusters"]
     if (totals["pods"], totals["unknown"]) != (pods, {}):
         raise SystemExit(f"not all pods were decided: {totals}, {found['recorded']}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return used
 
 
 def main() -> int:
@@ -224,10 +216,7 @@ def main() -> int:
     promises = []
     with TemporaryDirectory() as name:
         folder = Path(name)
-        before = folder / "before"
-        before.mkdir()
-        archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-        subprocess.run(["tar", "-x"], cwd=before, input=archive, check=True)
+        before = process.earlier(BEFORE, folder)
         rules = {offered: write_rules(folder / offered, offered) for offered in ("Allocatable", "Available")}
         dump, log, nodes = folder / "dump.json", folder / "decisions.log", str(folder / "nodes.json")
         doctor.write_dump(dump, items(given.nodes, given.pods, read_rules([rules["Allocatable"][0]])))
@@ -240,12 +229,10 @@ def main() -> int:
             ("live pods, Available", rules["Available"], dump, (), ("--cluster",)),
             ("recorded admissions", rules["Available"], log, recorded, recorded),
         ):
-            runs = [
-                [measured(checkout, paths, given.pods, *options, str(file)) for checkout, options in sides]
-                for sides in [((before, old), (ROOT, new))] * given.runs
-            ]
-            (old_seconds, _), (seconds, memory_mib) = (
-                map(min, zip(*side, strict=True)) for side in zip(*runs, strict=True)
+            (old_seconds, _), (seconds, memory_mib) = process.least(
+                given.runs,
+                partial(measured, before, paths, given.pods, *old, str(file)),
+                partial(measured, process.ROOT, paths, given.pods, *new, str(file)),
             )
             size_mib = max(file.stat().st_size / 2**20, MEMORY_MIB)
             shown = f"{given.pods:,} {what} ({size_mib:.0f} MiB, {seconds:.1f} s)"

@@ -1,25 +1,37 @@
-"""Diagnosis of a large cluster (python -m bench.doctor [--nodes N] [--pods N] [--check]).
+"""Diagnosis of a large cluster (python -m bench.doctor [--nodes N] [--pods N] [--runs N] [--check]).
 
 A dump of more than 800 MB is generated as kubectl writes it, with the pods of ordinary workloads. It is diagnosed in a
-new process, whose CPU time and peak of memory count. With --check, the exit code is 1 if a target is missed.
+new process, whose CPU time and peak of memory count. On a cluster of a tenth of the size, `doctor` and `check` of an
+earlier commit run in turns with those of this checkout. With --check, the exit code is 1 if a target is missed.
 """
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import json
 
-from bench.process import ROOT
+from bench.process import earlier, least, measured
 from bench.promise import Promise, exit_code
 from rules_engine.documents.clusters import read_cluster
 
 SECONDS, MEMORY_MIB = 60, 3072
+
+BEFORE = "fca302c4"
+"""The commit before all commands read clusters in the same way."""
+
+CPU_RATIO = 1
+"""CPU time by that of BEFORE, for a cluster of a tenth of the size."""
+
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec: {offered: Available, rungs: [{resource: nvidia.com/mig-3g.40gb}, {resource: nvidia.com/gpu}]}
+"""
 
 GPU = "nvidia.com/gpu"
 OFFERED: tuple[dict[str, int], ...] = (
@@ -237,14 +249,20 @@ def write_dump(path: Path, objects: Iterable[dict[str, Any]]) -> None:
         file.write(b'\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n')
 
 
-def measured(arguments: list[str]) -> tuple[float, float]:
-    """Run Python in a new process; return its CPU time in seconds and the peak of its memory in MiB."""
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, cwd=ROOT)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):  # 1: findings
-        raise SystemExit(process.returncode)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+def ratios(folder: Path, dump: str, runs: int) -> Iterator[Promise]:
+    """Yield the CPU times of commands by those of BEFORE."""
+    before = earlier(BEFORE, folder)
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    for old, new in (
+        (["doctor", "-f", dump], ["doctor", "--cluster", dump]),
+        (["check", str(rules), "--cluster", dump],) * 2,
+    ):
+        (old_seconds, old_mib), (seconds, mib) = least(
+            runs, partial(measured, ["-m", "server", *old], before), partial(measured, ["-m", "server", *new])
+        )
+        sides = f"{old_seconds:.1f} s, {old_mib:.0f} MiB → {seconds:.1f} s, {mib:.0f} MiB"
+        yield Promise(f"{new[0]} by {BEFORE} ({sides})", seconds / old_seconds, CPU_RATIO)
 
 
 def main() -> int:
@@ -252,16 +270,20 @@ def main() -> int:
     arguments.add_argument("--nodes", type=int, default=5000)
     arguments.add_argument("--pods", type=int, default=100_000)
     arguments.add_argument("--check", action="store_true")
+    arguments.add_argument("--runs", type=int, default=2)
     given = arguments.parse_args()
-    with TemporaryDirectory() as folder:
-        dump = Path(folder) / "dump.json"
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        dump = folder / "dump.json"
+        write_dump(dump, items(given.nodes // 10, given.pods // 10))
+        promises = [*ratios(folder, str(dump), given.runs)]
         write_dump(dump, items(given.nodes, given.pods))
         size = f"{dump.stat().st_size / 1e6:.0f} MB"
         reading = "import sys; from bench.doctor import read; read(sys.argv[1])"
         seconds, memory_mib = measured(["-c", reading, str(dump)])
         print(f"reading {size}: {seconds:.1f} s, {memory_mib:.0f} MiB")
         seconds, memory_mib = measured(["-m", "server", "doctor", "--cluster", str(dump), "--output", "json"])
-    promises = [
+    promises += [
         Promise(f"gpu-rules doctor of {size}, CPU time", seconds, SECONDS, unit=" s"),
         Promise(f"gpu-rules doctor of {size}, peak of memory", memory_mib, MEMORY_MIB, unit=" MiB"),
     ]

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,35 @@ def running(
     finally:
         process.kill()
         process.wait()
+
+
+def earlier(commit: str, folder: Path) -> Path:
+    """Write the files of a commit below a folder, and return their checkout."""
+    checkout = folder / commit
+    checkout.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "-x"], cwd=checkout, input=archive, check=True)
+    return checkout
+
+
+def measured(arguments: Sequence[str], checkout: Path = ROOT, codes: Collection[int] = (0, 1)) -> tuple[float, float]:
+    """Run the Python of a checkout; return its CPU time in seconds, and the peak of its memory in MiB.
+
+    `codes`: its exit codes, by default with and without findings.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, cwd=checkout, env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in codes:
+        raise SystemExit(f"exit code {process.returncode} of {' '.join(arguments)}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def least(runs: int, *sides: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:
+    """Measure sides in turns; return the least CPU time and the least peak of memory of each."""
+    found = zip(*[[side() for side in sides] for _ in range(runs)], strict=True)
+    return [(min(seconds), min(peaks)) for seconds, peaks in (zip(*side, strict=True) for side in found)]
 
 
 def interpreter(checkout: Path) -> str:

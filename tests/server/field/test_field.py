@@ -21,7 +21,7 @@ FINDINGS = {
     # Requests of DaemonSets fill the node
     "cpu-not-gpu": "not enough cpu is free beside 1 nvidia.com/gpu, on 1 node\n",
     # A finalizer keeps a pod for hours
-    "terminating-finalizer": "GPUsHeldByTerminatingPod  Pod ml/a\n    the pod is being deleted, and still holds its GPUs",
+    "terminating-finalizer": "GPUsHeldByTerminatingPod  Pod ml/a\n",
 }
 
 

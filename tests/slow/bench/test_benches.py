@@ -26,7 +26,7 @@ def test_the_bench_of_expensive_pods_runs() -> None:
 
 
 def test_the_bench_of_diff_prints_figures_with_bounds() -> None:
-    figures = run_bench("bench.diff", "--nodes", "12", "--pods", "30", "--admissions", "30")
+    figures = run_bench("bench.diff", "--nodes", "12", "--pods", "30")
     heads = [f"30 {what}" for what in ("live pods, Allocatable", "live pods, Available", "recorded admissions")]
     assert [text.startswith(head) for text, head in zip(figures[::2], heads, strict=True)] == [True] * 3
     assert all("(at most " in text for text in figures)
@@ -40,3 +40,9 @@ def test_the_bench_of_the_command_line_prints_figures_with_bounds() -> None:
     assert "(at most 0.5 s)" in files
     assert nodes.startswith("gpu-rules check of 20 nodes ")
     assert "(at most 2.5 s)" in nodes
+
+
+def test_the_bench_of_doctor_prints_figures_with_bounds() -> None:
+    _, doctor, check, seconds, memory = run_bench("bench.doctor", "--nodes", "20", "--pods", "200", "--runs", "1")
+    assert (doctor.split()[0], check.split()[0]) == ("doctor", "check")
+    assert all("  (at most " in text for text in (doctor, check, seconds, memory))

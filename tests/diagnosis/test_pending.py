@@ -1,7 +1,7 @@
 """Pending GPU pods: a recorded cluster for each reason, and a near miss for which it is not the reason."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from rules_engine.scheduling import scheduler, scheduler_of
 from tests.diagnosis.test_pending_devices import DEVICE_REASONS
 from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, cluster, event, node, pod, volume_claim
+from tests.support.cluster_files import CONTAINER
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.remedies import has_its_risk
 
@@ -1010,12 +1011,6 @@ class TestLadders:
         (line,) = self.evidence(compiled(broken))
         assert line.startswith("FallbackLadder/down was not applied: could not be evaluated: ")
 
-    SECRETIVE: Mapping[str, Any] = {
-        "args": ["hunter2"],
-        "env": [{"name": "A", "value": "hunter2"}],
-        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "B", "value": "hunter2"}]}},
-    }
-
     @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.AUDIT])
     @pytest.mark.parametrize(
         ("condition", "hidden"),
@@ -1035,7 +1030,7 @@ class TestLadders:
     def test_a_ladder_that_reads_what_is_not_known_gives_nothing(self, condition: str, hidden: str, mode: Mode) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"hidden": condition}, mode=mode))
         waiting = pod("waiting", {MIG3: 1})
-        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        waiting["spec"]["containers"][0] |= CONTAINER
         finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
         assert finding.evidence[1:] == (f"the decision of FallbackLadder/down is not known: it reads {hidden}",)
         assert not finding.remedies[0].text.startswith("Create")
@@ -1043,8 +1038,9 @@ class TestLadders:
     @pytest.mark.parametrize(
         "condition",
         [
-            "object.spec.containers.all(c, !has(c.command) && !has(c.envFrom))",
-            "object.spec.containers[0].env[0].name == 'A'",
+            "!object.spec.?initContainers.orValue([]).exists(c, has(c.command))",
+            "!has(object.spec.containers[0].envFrom)",
+            "object.spec.containers[0].env[0].name == 'PASSWORD'",
             "!object.metadata.?annotations.orValue({}).exists(name, name != 'a')",
             "!has(object.metadata.annotations)",
         ],
@@ -1052,14 +1048,14 @@ class TestLadders:
     def test_a_ladder_that_reads_other_members_than_those_removed_is_evaluated(self, condition: str) -> None:
         rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"known": condition}))
         waiting = pod("waiting", {MIG3: 1})
-        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        waiting["spec"]["containers"][0] |= CONTAINER
         finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
         assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {GPU} in place of {MIG3}",)
 
     def test_only_an_unknown_decision_that_counts_leaves_it_open_what_a_pod_gets(self) -> None:
         condition = {"hidden": "has(object.spec.containers[0].args)"}
         waiting = pod("waiting", {MIG3: 1})
-        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        waiting["spec"]["containers"][0] |= CONTAINER
         for mode, gets in ((Mode.AUDIT, True), (Mode.ENFORCE, False)):
             unknown = ladder(MIG3, GPU, name="a", match_conditions=condition, mode=mode)
             rules = compiled(unknown, ladder(MIG3, GPU, name="b"))
@@ -1071,7 +1067,7 @@ class TestLadders:
         conditions = {"other": "object.metadata.name == 'x'", "hidden": "object.spec.containers[0].args == []"}
         rules = compiled(ladder(MIG3, GPU, name="down", match_conditions=conditions))
         waiting = pod("waiting", {MIG3: 1})
-        waiting["spec"]["containers"][0] |= self.SECRETIVE
+        waiting["spec"]["containers"][0] |= CONTAINER
         finding = answer(node("a", {GPU: 4}), waiting, rules=rules).finding
         assert finding.evidence[1].startswith("FallbackLadder/down would skip the pod: ")
 

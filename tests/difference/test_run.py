@@ -1,7 +1,7 @@
 """The answer of a run, its problems and its progress."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
 from rules_engine.report.text import Screen
 from tests.support.api import controller, live, node, write_list
+from tests.support.cluster_files import CONTAINER, SECRET
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
 from tests.support.recorded import Call, recorded_log, recording
 
-SECRET = "hunter2"
 DEFAULT = cluster({GPU: 4})
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: main}]}}"
 NO_RULES = compiled()
@@ -195,18 +195,10 @@ def test_the_order_of_objects_does_not_change_the_answer(
     assert document(data.draw(st.permutations(items))) == document(items)
 
 
-PLACES: Mapping[str, Any] = {
-    "env": [{"name": "A", "value": SECRET}],
-    "command": [SECRET],
-    "args": [SECRET],
-    "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "a", "value": SECRET}]}, "exec": {"command": [SECRET]}},
-}
-
-
 @pytest.mark.parametrize("removed", [False, True])
 def test_no_secret_of_a_pod_is_in_an_answer(tmp_path: Path, removed: bool) -> None:
     made: Any = asks({MIG1: 1})
-    made["spec"]["containers"][0] |= PLACES
+    made["spec"]["containers"][0] |= CONTAINER
     owners = None, ("ReplicaSet", "set"), ("Job", "absent")
     pods = [live(made, owner, name=f"p{number}") for number, owner in enumerate(owners)]
     items = [*pods, controller("ReplicaSet", "set", made), node("n", {GPU: "4"})]

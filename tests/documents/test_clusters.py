@@ -20,6 +20,7 @@ from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.kubernetes.removed_values import CAPTURED, MARK, remove_values, removed_values, without_mark
 from rules_engine.model.problems.problem import render_problem
 from tests.support.cluster_files import (
+    CONTAINER,
     ENCODINGS,
     FORMS,
     NODES,
@@ -319,7 +320,7 @@ def test_values_that_may_be_secret_are_not_kept(tmp_path: Path, form: str) -> No
     kinds = {each["kind"] for each in PLANTED} - {"ConfigMap", "Secret"}
     kept: dict[str, Any] = {kind: dict(reading.objects.of(kind)[0]) for kind in kinds}
     assert SECRET not in json.dumps(kept)
-    assert kept["Pod"]["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}]
+    assert kept["Pod"]["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}, CONTAINER["env"][1]]
     assert kept["Pod"]["metadata"]["annotations"]["kept"] == "yes"
     assert kept["GPUOffers"]["spec"] == {"omitted": 3}
     assert {*removed_values(kept["Pod"])} >= {"spec.containers.env.value", "spec.containers.command"}

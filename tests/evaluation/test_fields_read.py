@@ -14,12 +14,11 @@ from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.fields_read import ALWAYS_READ_FIELDS, fields_read
 from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
+from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, NO_FIELDS, Kept
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
 from tests.evaluation.test_decision_cache import accepted, requests, rule_sets
 from tests.support.evaluation import check, compiled, validation
-from tests.support.kept_fields import missing_paths
 from tests.support.laws import clusters
 
 READS: dict[str, list[str]] = {
@@ -91,6 +90,20 @@ READS: dict[str, list[str]] = {
     "object.metadata.annotations[object.spec.nodeName] == 'a'": ["metadata.annotations"],
 }
 """The members of pods that expressions read, beside those that every decision depends on."""
+
+
+def missing_paths(kept: Kept, other: Kept) -> Iterator[tuple[str, ...]]:
+    """Yield the paths that `other` keeps and `kept` does not."""
+    if kept is None:
+        return
+    if other is None:
+        yield ()
+        return
+    for name, below in sorted(other.items()):
+        if name in kept or below:
+            yield from ((name, *path) for path in missing_paths(kept.get(name, NO_FIELDS), below))
+        else:
+            yield (name,)
 
 
 def rules(*expressions: str) -> Any:

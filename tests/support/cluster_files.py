@@ -105,15 +105,17 @@ ENCODINGS: Mapping[str, Callable[[str], bytes]] = {
 }
 
 
-CONTAINER = {
+HANDLER = {"exec": {"command": [SECRET]}, "httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}
+CONTAINER: Item = {
     "name": "main",
     "command": [SECRET],
     "args": [SECRET],
-    "env": [{"name": "PASSWORD", "value": SECRET}],
-    "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
-    "readinessProbe": {"exec": {"command": [SECRET]}},
-    "lifecycle": {"preStop": {"exec": {"command": [SECRET]}}},
+    "env": [{"name": "PASSWORD", "value": SECRET}, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
+    **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), HANDLER),
+    "lifecycle": {"postStart": HANDLER, "preStop": HANDLER},
 }
+"""Values that may be secret in each place of a container."""
+
 METADATA = {"annotations": {LAST_APPLIED: SECRET, "kept": "yes"}, "managedFields": [{"manager": SECRET}]}
 SPEC = {member: [CONTAINER] for member in ("containers", "initContainers", "ephemeralContainers")}
 TEMPLATE = {"metadata": METADATA, "spec": SPEC}

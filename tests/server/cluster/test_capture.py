@@ -10,37 +10,13 @@ from click.testing import CliRunner, Result
 from rules_engine.documents.clusters import load_cluster, read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import removed_values
 from server.cli import main
 from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import capture, viewing
+from tests.support.cluster_files import PLANTED, SECRET
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
-
-SECRET = "hunter2"
-HANDLER = {"exec": {"command": [SECRET]}, "httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}
-CONTAINER: dict[str, Any] = {
-    "name": "main",
-    "command": [SECRET],
-    "args": [SECRET],
-    "env": [{"name": "TOKEN", "value": SECRET}, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
-    **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), HANDLER),
-    "lifecycle": {"postStart": HANDLER, "preStop": HANDLER},
-}
-METADATA = {
-    "namespace": "ml",
-    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": SECRET, "note": "kept"},
-    "managedFields": [{"manager": SECRET}],
-}
-SPEC = {"containers": [CONTAINER], "initContainers": [CONTAINER], "ephemeralContainers": [CONTAINER]}
-TEMPLATE = {"spec": {"template": {"metadata": METADATA, "spec": SPEC}}}
-MEMBERS: dict[str, dict[str, Any]] = {
-    "Pod": {"spec": SPEC},
-    **dict.fromkeys(("DaemonSet", "ReplicaSet", "StatefulSet", "Job", "ReplicationController"), TEMPLATE),
-    "ControllerRevision": {"data": TEMPLATE},
-    OFFERS: {"spec": {"omitted": {}, "other": SECRET}},
-}
 
 
 def run(api: ApiServer, folder: Path, *options: str) -> Result:
@@ -94,16 +70,19 @@ def test_a_capture_has_all_kinds_in_one_list_and_a_line_for_each_object(api: Api
 
 
 def test_no_secret_is_captured(api: ApiServer, tmp_path: Path) -> None:
-    for kind, each in API_KINDS.items():
-        api.put(each.resource, {"metadata": {"name": "a", **METADATA}, **MEMBERS.get(kind, {})})
+    planted = [each for each in PLANTED if each["kind"] in API_KINDS]
+    for each in planted:
+        api.put(API_KINDS[each["kind"]].resource, each)
 
     done = run(api, tmp_path)
 
     assert SECRET in json.dumps(api.objects)
     assert SECRET not in done.output
-    [pod] = [item for item in json.loads(done.stdout)["items"] if item["kind"] == "Pod"]
+    objects = [item for item in json.loads(done.stdout)["items"] if "metadata" in item]
+    assert {item["kind"] for item in objects} == {each["kind"] for each in planted}
+    [pod] = [item for item in objects if item["kind"] == "Pod"]
     assert {"spec.containers.env.value", "spec.containers.command"} <= removed_values(pod).keys()
-    assert pod["metadata"]["annotations"]["note"] == "kept"
+    assert pod["metadata"]["annotations"]["kept"] == "yes"
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -7,37 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rules_engine.documents import clusters
 from rules_engine.documents.clusters import ClusterReading, read_cluster
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.problems.problem import Severity
-
-Item = dict[str, Any]
+from tests.support import authoring, cluster_files
+from tests.support.cluster_files import Item, pretty
 
 
 def item(kind: str, name: str = "a", version: str = "v1", **members: Any) -> Item:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "ml"}, **members}
+    return cluster_files.item(kind, name, "ml", version, **members)
 
 
 def listed(*items: Any, kind: str = "List", version: str = "v1") -> str:
-    """Return a list as kubectl writes it, with its kind after the items."""
-    document = {"apiVersion": version, "items": items, "kind": kind, "metadata": {"resourceVersion": ""}}
-    return json.dumps(document, indent=4)
+    return pretty({**cluster_files.listed(items), "kind": kind, "apiVersion": version})
 
 
 def as_yaml(text: str) -> str:
-    return "---\n" + yaml.safe_dump(json.loads(text), sort_keys=False)
+    return "---\n" + cluster_files.as_yaml(json.loads(text))
 
 
 def write(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_yaml", ".yaml").replace("_json", ".json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+    names = {name: name.replace("__", "/").replace("_yaml", ".yaml").replace("_json", ".json") for name in files}
+    return authoring.write(folder, {names[name]: text for name, text in files.items()})
 
 
 def read(folder: Path, *texts: str, name: str = "dump.json") -> ClusterReading:
@@ -81,12 +75,6 @@ def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path, form
     assert absent(read(tmp_path, *map(form, lists), name="d.yaml")) == API_RESOURCES.keys() - {"Node", "Pod", "Job"}
     null = form('{"apiVersion": "v1", "items": null, "kind": "PodList"}')
     assert absent(read(tmp_path, null, name="d.yaml")) == API_RESOURCES.keys() - {"Pod"}
-
-
-def test_yaml_may_be_in_flow_style(tmp_path: Path) -> None:
-    text = "{kind: NodeList, apiVersion: v1, items: [{metadata: {name: n1}}]}\n---\n{kind: Pod, metadata: {name: a}}\n"
-    reading = read(tmp_path, f"# kubectl\n{text}", name="d.yaml")
-    assert (reading.problems, names(reading)) == ((), {"Node": ["n1"], "Pod": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -181,22 +169,14 @@ def test_events_may_have_any_name(tmp_path: Path) -> None:
     assert names(read(tmp_path, listed(NODE, item("Event", "a:b")))) == {"Node": ["n1"], "Event": ["a:b"]}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        listed(NODE, POD)[:-2],
-        listed(NODE, POD)[:200],
-        as_yaml(listed(NODE, POD)).partition("kind: List")[0],
-        as_yaml(listed(NODE, POD)).partition("dnsPolicy")[0] + '"',
-    ],
-)
-def test_a_list_that_is_cut_is_an_error(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text, name="d.yaml").objects is None
-    write(tmp_path, nodes_json=listed(NODE))
-    assert read_cluster([tmp_path]).objects is None
-
-
 # Folders
+
+
+@FORMS
+def test_a_file_that_is_cut_is_an_error_beside_others(tmp_path: Path, form: Any) -> None:
+    text = form(listed(NODE, POD))
+    write(tmp_path, nodes_json=listed(NODE), cut_yaml=text[: text.index("dnsPolicy") + 8])
+    assert read_cluster([tmp_path]).objects is None
 
 
 def test_a_must_gather_folder_of_openshift_is_read(tmp_path: Path) -> None:

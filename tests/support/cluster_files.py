@@ -78,7 +78,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Sequence[Item]], str]]] = {
     "JSON without line ends": ("c.json", lambda items: "".join(json.dumps(each) for each in items)),
     "an array": ("c.json", pretty),
     "an array of lists": ("c.json", lambda items: pretty([listed([each]) for each in items])),
-    "a list in flow style": ("c.yaml", lambda items: f"{{kind: List, items: {json.dumps(items)}}}"),
+    "a list in flow style": ("c.yaml", lambda items: f"# kubectl\n{{kind: List, items: {json.dumps(items)}}}\n"),
     "a stream": ("c.yaml", lambda items: "---\n".join(map(as_yaml, items))),
     "outputs appended in JSON": ("c.json", lambda items: outputs(items, pretty)),
     "outputs appended in YAML": ("c.yaml", lambda items: outputs(items, as_yaml)),

@@ -84,7 +84,9 @@ def measured(arguments: Sequence[str], checkout: Path = ROOT, codes: Collection[
 
     `codes`: its exit codes, by default with and without findings.
     """
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    # As after an installation, modules are compiled once.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**kept, "PYTHONPATH": str(checkout)}
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, cwd=checkout, env=environment)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,5 +1,6 @@
 """Parameter types, options and arguments that several commands share."""
 
+import gc
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -274,6 +275,7 @@ class ClusterArgument:
         if self.path is not None:
             with progress_bar("elapsed") as report:
                 reading = read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
+            gc.freeze()  # the objects stay: the collector would traverse them again and again
             return reading.with_assumptions(self.kinds)
         objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
         return ClusterReading(

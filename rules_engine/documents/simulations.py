@@ -15,7 +15,7 @@ from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, parse_change_time
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
@@ -97,7 +97,7 @@ def _build_simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
-        objects=ClusterObjects({}, now=parse_change_time("")) if objects is None else priorities.add_to_pods(objects),
+        objects=ClusterObjects({}) if objects is None else priorities.add_to_pods(objects),
         arrivals=tuple(arrivals.items),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),

@@ -23,8 +23,6 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
     ClusterObjects,
-    newest_change_time,
-    parse_change_time,
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices, NodeSelection
@@ -134,12 +132,10 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
         if name not in listed
     ]
     by_kind: dict[str, list[dict[str, Json]]] = {}
-    newest = ""
     for item in (*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects):
         by_kind.setdefault(text_member(item, "kind"), []).append(item)
-        newest = newest_change_time(item, newest)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
-    return ClusterObjects(by_kind, now=parse_change_time(newest), declared=declared)
+    return ClusterObjects(by_kind, declared=declared)
 
 
 def _pod_object(value: dict[str, Json]) -> dict[str, Json]:

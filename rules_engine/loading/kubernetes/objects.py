@@ -60,8 +60,8 @@ class ObjectReader:
         """The objects by kind, and by namespace and name."""
         self._left_out: set[str] = set()
         """What is left out, each reported once."""
-        self._newest = ""
-        self._captured = False
+        self._captured = ""
+        """The latest time of a capture; "" if there is none."""
         self._declared: tuple[Node, ...] = ()
 
     def objects(self) -> ClusterObjects:
@@ -70,7 +70,7 @@ class ObjectReader:
             {kind: by_name.values() for kind, by_name in self._objects.items()},
             absent=frozenset(API_KINDS) - self.seen - {OFFERS},
             partial=frozenset(["Pod"] if not self._captured and self._lacks_system_pods() else []),
-            now=parse_change_time(self._newest),
+            now=parse_change_time(self._captured) if self._captured else None,
             declared=self._declared,
         )
 
@@ -124,9 +124,7 @@ class ObjectReader:
         elif value is not None:
             kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
         kinds.setdefault(kind, item)
-        if item.captured:
-            self._captured = True
-            self._newest = newest_change_time({"creationTimestamp": item.captured}, self._newest)
+        self._captured = newest_change_time({"creationTimestamp": item.captured}, self._captured)
         if kind in API_KINDS and value is None:
             self.seen.add(kind)
         elif isinstance(value, dict) and kind in API_KINDS:
@@ -161,7 +159,6 @@ class ObjectReader:
             name = escape_controls("/".join(filter(None, key)))
             self._leave_out(f"another {kind} {name} of the same version", find_place)
         of_kind[key] = value
-        self._newest = newest_change_time(value, self._newest)
 
 
 def _other_uid(one: Object, other: Object) -> bool:

@@ -154,7 +154,7 @@ class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are built on first use.
 
     `absent`: the kinds that were not read, unlike kinds without objects. `partial`: the kinds of which only the objects
-    in some namespaces were read. `now`: the time from which ages are counted, for a recording its newest timestamp.
+    in some namespaces were read. `now`: the time from which ages are counted; None: the newest time of the objects.
     `declared`: nodes that do not exist yet, but an autoscaler can add.
     """
 
@@ -164,12 +164,12 @@ class ClusterObjects:
         *,
         absent: frozenset[str] = frozenset(),
         partial: frozenset[str] = frozenset(),
-        now: datetime,
+        now: datetime | None = None,
         declared: tuple[Node, ...] = (),
     ) -> None:
         self.absent = absent
         self.partial = partial
-        self.now = now
+        self._now = now
         self.declared = declared
         self._malformed: list[str] = []
         self.requests: dict[bytes, Mapping[str, int]] = {}
@@ -188,6 +188,17 @@ class ClusterObjects:
         wrapper.cluster = self
         return wrapper
 
+    @cached_property
+    def now(self) -> datetime:
+        """The time from which ages are counted."""
+        if self._now is not None:
+            return self._now
+        newest = ""
+        for of_kind in self._by_kind.values():
+            for item in of_kind:
+                newest = newest_change_time(item, newest)
+        return parse_change_time(newest)
+
     def with_pods(self, pods: Iterable[dict[str, Json]]) -> "ClusterObjects":
         """Return the objects with other pods."""
         return self.with_objects({"Pod": pods})
@@ -198,7 +209,7 @@ class ClusterObjects:
             {**self._by_kind, **by_kind},
             absent=self.absent,
             partial=self.partial,
-            now=self.now,
+            now=self._now,
             declared=self.declared,
         )
 

@@ -44,7 +44,8 @@ spec: {containers: [{name: main, image: cuda, resources: {limits: {nvidia.com/mi
 
 CLUSTER = """\
 {"apiVersion": "v1", "kind": "List", "items": [
-{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}},
+{"apiVersion": "v1", "kind": "PodList", "items": []}
 ]}
 """
 

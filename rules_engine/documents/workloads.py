@@ -98,7 +98,7 @@ class Priorities:
             return objects
         unresolved = set(map(id, lacking))
         pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
-        return objects.with_pods(pods)
+        return objects.with_objects({"Pod": pods})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -285,7 +285,7 @@ def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequen
         if node and name not in evicted and not is_finished(item):
             pods.append(item if node == item.node_name else {**item, "spec": {**item.spec, "nodeName": node}})
     pods += [_pod_object(pod) for pods_of in workloads for pod in pods_of if pod.starts]
-    return objects.with_pods([*pods, *map(_pod_object, waiting)])
+    return objects.with_objects({"Pod": [*pods, *map(_pod_object, waiting)]})
 
 
 def _pod_object(pod: SimulatedPod) -> dict[str, Json]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from hypothesis import strategies as st
 from rules_engine.documents.clusters import ClusterReading, load_inventory, read_cluster
 from rules_engine.documents.manifest_stream import stream_pods
 from rules_engine.documents.registry import load_documents
+from rules_engine.loading.files import read_bytes
 from rules_engine.loading.kubernetes import kubectl
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import FINDINGS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.kubernetes.removed_values import CAPTURED, MARK, remove_values, removed_values, without_mark
-from rules_engine.model.problems.problem import render_problem
+from rules_engine.model.problems.problem import Problems, render_problem
 from tests.support.cluster_files import (
     CONTAINER,
     ENCODINGS,
@@ -265,6 +268,33 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path: Path, data: bytes, messag
     (tmp_path / "c.json").write_bytes(data)
     (problem,) = [each for each in read_cluster([tmp_path / "c.json"]).problems if each.code != "not-a-cluster"]
     assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_larger_than_the_limit_is_an_error(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "c.json").write_bytes(pack(JSON.encode()))
+    problems = Problems()
+    assert read_bytes(tmp_path / "c.json", 200, problems) is None
+    assert [problem.code for problem in problems.items] == ["file-too-large"]
+
+
+@pytest.mark.parametrize("form", ["a list in JSON", "JSON lines", "an array"])
+def test_halves_of_surrogate_pairs_are_replaced(tmp_path: Path, form: str) -> None:
+    path = written(tmp_path, form, [*NODES, {**OBJECTS[2], "x": ["half"]}])
+    path.write_text(path.read_text().replace("half", "\\ud800"))
+    reading = sound(path)
+    assert reading.objects is not None
+    assert reading.objects.of("Namespace")[0]["x"] == ["\ufffd"]
+
+
+def test_an_object_whose_items_are_no_list_is_one_object(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"kind": "Other", "items": {"a": 1}}\n' + JSON)
+    assert names(sound(tmp_path / "c.json")) == NAMES
+
+
+def test_events_of_findings_are_not_read(tmp_path: Path) -> None:
+    events = [item("Event", name, "ml", source={"component": name}) for name in ("kubelet", FINDINGS)]
+    assert ("Event", FINDINGS) not in names(sound(written(tmp_path, "a list in JSON", [*OBJECTS, *events])))
 
 
 def test_manifests_and_rules_may_be_utf_16(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS, API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.removed_values import remove_values
 
 Object = dict[str, Any]
@@ -32,7 +32,7 @@ def api_object(
     kind: str, name: str, namespace: str = "", *, metadata: Mapping[str, Any] | None = None, **members: Any
 ) -> Object:
     """Return an object of any kind; one that the product does not read is of the core group."""
-    version = f"{API_GROUPS.get(kind, '')}/v1".removeprefix("/")
+    version = API_KINDS[kind].api_version if kind in API_KINDS else "v1"
     named = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"uid-{name}", **(metadata or {})}
     return {"apiVersion": version, "kind": kind, "metadata": named, **members}
 

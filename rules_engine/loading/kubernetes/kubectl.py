@@ -21,7 +21,7 @@ from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
 from rules_engine.loading.yaml.documents import TOO_DEEP
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_GROUPS
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.removed_values import CAPTURED
 from rules_engine.model.problems.codes import Code
@@ -185,7 +185,7 @@ def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
     """
     decode: Callable[[Any], Any] = _decode_array if data[begin : begin + 1] == b"[" else _decode_output
     view, end = memoryview(data), len(data)
-    for _ in range(2):
+    while True:
         try:
             value = decode(view[begin:end])
         except ValidationError:
@@ -241,10 +241,11 @@ def list_kind(members: Object) -> str:
 def kind_name(version: str, kind: str) -> str:
     """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
-    if kind in DEVICE_KINDS:  # earlier versions have other members
-        is_read = version in ("", f"{API_GROUPS[kind]}/v1")
+    known = API_KINDS.get(kind)
+    if known is not None and kind in DEVICE_KINDS:  # earlier versions have other members
+        is_read = version in ("", known.api_version)
     else:
-        is_read = not version or group == API_GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+        is_read = not version or known is None or group == known.group or (kind, group) in _OTHER_GROUPS
     return kind if is_read else f"{kind} of {version}"
 
 

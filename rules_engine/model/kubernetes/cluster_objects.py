@@ -77,9 +77,6 @@ DIAGNOSED_RESOURCES: Mapping[str, str] = {kind: each.resource for kind, each in 
 API_RESOURCES: Mapping[str, str] = {kind: name for kind, name in DIAGNOSED_RESOURCES.items() if kind != OFFERS}
 """The same without the kind that only clusters with native policies have."""
 
-API_GROUPS: Mapping[str, str] = {kind: each.group for kind, each in API_KINDS.items()}
-"""The API groups of kinds."""
-
 
 class ApiObject(dict[str, Json]):
     """An object of the API, reduced to the members that a diagnosis reads; `cluster` has the other objects."""
@@ -198,10 +195,6 @@ class ClusterObjects:
             for item in of_kind:
                 newest = newest_change_time(item, newest)
         return parse_change_time(newest)
-
-    def with_pods(self, pods: Iterable[dict[str, Json]]) -> "ClusterObjects":
-        """Return the objects with other pods."""
-        return self.with_objects({"Pod": pods})
 
     def with_objects(self, by_kind: Mapping[str, Iterable[dict[str, Json]]]) -> "ClusterObjects":
         """Return the objects with others in place of some kinds."""

@@ -127,7 +127,7 @@ def test_sighup_during_the_start_does_not_end_it(tmp_path: Path) -> None:
         with pipe.open("wb"):  # blocks until the server opens it, which then waits for text
             process.send_signal(signal.SIGHUP)
         _, output = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, b"[empty-file]" in output) == (1, True)
+        assert (process.returncode, b"[not-a-cluster]" in output) == (1, True)
     finally:
         process.kill()
         process.wait()

@@ -78,6 +78,11 @@ def cluster_view(objects: ClusterObjects) -> Cluster:
     return view
 
 
+def keep_view(objects: ClusterObjects, cluster: Cluster) -> None:
+    """Keep a cluster that was built with the objects as their `cluster_view`."""
+    objects.views[_VIEW] = cluster
+
+
 def without_device_offers(node: Node) -> Node:
     """Return a node as it was before `with_device_offers`."""
     return node.service.node if node.service else node

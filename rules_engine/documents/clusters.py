@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.devices.offers import cluster_view
+from rules_engine.devices.offers import cluster_view, keep_view
 from rules_engine.documents.document_kind import Part
 from rules_engine.documents.loader import CLUSTER, Loader
 from rules_engine.documents.references import Inventory, Sources
@@ -118,7 +118,9 @@ def read_cluster(
             found = "node" if nodes else "object"
             problems.error(Code.NOT_A_CLUSTER, f"no {found} found: expected {EXPECTED}", location)
         objects = None if problems.failed else reader.objects()
-        if objects is not None and nodes:
+        if objects is not None and inventories and len(files) == 1:
+            keep_view(objects, inventories[0].cluster)  # whose objects have been checked
+        elif objects is not None and nodes:
             known = {problem.message for problem in problems.items}  # of inventories
             for message in (*objects.malformed, *objects.unusable_slices):
                 if message not in known:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.devices import offers
-from rules_engine.documents.clusters import load_cluster, load_inventory
+from rules_engine.documents.clusters import load_cluster, load_inventory, read_cluster
 from rules_engine.documents.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
@@ -214,3 +214,17 @@ def test_explain_says_why_the_scheduler_rejects_a_pod(tmp_path: Path, monkeypatc
     result = cli("explain", "-f", "many.yaml", "--rules", "rules", "--cluster", "c.json")
     words = " ".join(result.stdout.replace("│", " ").split())
     assert f"no node offers 33: {everywhere} 33 devices are requested, and a claim has at most 32" in words
+
+
+@pytest.mark.parametrize("file", sorted(Path("rules_engine/inventories").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_cluster_of_an_inventory_is_that_of_its_objects(file: Path) -> None:
+    reading = read_cluster([file])
+    assert reading.objects is not None
+    assert reading.cluster is not None
+    again = offers.cluster_view(reading.objects.with_objects({}))
+
+    def amounts(cluster: Cluster) -> dict[str, Any]:
+        return {node.name: (node.labels, node.taints, node.allocatable, node.used) for node in cluster.nodes}
+
+    assert amounts(reading.cluster) == amounts(again)
+    assert reading.cluster.namespaces == again.namespaces

@@ -1,4 +1,4 @@
-"""What is known of outcomes that depend on members that the input lacks."""
+"""Outcomes that depend on members that the input lacks: their known part."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass

@@ -59,7 +59,7 @@ class ObjectReader:
         self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {}
         """The objects by kind, and by namespace and name."""
         self._left_out: set[str] = set()
-        """What is left out, each reported once."""
+        """Texts on objects that are left out, each reported once."""
         self._captured = ""
         """The latest time of a capture; "" if there is none."""
         self._declared: tuple[Node, ...] = ()

@@ -96,7 +96,7 @@ def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str,
             elif container in sharing:
                 share = floor(rest / devices / unit) * unit * n
             else:
-                share = floor(each / unit) * unit * n
+                share = floor(each * n / unit) * unit
             written.append((container, name, share))
     for container, name, share in written:
         put(rule, container, name, share, coefficients[name])

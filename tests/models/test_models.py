@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
 from tests.models.generated import injections, ladders, quantities
 
 
@@ -13,6 +14,33 @@ def test_ladders_agree_with_their_model(case: Any) -> None:
 
 
 @given(injections.cases())
+@example(
+    {
+        "rules": [
+            {
+                "name": "a",
+                "priority": 0,
+                "mode": "Enforce",
+                "gpuType": None,
+                "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
+                "gpuResource": "nvidia.com/gpu",
+                "onConflict": "Overwrite",
+                "initContainers": "Inject",
+                "coefficients": {"memory": "1500m"},
+                "annotations": {},
+                "namespaces": {},
+            }
+        ],
+        "pod": {
+            "metadata": {"annotations": {GPU_TYPE_ANNOTATION: "V100"}},
+            "spec": {
+                "containers": [{"name": "main"}],
+                "initContainers": [{"name": "init", "resources": {"limits": {"nvidia.com/gpu": "2"}}}],
+            },
+        },
+        "namespace": "ml",
+    }
+)
 def test_injections_agree_with_their_model(case: Any) -> None:
     injections.check(case)
 

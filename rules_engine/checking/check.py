@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
@@ -48,7 +50,9 @@ class CheckResult:
 
     def strict(self) -> "CheckResult":
         """Return the same result with warnings as errors, except the warnings that comments ignore."""
-        return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
+        return replace(
+            self, problems=tuple(structs.replace(problem, severity=Severity.ERROR) for problem in self.problems)
+        )
 
 
 def check_files(

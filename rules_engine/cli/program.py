@@ -3,9 +3,7 @@
 import codecs
 import errno
 import io
-import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ import click
 if TYPE_CHECKING:
     from rules_engine.cli.options import Target
     from rules_engine.model.problems.problem import Problem
+    from rules_engine.report.answer import Answer
     from rules_engine.report.values import Report
 
 PROBLEMS_FOUND = 1
@@ -38,9 +37,6 @@ _REPLACEMENTS = dict(zip("✓✗→×−…≥▕▏░█▁▂▃▄▅▆▇�
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file or device that accepts no more data."""
-
-_CONTROLS = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters that JSON does not escape: DEL, C1 and marks that end lines or change their direction."""
 
 ENCODING_ERRORS = "gpu-rules"
 """Name of the encoding error handler that writes the replacements."""
@@ -244,18 +240,19 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
 
 
 def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:
-    """Return JSON for a stream, by default standard output.
+    # TODO: delete with the last document.py
+    del stream
+    import json
 
-    Characters that its encoding may lack, or that a terminal would interpret, are escaped rather than replaced.
-    """
-    encoding = (stream or sys.stdout).encoding or ""
-    text = json.dumps(value, indent=indent, ensure_ascii=not encoding.lower().startswith("utf"))
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return json.dumps(value, indent=indent)
 
 
-def print_json(value: Any) -> None:
-    """Print a document as indented JSON."""
-    click.echo(json_text(value))
+def print_json(value: object, stream: TextIO | None = None) -> None:
+    """Print an answer, or a value of JSON types, as indented JSON; by default to standard output."""
+    from rules_engine.report.answer import answer_text
+
+    stream = stream or sys.stdout
+    click.echo(answer_text(value, stream.encoding or ""), stream)
 
 
 def end_unusable(command: str, message: str) -> NoReturn:
@@ -285,13 +282,13 @@ def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str
 
 
 class InputProblems:
-    """The problems of a command's input: members of JSON on standard output, or else lines on standard error.
+    """The problems of a command's input: in its JSON on standard output, or else lines on standard error.
 
-    `members`: all problems as JSON, if there is JSON; `failed`: there is an error among them.
+    `items`: all problems, if there is JSON; `failed`: there is an error among them.
     """
 
     def __init__(self, command: str, targets: "Iterable[Target]") -> None:
-        self.members: list[dict[str, Any]] = []
+        self.items: tuple[Problem, ...] = ()
         self.failed = False
         self._command = command
         self._targets = [target for target in targets if target.format == "json"]
@@ -300,26 +297,41 @@ class InputProblems:
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
         from rules_engine.model.problems.problem import Severity
-        from rules_engine.report.documents import problem_members
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
         if self._targets:
-            self.members += map(problem_members, problems)
+            self.items += (*problems,)
         if self._silent or not problems:
             return
         if heading:
             click.echo(heading, err=True)
         Screen(sys.stderr).problems(problems, sources)
 
+    @property
+    def members(self) -> list[dict[str, Any]]:  # TODO: delete with the last document.py
+        from rules_engine.report.documents import problem_members
+
+        return [*map(problem_members, self.items)]
+
     def end(self) -> NoReturn:
         """End the command, which has no answer; its JSON has the problems only."""
 
         def write(_format: str, stream: TextIO) -> None:
-            stream.write(f"{json_text({'problems': self.members}, stream)}\n")
+            print_json(NoAnswer(problems=self.items), stream)
+
+        from rules_engine.report.answer import NoAnswer
 
         write_answer(self._command, self._targets, write)
         raise SystemExit(UNUSABLE)
+
+
+def write_format(answer: "Answer", report: "Callable[[], Report]", format: str, stream: TextIO) -> None:
+    """Write an answer as JSON, or its report in another format."""
+    if format == "json":
+        print_json(answer, stream)
+    else:
+        write_report(report(), format, stream)
 
 
 def write_report(report: "Report", format: str, stream: TextIO) -> None:

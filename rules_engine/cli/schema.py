@@ -1,6 +1,7 @@
-"""`schema`: JSON Schemas of rule files."""
+"""`schema`: JSON Schemas of rule files, and of the answers of commands."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import click
@@ -8,43 +9,61 @@ import click
 from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, help_examples, print_json
 
+ANSWERS = {}
+"""The type of each command's answer, which is imported when its schema is printed."""
 
-class KindName(KnownValue[str]):
-    """The kind of a document; letter case is ignored."""
+_PREFIX = "answer/"
 
-    name = "KIND"
+
+class SchemaName(KnownValue[str]):
+    """The kind of a document, whose letter case is ignored, or answer/COMMAND."""
+
+    name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.documents.headers import DOCUMENT_KINDS
         from rules_engine.model.problems.problem import did_you_mean
 
-        by_casefold = {kind.casefold(): kind for kind in DOCUMENT_KINDS}
-        kind = by_casefold.get(str(value).casefold())
-        if kind is None:
-            names = ", ".join(DOCUMENT_KINDS)
+        names = self.known()
+        by_casefold = {name.casefold(): name for name in names}
+        found = by_casefold.get(str(value).casefold())
+        if found is None:
             self.fail(
-                f"unknown kind {value!r}{did_you_mean(str(value), DOCUMENT_KINDS)}: must be one of {names}", param, ctx
+                f"unknown name {value!r}{did_you_mean(str(value), names)}: must be one of {', '.join(names)}",
+                param,
+                ctx,
             )
-        return kind
+        return found
 
     def known(self) -> Mapping[str, None]:
         from rules_engine.documents.headers import DOCUMENT_KINDS
 
-        return dict.fromkeys(DOCUMENT_KINDS)
+        return dict.fromkeys((*DOCUMENT_KINDS, *(f"{_PREFIX}{name}" for name in ANSWERS)))
 
 
 @click.command(
     cls=Command,
-    short_help="Print the JSON Schema of one kind or of all kinds.",
+    short_help="Print the JSON Schema of a kind, or of a command's answer.",
     epilog=help_examples(
         "gpu-rules schema FallbackLadder",
+        "gpu-rules schema answer/doctor",
         "gpu-rules schema > gpu-rules.schema.json",
     ),
 )
-@click.argument("kind", type=KindName(), required=False)
-def schema(kind: str | None) -> None:
-    """Print the JSON Schema of one kind, or one schema for all kinds, for editors and other tools."""
+@click.argument("name", type=SchemaName(), required=False)
+def schema(name: str | None) -> None:
+    """Print the JSON Schema of a kind of document, of a command's --output json, or one schema for all kinds.
+
+    NAME is a kind, such as FallbackLadder, or answer/COMMAND, such as answer/doctor. Without it: one schema for the
+    documents of all kinds, for editors and other tools.
+    """
     from rules_engine.loading import schema as kind_schema
+    from rules_engine.report.answer import answer_schema
     from rules_engine.starting.schemas import combine_schemas
 
-    print_json(kind_schema(kind) if kind else combine_schemas())
+    if name is None:
+        print_json(combine_schemas())
+    elif name.startswith(_PREFIX):
+        module, _, type_name = ANSWERS[name.removeprefix(_PREFIX)].partition(":")
+        print_json(answer_schema(getattr(import_module(module), type_name)))
+    else:
+        print_json(kind_schema(name))

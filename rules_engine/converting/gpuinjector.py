@@ -8,11 +8,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from rules_engine.converting.rule_text import read_rule
 from rules_engine.kinds.injection.evaluation import SHARED_UNITS
@@ -90,7 +92,7 @@ def convert_text(text: str, file: str = "gpuinjector.conf") -> Conversion:
         rule, problems = read_rule(files[f"{name}.yaml"], ResourceInjection.kind, read)
         for problem in problems:
             message = f"in the converted rule {name}: {problem.message}"
-            reader.problems.items.append(replace(problem, message=message, location=reader.location))
+            reader.problems.items.append(structs.replace(problem, message=message, location=reader.location))
         rules += [rule] if rule else []
     findings = tuple(reader.problems.items)
     if reader.problems.failed:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import load_single_document
@@ -63,7 +65,7 @@ def load_simulations(
                 for problem in each.items:
                     shared = all(problem in others.items for others in own)
                     message = problem.message if shared else f"{problem.message} (cluster {cluster.location.file})"
-                    problems.items.append(replace(problem, message=message))
+                    problems.items.append(structs.replace(problem, message=message))
             return built
         if needs_cluster and map_field(root, "spec").get("cluster") is None:
             place = first_key(root)

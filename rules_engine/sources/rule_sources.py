@@ -6,6 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from msgspec import structs
+
 from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.load import load_texts
 from rules_engine.documents.loader import RULES
@@ -143,7 +145,7 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     problem = no_rules_problem(sources)
     if files.loaded.unread_by_kind.get("Diagnostic"):
         message = f"{problem.message}, only Diagnostics, which doctor reads"
-        problem = replace(problem, message=message)
+        problem = structs.replace(problem, message=message)
     return replace(files, problems=(*files.problems, problem))
 
 
@@ -178,7 +180,7 @@ def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
     before = read_sources(old)
     absent = {f"git:{source.revision}:{source.path.rstrip('/')}" for source in old if isinstance(source, GitSource)}
     problems = tuple(
-        replace(problem, message=f"{problem.message}: no rules before the change", severity=Severity.WARNING)
+        structs.replace(problem, message=f"{problem.message}: no rules before the change", severity=Severity.WARNING)
         if problem.code in (Code.NO_RULES, Code.NO_FILES)
         or (problem.code is Code.MISSING_FILE and problem.location.file in absent)
         else problem

@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -127,4 +128,4 @@ def test_no_problem_has_a_code_in_quotes() -> None:
         if isinstance(node, ast.Constant) and node.value in codes
     ]
     assert quoted == []
-    assert Problem.__annotations__["code"] is ProblemCode
+    assert get_type_hints(Problem)["code"] is ProblemCode

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from msgspec import structs
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
 from rules_engine.diagnosis.diagnostic.kinds_read import kinds_read
@@ -144,7 +146,7 @@ def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Progr
         literal = _TEMPLATE.sub(r"' + \1 + '", f"'{text}'").removesuffix(" + ''").removeprefix("'' + ")
         plain = len(text) <= MAX_QUOTED and not {"'", '"', "\\"} & {*text}
         shown = f': write "{literal}"' if plain else ""
-        problem = replace(problems[0], message=f"command is an expression, and its text needs quotes{shown}")
+        problem = structs.replace(problems[0], message=f"command is an expression, and its text needs quotes{shown}")
         compiler.problems[before:] = [problem]
     return program
 

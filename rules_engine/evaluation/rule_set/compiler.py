@@ -1,7 +1,8 @@
 """Compilation of the expressions of a rule, or of another document, with all their problems."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.environment import VARIABLES
@@ -147,7 +148,7 @@ class ExpressionCompiler:
         if variable is None and failing is Severity.ERROR:
             self._guarded.append(program)
         failures = [*self._constants.problems(program, environment, result)]
-        self.problems.extend(replace(problem, severity=failing) for problem in failures)
+        self.problems.extend(structs.replace(problem, severity=failing) for problem in failures)
         if self._advice and not failures:
             self.problems.extend(find_constant_conditions(program, self._constants, effects))
         return program

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from types import NoneType
 
+from msgspec import structs
+
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
 from rules_engine.cel.check.checker import Checked, check_expression
 from rules_engine.cel.run.interpreter import interpret
@@ -176,7 +178,7 @@ class Reading:
         result = check_expression(self._checked.source, with_literals, environment.with_variables(**names))
         for problem in (*result.problems, *result.warnings):
             if problem not in self._checked.warnings:
-                yield replace(problem, code=Code.CEL_PARAMS)
+                yield structs.replace(problem, code=Code.CEL_PARAMS)
 
     def _literal(self, node: Expression) -> Expression:
         """Return a literal for a scalar constant, else the part itself."""

@@ -7,12 +7,12 @@ adds around them is skipped with a warning.
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError
+from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError, structs
 from msgspec.json import Decoder
 
 from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
@@ -276,7 +276,7 @@ def _without_quotes(problem: Problem) -> Problem:
     """Return a problem of YAML without what it quotes of the file, which may be secret."""
     if problem.code in (Code.UNREAD_OBJECT, Code.NOT_A_CLUSTER):
         return problem
-    return replace(problem, message="the YAML is malformed here: write the output again")
+    return structs.replace(problem, message="the YAML is malformed here: write the output again")
 
 
 def _same(place: Location) -> Location:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, repeat
 
+from msgspec import structs
+
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.documents import Dialect, DocumentText, read_documents, split_documents
@@ -78,14 +80,14 @@ def _compose_values(name: str, part: DocumentText, to: Problems) -> Iterator[tup
     documents = read_documents(SourceFile(name, part.text), stream_problems, Dialect.MANIFESTS)
     problems = [*stream_problems.items, *(problem for document in documents for problem in document.problems.items)]
     for problem in problems:
-        to.items.append(replace(problem, location=_shift_lines(problem.location, part.line)))
+        to.items.append(structs.replace(problem, location=_shift_lines(problem.location, part.line)))
     for document in documents:
         if not document.empty and not document.problems.failed:
             yield _shift_lines(document.root.location, part.line), manifest_json(document.root)
 
 
 def _shift_lines(place: Location, lines: int) -> Location:
-    return replace(place, line=place.line + lines)
+    return structs.replace(place, line=place.line + lines)
 
 
 def _list_extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:

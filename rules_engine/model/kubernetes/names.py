@@ -1,7 +1,9 @@
 """Names and labels of Kubernetes objects (RFC 1123; apimachinery, pkg/util/validation)."""
 
 import re
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 MAX_LABEL = 63
 """Longest DNS label (DNS1123LabelMaxLength): the name of a namespace or a Service, the name part of a resource."""
@@ -43,16 +45,15 @@ def object_title(kind: str, name: str, namespace: str = "") -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectName:
-    """The name of an object; `namespace` is "" for kinds without namespaces."""
+class ObjectName(Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """The name of an object."""
 
     kind: str
     name: str
-    namespace: str = ""
+    namespace: Annotated[str, Meta(description='"" for kinds without namespaces.')] = ""
 
     def __str__(self) -> str:
-        """Kind/name or Kind/namespace/name, as in JSON, RuleTests and metrics."""
+        """Kind/name or Kind/namespace/name, as in RuleTests and metrics."""
         return "/".join(filter(None, (self.kind, self.namespace, self.name)))
 
     @property

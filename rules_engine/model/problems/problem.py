@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from msgspec import Meta, field
+
+from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
@@ -35,17 +38,13 @@ class Severity(Enum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One problem in a file.
+class Problem(Output, frozen=True, kw_only=True):
+    """One problem in a file."""
 
-    `code` is stable and meant for machines; `length` is the number of columns from `location` on.
-    """
-
-    code: ProblemCode
+    code: Annotated[ProblemCode, Meta(description="Stable; docs/reference/problems.md has a section for each.")]
     message: str
-    location: Location
-    length: int = 1
+    location: Annotated[Location, Meta(description="The first character.")] = field(name="source")
+    length: Annotated[int, Meta(description="Columns from the first character on.")] = 1
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:

@@ -3,16 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Location:
-    """A location in a file; `line` and `column` count from 1, in characters."""
+class Location(Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """A location in a file."""
 
     file: str
-    line: int
-    column: int
+    line: Annotated[int, Meta(description="Counts from 1.")]
+    column: Annotated[int, Meta(description="Counts characters from 1.")]
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

@@ -9,7 +9,7 @@ import click
 from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, help_examples, print_json
 
-ANSWERS = {}
+ANSWERS: Mapping[str, str] = {}
 """The type of each command's answer, which is imported when its schema is printed."""
 
 _PREFIX = "answer/"

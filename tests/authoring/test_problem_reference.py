@@ -1,6 +1,7 @@
 """The reference of problems: an entry for each code, whose example has exactly this problem."""
 
 import ast
+import re
 from pathlib import Path
 from typing import get_type_hints
 
@@ -111,6 +112,19 @@ def members(path: Path) -> set[str]:
 
 
 SOURCES = [path for room in ("rules_engine", "server") for path in (REPOSITORY / room).rglob("*.py")]
+
+
+def test_an_example_and_its_output_name_the_same_file() -> None:
+    example = r"^```yaml (\S+)\n(?:(?!```).*\n)*```\n\n```text\n([^:]+):"
+    examples = re.findall(example, DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(examples) > 90
+    assert [title for title, file in examples if title != file] == []
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
+def test_no_text_has_a_link_of_markdown(entry: ProblemEntry) -> None:
+    """It is also printed by `check --explain` and in the playground."""
+    assert "](" not in f"{entry.cause}{entry.remedy}"
 
 
 def test_each_code_is_used() -> None:

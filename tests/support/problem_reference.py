@@ -72,13 +72,13 @@ def _section(entry: ProblemEntry) -> str:
     meaning = f"\n### {entry.code}\n\n{entry.severity.value.capitalize()}. {entry.cause}\n\n"
     if entry.commands:
         return f"{meaning}{_console(entry)}\n{entry.remedy}\n"
-    shown = f"{_block(entry, 'broken', entry.wrong)}\n```text\n{problems(entry, entry.wrong)[1]}```\n"
-    return f"{meaning}{shown}\n{entry.remedy}\n\n{_block(entry, 'fixed', entry.right)}"
+    shown = f"{_block(entry, entry.wrong)}\n```text\n{problems(entry, entry.wrong)[1]}```\n"
+    return f"{meaning}{shown}\n{entry.remedy}\n\n{_block(entry, entry.right)}"
 
 
-def _block(entry: ProblemEntry, title: str, text: str) -> str:
+def _block(entry: ProblemEntry, text: str) -> str:
     suffix = Path(entry.file).suffix.removeprefix(".")
-    return f"```{suffix}{f' {title}.yaml' if suffix == 'yaml' else ''}\n{text}```\n"
+    return f"```{suffix}{f' {entry.file}' if suffix == 'yaml' else ''}\n{text}```\n"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from rules_engine.model.problems.excerpt import escape_controls, truncate
@@ -19,7 +20,7 @@ from rules_engine.report import values
 from rules_engine.report.values import Block, Cell, Item, Lines, Report, Section, Span, Table, Tone, Tree, Words
 
 WIDTH = 100_000
-"""Width of lines that are not wrapped: in a pipe, and in tables. Rich needs some width."""
+"""Width of lines in a pipe, which are not wrapped. Rich needs some width."""
 
 MIN_WIDTH = 40
 """Minimum width of wrapped text: deep in a tree, few columns remain beside its branches."""
@@ -144,19 +145,24 @@ class Screen:
                 pass  # only HTML pages have drawings
 
     def table(self, table: Table, indent: int = 2, limit: int = MAX_ROWS) -> None:
-        """Print a table, unless it has no rows. It is not wrapped, since its columns would no longer align."""
-        rows = [[self._text(cell) for cell in row] for row in table.rows[:limit]]
+        """Print a table, unless it has no rows. On a terminal, texts are wrapped in their columns."""
+        rows = table.rows[:limit]
         if not rows:
             return
-        heads = [escape_controls(head if head in table.names else head.upper()) for head in table.heads]
-        shown = [[Text(head, STYLES[Tone.QUIET]) for head in heads], *rows]
-        widths = [max(cell.cell_len for cell in column) for column in zip(*shown, strict=True)]
-        for row in shown:
-            line = Text(" " * indent)
-            for index, (cell, width, name) in enumerate(zip(row, widths, table.heads, strict=True)):
-                gap = " " * (width - cell.cell_len)
-                line.append("  " if index else "")
-                line = Text.assemble(line, gap, cell) if name in table.numbers else Text.assemble(line, cell, gap)
+        grid = RichTable(box=None, pad_edge=False, padding=(0, 2), collapse_padding=True, header_style="not bold dim")
+        for index, head in enumerate(table.heads):
+            number = head in table.numbers
+            grid.add_column(
+                Text(escape_controls(head if head in table.names else head.upper())),
+                justify="right" if number else "left",
+                no_wrap=number or any(isinstance(row[index], values.Bar) for row in rows),
+                overflow="fold",
+            )
+        for row in rows:
+            grid.add_row(*map(self._text, row))
+        options = self._console.options.update(width=max(self._width, MIN_WIDTH) - indent)
+        for segments in self._console.render_lines(grid, options, pad=False):
+            line = Text.assemble(" " * indent, *((segment.text, segment.style or "") for segment in segments))
             line.rstrip()
             self._console.print(line)
         self._more(len(table.rows) - limit, table.noun, indent)

@@ -1,5 +1,6 @@
 """Reports as text."""
 
+from collections import Counter
 from fractions import Fraction
 from io import StringIO
 
@@ -148,3 +149,24 @@ def test_every_sign_has_an_ascii_replacement_of_one_column() -> None:
     encoded = signs.encode("ascii", ENCODING_ERRORS)
     assert len(encoded) == len(signs) == cell_len(signs)
     assert b"?" not in encoded
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_table_fits_the_terminal_and_loses_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    cells = (
+        "gpu-node-" + "x" * 50,
+        "the node has too few GPUs",
+        "1,234",
+        "excluded by the taint " * 4,
+        Bar(Fraction(1, 2)),
+    )
+    heads = ("node", "why", "pods", "note", "in use")
+    lines = shown(Table(heads=heads, rows=[cells], numbers=("pods",)), stream=Terminal())
+    assert max(map(cell_len, lines)) <= columns
+    texts = "".join(map(str, cells[:4])).replace(" ", "")
+    assert Counter(texts) <= Counter("".join(lines))
+    assert "█████░░░░░  50%" in "\n".join(lines)
+    assert any("1,234" in line for line in lines)
+    assert len(shown(Table(heads=heads, rows=[cells]))) == 2, "in a pipe, a row is a line"

@@ -15,6 +15,14 @@ ANSWERS: Mapping[str, str] = {}
 _PREFIX = "answer/"
 
 
+def load_schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of a command's answer."""
+    from rules_engine.report.answer import answer_schema
+
+    module, _, type_name = ANSWERS[command].partition(":")
+    return answer_schema(getattr(import_module(module), type_name))
+
+
 class SchemaName(KnownValue[str]):
     """The kind of a document, whose letter case is ignored, or answer/COMMAND."""
 
@@ -57,13 +65,11 @@ def schema(name: str | None) -> None:
     documents of all kinds, for editors and other tools.
     """
     from rules_engine.loading import schema as kind_schema
-    from rules_engine.report.answer import answer_schema
     from rules_engine.starting.schemas import combine_schemas
 
     if name is None:
         print_json(combine_schemas())
     elif name.startswith(_PREFIX):
-        module, _, type_name = ANSWERS[name.removeprefix(_PREFIX)].partition(":")
-        print_json(answer_schema(getattr(import_module(module), type_name)))
+        print_json(load_schema(name.removeprefix(_PREFIX)))
     else:
         print_json(kind_schema(name))

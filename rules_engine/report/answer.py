@@ -49,9 +49,6 @@ def answer_schema(answer: type[Output]) -> dict[str, Any]:
     for definition in definitions.values():
         if "properties" in definition:  # a member with its default is printed, too
             definition["required"] = [*definition["properties"]]
-        elif definition.get("enum") == []:  # the codes of problems are in the packages of kinds
-            del definition["enum"]
-            definition["type"] = "string"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": [*refs], "$defs": definitions}
 
 

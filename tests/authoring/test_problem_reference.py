@@ -3,7 +3,6 @@
 import ast
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -11,7 +10,6 @@ from rules_engine.checking.problem_reference import FOLDER, ProblemEntry, neares
 from rules_engine.diagnosis.diagnostic import DiagnosticCode
 from rules_engine.kinds import KINDS
 from rules_engine.model.problems.codes import Code, ProblemCode
-from rules_engine.model.problems.problem import Problem
 from tests.kinds import toy
 from tests.support.documents import REPOSITORY
 from tests.support.problem_reference import DOCUMENT, document, problems, without_output
@@ -142,4 +140,3 @@ def test_no_problem_has_a_code_in_quotes() -> None:
         if isinstance(node, ast.Constant) and node.value in codes
     ]
     assert quoted == []
-    assert get_type_hints(Problem)["code"] is ProblemCode

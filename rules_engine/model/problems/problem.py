@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from msgspec import Meta, field
 
@@ -14,6 +14,11 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.source import Location
+
+if TYPE_CHECKING:
+    CodeText = ProblemCode
+else:
+    CodeText = str  # msgspec has no schema of an Enum without members
 
 MAX_COLUMNS = 8 + 160 + 1
 """Columns of a source line with its number and the mark of a cut, so that one line does not fill a terminal."""
@@ -41,7 +46,7 @@ class Severity(Enum):
 class Problem(Output, frozen=True, kw_only=True):
     """One problem in a file."""
 
-    code: Annotated[ProblemCode, Meta(description="Stable; docs/reference/problems.md has a section for each.")]
+    code: Annotated[CodeText, Meta(description="Stable; docs/reference/problems.md has a section for each.")]
     message: str
     location: Annotated[Location, Meta(description="The first character.")] = field(name="source")
     length: Annotated[int, Meta(description="Columns from the first character on.")] = 1

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,14 +23,12 @@ from rules_engine.cli.program import (
     check_writable,
     fail_if,
     help_examples,
-    json_text,
     write_answer,
-    write_report,
+    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.preflight.answer import Answer
     from rules_engine.sources.rule_sources import RuleSource
 
 
@@ -74,9 +72,12 @@ def preflight(
 
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
+    from msgspec.structs import replace
+
     from rules_engine.loading.files import without_garbage_collection
     from rules_engine.preflight.answer import build_answer
     from rules_engine.preflight.reading import read_inputs
+    from rules_engine.preflight.report import preflight_report
     from rules_engine.preflight.state import Verdict
     from rules_engine.sources.rule_files import has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -95,16 +96,7 @@ def preflight(
     with progress_bar("count") as show, without_garbage_collection():
         answer = build_answer(inputs, files.rule_set, progress=lambda done, total: show("workloads", done, total))
     name = " ".join(map(str, sources))
-    write_answer("preflight", targets, partial(_write_answer, answer, name, problems.members))
+    answer = replace(answer, problems=problems.items)
+    write_answer("preflight", targets, partial(write_format, answer, partial(preflight_report, answer, name)))
     passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}
-    fail_if(any(each.verdict not in passing for each in answer.workloads))
-
-
-def _write_answer(answer: "Answer", rules: str, problems: list[dict[str, Any]], format: str, stream: TextIO) -> None:
-    from rules_engine.preflight.document import preflight_document
-    from rules_engine.preflight.report import preflight_report
-
-    if format == "json":
-        stream.write(f"{json_text(preflight_document(answer, problems), stream)}\n")
-    else:
-        write_report(preflight_report(answer, rules), format, stream)
+    fail_if(answer.verdict not in passing)

@@ -9,7 +9,9 @@ import click
 from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, help_examples, print_json
 
-ANSWERS: Mapping[str, str] = {}
+ANSWERS: Mapping[str, str] = {
+    "preflight": "rules_engine.preflight.answer:PreflightAnswer",
+}
 """The type of each command's answer, which is imported when its schema is printed."""
 
 _PREFIX = "answer/"

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending import pending_pods
@@ -12,6 +14,7 @@ from rules_engine.diagnosis.values import PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import numbers_of, union
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
+from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import is_finished
@@ -20,7 +23,15 @@ from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.preflight.changes import Change, ChangeSearch, find_needs
 from rules_engine.preflight.reading import Inputs, Submitted
-from rules_engine.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, has_scopes
+from rules_engine.preflight.state import (
+    ClusterState,
+    PodsByWorkload,
+    SimulatedPod,
+    Verdict,
+    has_scopes,
+    worst_verdict,
+)
+from rules_engine.report.answer import Answer
 from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import use_scheduler
@@ -39,9 +50,12 @@ POD_SECURITY = "pod-security.kubernetes.io/enforce"
 """Label of namespaces whose pods the API server checks against a Pod Security Standard."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedPods:
-    """Pods that a rule moves to another resource; `source`: the location of the rule."""
+NodeReasons = list[tuple[str, str]]
+"""Names of nodes, each with the reasons in the scheduler's words why it cannot run the pods of a workload."""
+
+
+class MovedPods(Output, frozen=True, kw_only=True):
+    """Pods that a rule moves to another resource."""
 
     rule: RuleId
     source: Location
@@ -50,85 +64,82 @@ class MovedPods:
     pods: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedPods:
-    """Equal pods that do not start. `finding`: the first reason that is true, of pods that request GPUs.
-
-    `reasons`: why each node cannot run them, by its name, in the scheduler's words.
-    """
+class StoppedPods(Output, frozen=True, kw_only=True):
+    """Equal pods that do not start."""
 
     verdict: Verdict
-    message: str
     pods: int
-    finding: Finding | None = None
-    reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    message: Annotated[
+        str,
+        Meta(description="Of the scheduler, of the rule that denies the pods, or of the API server that refuses them."),
+    ]
+    finding: Annotated[
+        Finding | None, Meta(description="The first reason that is true; null unless the pods request GPUs and wait.")
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadAnswer:
-    """The answer for one workload. `starts`: the number of pods by node; `equal_nodes`: other nodes that were as good.
-
-    `evicted`: pods that leave their nodes for it. `decided_first`: what decides before the scheduler, or in its place.
-    `notices`: what the answer does not cover.
-    """
+class WorkloadAnswer(Output, frozen=True, kw_only=True):
+    """The answer for one workload."""
 
     kind: str
     name: str
     namespace: str
     source: Location
-    pods: int
-    starts: Mapping[str, int]
-    equal_nodes: tuple[str, ...]
-    evicted: tuple[str, ...]
-    moves: tuple[MovedPods, ...]
-    stopped: tuple[StoppedPods, ...]
-    decided_first: tuple[str, ...]
-    notices: tuple[str, ...]
-    would_start: tuple[Change, ...] = ()
-
-    @property
-    def started(self) -> int:
-        return sum(self.starts.values())
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of a pod."""
-        verdicts = {each.verdict for each in self.stopped}
-        return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), Verdict.STARTS)
+    verdict: Annotated[Verdict, Meta(description="The worst of its pods.")]
+    pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
+    started: int
+    starts: Annotated[Mapping[str, int], Meta(description="The number of pods that start, by node.")]
+    equal_nodes: Annotated[
+        tuple[str, ...],
+        Meta(description="Other nodes with the same score: the scheduler chooses among them at random."),
+    ]
+    evicted: Annotated[tuple[str, ...], Meta(description="The pods that leave their nodes for it, by preemption.")]
+    decided_first: Annotated[tuple[str, ...], Meta(description="What decides before the scheduler, or in its place.")]
+    moves: Annotated[tuple[MovedPods, ...], Meta(description="Moves of pods to another resource by rules.")]
+    stopped: Annotated[tuple[StoppedPods, ...], Meta(description="The pods that do not start, by message.")]
+    would_start: Annotated[
+        tuple[Change, ...],
+        Meta(description="Changes of the workload, the smallest first; with each alone, all of its pods start."),
+    ] = ()
+    notices: Annotated[tuple[str, ...], Meta(description="What was not checked or is not modelled.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answers for all workloads, in order. `objects`: the number of objects of each kind that the cluster has.
+class PreflightAnswer(Answer, frozen=True, kw_only=True):
+    """Outcomes of the pods of workloads if they are created now, and changes with which all of them start."""
 
-    `started_before`: pods that waited and can run now, with their nodes: they go first.
-    """
-
-    cluster: str
-    objects: Mapping[str, int]
-    started_before: Mapping[str, str]
-    workloads: tuple[WorkloadAnswer, ...]
+    cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
+    objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
+    started_before: Annotated[
+        Mapping[str, str],
+        Meta(
+            description="The nodes of pods of the cluster that wait and can run now, by namespace/name: they go first."
+        ),
+    ]
+    verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
+    workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
 
 
 def build_answer(
     inputs: Inputs,
     rule_set: RuleSet,
     *,
-    by_node: bool = False,
+    node_reasons: list[NodeReasons] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Answer:
+) -> PreflightAnswer:
     """Simulate the workloads, then the changes that may start the pods that do not.
 
-    `by_node`: also find why each node cannot run them. `progress` gets the number of workloads so far, and of all.
+    `node_reasons` gets an item for each workload. `progress` gets the number of workloads so far, and of all.
     """
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
         pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, pending, places, by_node=by_node)
+            _workload_answer(state, workload, pods, pending, places)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
+        if node_reasons is not None:
+            node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
     for number, pods in enumerate(simulated):
         if answers[number].stopped:
             search = ChangeSearch(state, rule_set, workloads, number, pods)
@@ -136,10 +147,11 @@ def build_answer(
         if progress is not None:
             progress(number + 1, len(simulated))
     objects = inputs.simulation.objects
-    return Answer(
+    return PreflightAnswer(
         cluster=inputs.simulation.name,
         objects={kind: len(objects.of(kind)) for kind in COUNTED},
         started_before={name: state.node_of_pod[name] for name in state.started},
+        verdict=worst_verdict([each.verdict for each in answers]),
         workloads=tuple(answers),
     )
 
@@ -150,8 +162,6 @@ def _workload_answer(
     pods: Sequence[SimulatedPod],
     pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
-    *,
-    by_node: bool,
 ) -> WorkloadAnswer:
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
     starts = Counter(pod.node for pod in pods if pod.starts)
@@ -163,7 +173,9 @@ def _workload_answer(
         name=workload.name,
         namespace=workload.arrival.namespace,
         source=workload.location,
+        verdict=worst_verdict([pod.verdict for pod in pods]),
         pods=len(pods),
+        started=starts.total(),
         starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
         equal_nodes=tuple(name for name in names if name not in starts),
         evicted=tuple(victim for pod in pods for victim in pod.victims),
@@ -171,14 +183,14 @@ def _workload_answer(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=tuple(_stopped_pods(state, pods, pending, by_node=by_node)),
+        stopped=tuple(_stopped_pods(state, pods, pending)),
         decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
         notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
     )
 
 
 def _stopped_pods(
-    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod], *, by_node: bool
+    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod]
 ) -> Iterator[StoppedPods]:
     """Yield the pods that do not start, by their message."""
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
@@ -193,9 +205,14 @@ def _stopped_pods(
     for (verdict, message), group in groups.items():
         entry = pending.get(id(group[0].admitted))
         finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
-        unbound = group[0].admitted.pod
-        reasons = _reasons_by_node(state, unbound) if by_node and unbound is not None else {}
-        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding, reasons=reasons)
+        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
+
+
+def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[tuple[str, str]]:
+    """Yield why each node cannot run the pods that do not start; once for equal pods."""
+    stopped = {id(pod.admitted): pod.admitted.pod for pod in pods if not pod.starts}
+    for pod in filter(None, stopped.values()):
+        yield from _reasons_by_node(state, pod).items()
 
 
 def _reasons_by_node(state: ClusterState, pod: SchedulablePod) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from itertools import islice
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending.excluded import taint_text
@@ -17,6 +19,7 @@ from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.edits import apply_edits
 from rules_engine.model.json.lenient import as_list, as_mapping
+from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.pod import Pod
@@ -45,14 +48,23 @@ _COMPONENT_TAINTS = "node.kubernetes.io/"
 """Prefix of taints for the state of a node, which no manifest should tolerate to start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A change with which `pods` pods start, all that the workload then has. `ends`: the pods that end before."""
+class ChangeKind(StrEnum):
+    """Another resource; another placement; fewer pods; fewer devices; other pods end before."""
 
-    kind: str
+    RUNG = "Rung"
+    NODES = "Nodes"
+    REPLICAS = "Replicas"
+    DEVICES = "Devices"
+    ENDS = "Ends"
+
+
+class Change(Output, frozen=True, kw_only=True):
+    """A change with which all pods of a workload start."""
+
+    kind: ChangeKind
     text: str
-    pods: int
-    ends: tuple[str, ...] = ()
+    pods: Annotated[int, Meta(description="The number of pods that the workload then has.")]
+    ends: Annotated[tuple[str, ...], Meta(description="The pods that end before.")] = ()
 
 
 class NodeNeed(Struct, frozen=True):
@@ -154,16 +166,18 @@ class ChangeSearch:
 
     def _changes(self, needs: Sequence[NodeNeed]) -> Iterator[Change]:
         for text, arrival in self._rungs():
-            yield from self._verified("Rung", f"with {text}{self._in_templates()}", arrival)
+            yield from self._verified(ChangeKind.RUNG, f"with {text}{self._in_templates()}", arrival)
         if any(pod.verdict is Verdict.DENIED for pod in self._pods):
             return  # the rule's message says what is wrong
         for need in needs:
-            yield from self._verified("Nodes", f"{need.text}{self._in_templates()}", self._with_pods(need.apply))
+            yield from self._verified(
+                ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
+            )
         if (fewer := self._with_fewer_pods()) is not None:
             field = self._workload.count_field
             counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
             text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
-            yield from self._verified("Replicas", f"with {text}", fewer)
+            yield from self._verified(ChangeKind.REPLICAS, f"with {text}", fewer)
         yield from self._fewer_devices()
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
@@ -229,7 +243,7 @@ class ChangeSearch:
                 to = Replacement(resource, count, most)
                 arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
                 text = f"with {count} {resource}{self._in_templates()}"
-                if (change := next(self._verified("Devices", text, arrival), None)) is not None:
+                if (change := next(self._verified(ChangeKind.DEVICES, text, arrival), None)) is not None:
                     yield change
                     break
 
@@ -239,12 +253,14 @@ class ChangeSearch:
         if all(pod.starts for pod in pods):
             ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
             text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
-            yield Change(kind="Ends", text=f"after {text}", pods=len(pods), ends=ends)
+            yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
 
-    def _verified(self, kind: str, text: str, arrival: Arrival) -> Iterator[Change]:
+    def _verified(self, kind: ChangeKind, text: str, arrival: Arrival) -> Iterator[Change]:
         """Yield the change if all pods start with it, on what they then request."""
         pods = self._simulate(arrival)
-        moved = kind == "Rung" and any(pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed)
+        moved = kind is ChangeKind.RUNG and any(
+            pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed
+        )
         if all(pod.starts for pod in pods) and not moved:
             yield Change(kind=kind, text=text, pods=len(pods))
 

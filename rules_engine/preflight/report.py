@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
-from rules_engine.preflight.answer import COUNTED, Answer, StoppedPods, WorkloadAnswer
+from rules_engine.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer
 from rules_engine.preflight.state import Verdict
 from rules_engine.report.values import Field, Item, Items, Report, Section, Span, Table, Tone
 
@@ -28,9 +28,10 @@ MAX_EVIDENCE = 3
 """Lines of evidence that are shown; JSON has all."""
 
 
-def preflight_report(answer: Answer, rules: str) -> Report:
-    """Return the report of an answer. `rules`: the name of the rule set."""
+def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
+    """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: those of `build_answer`."""
     counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items()]
+    tables = [*map(_node_table, node_reasons)] or [None] * len(answer.workloads)
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
@@ -39,7 +40,7 @@ def preflight_report(answer: Answer, rules: str) -> Report:
             Section(
                 title="Workloads",
                 summary="" if answer.workloads else "no pods to start",
-                blocks=[Items(items=[*map(_item, answer.workloads)], noun="workload")],
+                blocks=[Items(items=[*map(_item, answer.workloads, tables)], noun="workload")],
             ),
         ],
         notices=[
@@ -49,13 +50,13 @@ def preflight_report(answer: Answer, rules: str) -> Report:
     )
 
 
-def _item(each: WorkloadAnswer) -> Item:
+def _item(each: WorkloadAnswer, table: Table | None) -> Item:
     title, tone = object_title(each.kind, each.name, each.namespace), _TONES.get(each.verdict, Tone.BAD)
     return Item(
         title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
         tone=tone,
         fields=[*_fields(each)],
-        table=_node_table(each.stopped),
+        table=table,
     )
 
 
@@ -111,7 +112,6 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Fiel
             yield Field("evidence", line)
 
 
-def _node_table(stopped: Sequence[StoppedPods]) -> Table | None:
-    """Return why each node cannot run the pods; None if not known."""
-    rows = [(node, why) for each in stopped for node, why in each.reasons.items()]
-    return Table(heads=("node", "cannot run it, since"), rows=rows, noun="node") if rows else None
+def _node_table(reasons: NodeReasons) -> Table | None:
+    """Return why each node cannot run the pods; None if all of them start."""
+    return Table(heads=("node", "cannot run it, since"), rows=reasons, noun="node") if reasons else None

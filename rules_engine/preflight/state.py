@@ -1,7 +1,7 @@
 """A cluster as it is, on which workloads are simulated without lasting effect."""
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from enum import StrEnum
@@ -32,13 +32,18 @@ from rules_engine.simulation.record import Amounts
 
 
 class Verdict(StrEnum):
-    """Outcome of creating a pod now."""
+    """Outcome of creating a pod now, best first."""
 
     STARTS = "Starts"
     WAITS = "Waits"
     NEVER = "Never"
     DENIED = "Denied"
     REFUSED = "Refused"
+
+
+def worst_verdict(verdicts: Collection[Verdict]) -> Verdict:
+    """Return the worst of verdicts; Starts if there are none."""
+    return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), Verdict.STARTS)
 
 
 class SimulatedPod(Struct, kw_only=True):

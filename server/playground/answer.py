@@ -9,6 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.documents.clusters import read_cluster
@@ -22,10 +24,10 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problem, Severity
-from rules_engine.preflight.answer import build_answer
-from rules_engine.preflight.document import preflight_document
+from rules_engine.preflight.answer import NodeReasons, build_answer
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.report import preflight_report
+from rules_engine.report.answer import answer_text
 from rules_engine.report.documents import field_members, problem_members
 from rules_engine.report.values import Span
 from rules_engine.sources.rule_files import has_errors
@@ -73,13 +75,14 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
     if simulation is None:
         return
-    members = [problem_members(each) for each in dict.fromkeys((*material.problems, *further))]
-    result = build_answer(simulation, material.rule_set, by_node=True)
-    report = preflight_report(result, RULES_FILE)
+    node_reasons: list[NodeReasons] = []
+    result = build_answer(simulation, material.rule_set, node_reasons=node_reasons)
+    report = preflight_report(result, RULES_FILE, node_reasons)
+    result = replace(result, problems=tuple(dict.fromkeys((*material.problems, *further))))
     yield {
         "report": _members([block for section in report.sections for block in section.blocks]),
         "notices": _members(report.notices),
-        "preflight": preflight_document(result, members),
+        "preflight": json.loads(answer_text(result)),
     }
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from rules_engine.preflight.answer import PreflightAnswer
+from rules_engine.report.answer import answer_schema
 from tests.support.authoring import cli, injection, ladder, validation, write
 
-ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "schemas" / "output" / "preflight.json").read_text())
+SCHEMA = answer_schema(PreflightAnswer)
 LARGE, MIDDLE, SMALL = (f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb"))
 NODE = "cpu: 32, memory: 256Gi, pods: 110"
 CLUSTER = f"""\

@@ -8,7 +8,7 @@ import pytest
 from rules_engine.documents.clusters import read_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
-from rules_engine.preflight.answer import StoppedPods, build_answer
+from rules_engine.preflight.answer import NodeReasons, StoppedPods, build_answer
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.scheduling import cycle
 from rules_engine.scheduling.message import parse_recorded_message
@@ -46,21 +46,22 @@ spec:
 """
 
 
-def stopped(folder: Path, *, by_node: bool) -> StoppedPods:
+def answered(folder: Path) -> tuple[StoppedPods, NodeReasons]:
     write(folder, {"cluster.yaml": CLUSTER, "pod.yaml": POD})
     inputs, problems, _ = read_inputs([folder / "pod.yaml"], read_cluster([folder / "cluster.yaml"]), "")
     assert inputs is not None, problems
     rule_set: RuleSet
     rule_set, _ = compile_rules(())
-    [workload] = build_answer(inputs, rule_set, by_node=by_node).workloads
+    reasons: list[NodeReasons] = []
+    [workload] = build_answer(inputs, rule_set, node_reasons=reasons).workloads
     [pods] = workload.stopped
-    return pods
+    return pods, reasons[0]
 
 
 def test_each_node_has_the_reasons_that_the_message_counts(tmp_path: Path) -> None:
-    pods = stopped(tmp_path, by_node=True)
+    pods, reasons = answered(tmp_path)
 
-    assert pods.reasons == {
+    assert dict(reasons) == {
         "small": "Insufficient nvidia.com/gpu, Insufficient cpu",
         "large": "Insufficient nvidia.com/gpu",
         "tainted": "node(s) had untolerated taint(s)",
@@ -68,11 +69,7 @@ def test_each_node_has_the_reasons_that_the_message_counts(tmp_path: Path) -> No
     }
     message = parse_recorded_message(pods.message)
     assert message is not None
-    assert Counter(why for each in pods.reasons.values() for why in each.split(", ")) == message.reasons
-
-
-def test_reasons_are_found_only_on_request(tmp_path: Path) -> None:
-    assert stopped(tmp_path, by_node=False).reasons == {}
+    assert Counter(why for _, each in reasons for why in each.split(", ")) == message.reasons
 
 
 def test_a_pod_whose_constraints_compare_too_much_has_no_reasons(
@@ -80,4 +77,4 @@ def test_a_pod_whose_constraints_compare_too_much_has_no_reasons(
 ) -> None:
     monkeypatch.setattr(cycle, "COMPARISONS", 0)
 
-    assert stopped(tmp_path, by_node=True).reasons == {}
+    assert answered(tmp_path)[1] == []

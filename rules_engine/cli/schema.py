@@ -10,6 +10,7 @@ from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
+    "diff": "rules_engine.difference.answer:DifferenceAnswer",
     "preflight": "rules_engine.preflight.answer:PreflightAnswer",
 }
 """The type of each command's answer, which is imported when its schema is printed."""

@@ -1,7 +1,7 @@
 """Lines and totals of a difference, counted pod by pod."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
@@ -37,27 +37,6 @@ class Totals(Struct, kw_only=True):
     unknown: Counter[str] = field(default_factory=Counter)
     gpus_before: Counter[str] = field(default_factory=Counter)
     gpus_after: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def kinds(self) -> Mapping[Kind, int]:
-        """Numbers of pods by kind of change; a pod may have several. In the order of Kind."""
-        counts = {kind: sum(n for kinds, n in self.by_kinds.items() if kind in kinds) for kind in Kind}
-        return {kind: count for kind, count in counts.items() if count}
-
-    @property
-    def changed(self) -> int:
-        """Number of pods with a change or an unknown outcome."""
-        return self.by_kinds.total()
-
-    @property
-    def gpus(self) -> Mapping[str, tuple[int, int]]:
-        """Amounts of GPU resources before and after, in nanos, by name."""
-        names = sorted({*self.gpus_before, *self.gpus_after})
-        return {name: (self.gpus_before[name], self.gpus_after[name]) for name in names}
-
-    def disallowed_pods(self, allowed: Set[Kind]) -> int:
-        """Return the number of pods with a kind of change that is not allowed."""
-        return sum(count for kinds, count in self.by_kinds.items() if not kinds <= allowed)
 
     def add(self, submitted: Submitted, before: Outcome, after: Outcome, change: Change | None) -> None:
         """Count equal pods of a workload."""

@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.difference.answer import Answer
-from rules_engine.difference.grouping import RecordedTotals, Totals
+from rules_engine.difference.answer import ClusterTotals, Counts, Devices, DifferenceAnswer, RecordedAdmissions
 from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.difference.values import Kind
-from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_count
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
@@ -22,9 +20,9 @@ _TONES: Mapping[Kind, Tone] = {Kind.DENIED: Tone.BAD, Kind.ADMITTED: Tone.GOOD, 
 """Tones of kinds of change; all others have Tone.INFO."""
 
 
-def difference_report(answer: Answer) -> Report:
+def difference_report(answer: DifferenceAnswer) -> Report:
     """Return the report of an answer: its result, the changes with their workloads, then the totals."""
-    changes = group_changes(answer.grouping.lines)
+    changes = group_changes(answer.changes)
     sections = [_change_section(answer, changes)] if changes else []
     recorded = () if answer.recorded is None else _replay_sentences(answer.recorded)
     if recorded:
@@ -41,7 +39,7 @@ def difference_report(answer: Answer) -> Report:
     )
 
 
-def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
+def _change_section(answer: DifferenceAnswer, changes: Sequence[ShownChange]) -> Section:
     number = format_count(len(changes), "change")
     return Section(
         title="Changes",
@@ -50,12 +48,12 @@ def _change_section(answer: Answer, changes: Sequence[ShownChange]) -> Section:
     )
 
 
-def _change_item(answer: Answer, change: ShownChange) -> Item:
-    workloads, several = format_count(len(change.workloads), "workload"), len(answer.grouping.totals) > 1
+def _change_item(answer: DifferenceAnswer, change: ShownChange) -> Item:
+    workloads, several = format_count(len(change.workloads), "workload"), len(answer.clusters) > 1
     extent = workloads if several else f"{format_count(change.pods, 'pod')} of {workloads}"
     tone = _TONES.get(change.kinds[0], Tone.INFO)
     heads = _column_heads(answer, PODS)
-    names = answer.grouping.totals
+    names = [each.name for each in answer.clusters]
     return Item(
         title=(Span(change.title, tone), f"  {extent}"),
         tone=tone,
@@ -76,9 +74,9 @@ def _difference_words(difference: Difference) -> Words:
     return (difference.before, " → ", difference.after)
 
 
-def _totals_sections(answer: Answer) -> Iterator[Section]:
+def _totals_sections(answer: DifferenceAnswer) -> Iterator[Section]:
     """Yield a table for each kind of total: a row for each name, with a cell for each cluster."""
-    totals = [*answer.grouping.totals.values()]
+    totals = answer.clusters
     gpus = dict.fromkeys(name for each in totals for name in each.gpus)
     amounts = [(name, *(_gpu_cell(each, name) for each in totals)) for name in gpus]
     for title, head, column, rows in (
@@ -86,7 +84,7 @@ def _totals_sections(answer: Answer) -> Iterator[Section]:
         ("Changed pods by namespace", "namespace", PODS, _count_rows([each.namespaces for each in totals])),
         ("Changed pods by rule", "rule", PODS, _count_rows([each.rules for each in totals])),
         ("Pods whose outcome is not known", "reason", PODS, _count_rows([each.unknown for each in totals])),
-        ("Live pods decided as they are now", "reason", PODS, _count_rows([each.as_it_is for each in totals])),
+        ("Live pods decided as they are now", "reason", PODS, _count_rows([each.as_they_are_now for each in totals])),
         ("GPUs of admitted pods", "resource", "requested", amounts),
     ):
         if rows:
@@ -95,31 +93,24 @@ def _totals_sections(answer: Answer) -> Iterator[Section]:
             yield Section(title=title, blocks=(table,), folded=True)
 
 
-def _column_heads(answer: Answer, only: str) -> tuple[str, ...]:
+def _column_heads(answer: DifferenceAnswer, only: str) -> tuple[str, ...]:
     """Return the headers of the clusters' columns; `only` for a single cluster."""
-    names = answer.grouping.totals
-    return tuple(names) if len(names) > 1 else (only,)
+    return tuple(each.name for each in answer.clusters) if len(answer.clusters) > 1 else (only,)
 
 
-def _summary_sentences(answer: Answer) -> Sequence[str]:
+def _summary_sentences(answer: DifferenceAnswer) -> Sequence[str]:
     """Return sentences for each cluster: on the number of changed pods, and on changes of GPUs."""
-    return [
-        f"{prefix}{sentence}"
-        for name, prefix in _cluster_prefixes(answer).items()
-        for sentence in _cluster_summary(answer.grouping.totals[name], answer.allowed)
-    ]
+    return [f"{_prefix(answer, each)}{sentence}" for each in answer.clusters for sentence in _cluster_summary(each)]
 
 
-def _cluster_prefixes(answer: Answer) -> Mapping[str, str]:
-    names = answer.grouping.totals
-    return {name: f"{name}: " if len(names) > 1 else "" for name in names}
+def _prefix(answer: DifferenceAnswer, cluster: ClusterTotals) -> str:
+    return f"{cluster.name}: " if len(answer.clusters) > 1 else ""
 
 
-def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
+def _cluster_summary(totals: ClusterTotals) -> Iterator[str]:
     if not totals.pods:
         yield "no pods"
         return
-    beyond = totals.disallowed_pods(allowed)
     if not totals.changed:
         yield f"none of {format_count(totals.pods, 'pod')} changed"
         return
@@ -127,51 +118,52 @@ def _cluster_summary(totals: Totals, allowed: frozenset[Kind]) -> Iterator[str]:
     parts = [f"{totals.changed - unknown:,} of {format_count(totals.pods, 'pod')} changed"]
     if unknown:
         parts.append(f"{unknown:,} not known")
-    if beyond < totals.changed:
-        parts.append(f"{totals.changed - beyond:,} of them allowed")
+    if totals.beyond_allowed < totals.changed:
+        parts.append(f"{totals.changed - totals.beyond_allowed:,} of them allowed")
     yield ", ".join(parts)
     gpus = _gpu_changes(totals)
     if gpus:
         yield f"GPUs of admitted pods: {gpus}"
 
 
-def _gpu_changes(totals: Totals) -> str:
+def _gpu_changes(totals: ClusterTotals) -> str:
     """Return the changes of amounts of GPU resources, such as "+12 nvidia.com/gpu"; "" if there are none."""
     changes = [
-        f"{_with_sign(after - before)} {name}" for name, (before, after) in totals.gpus.items() if before != after
+        f"{_with_sign(each.after, each.before)} {name}"
+        for name, each in totals.gpus.items()
+        if each.before != each.after
     ]
     more = [f"{len(changes) - MAX_GPUS:,} more"] if len(changes) > MAX_GPUS else []
     return ", ".join([*changes[:MAX_GPUS], *more])
 
 
-def _with_sign(nanos: int) -> str:
+def _with_sign(after: Devices, before: Devices) -> str:
     """Return a difference of amounts with its sign."""
-    return f"{'−' if nanos < 0 else '+'}{_format_devices(abs(nanos))}"
+    return f"{'−' if after < before else '+'}{_format_devices(abs(after - before))}"
 
 
-def _format_devices(nanos: int) -> str:
-    """Return an amount of devices. A sum may exceed the range of Quantity."""
-    whole, fraction = divmod(nanos, NANOS)
-    return f"{whole:,}" + (f".{fraction:09}".rstrip("0") if fraction else "")
+def _format_devices(devices: Devices) -> str:
+    return f"{round(devices, 9):,}"
 
 
-def _notice_sentences(answer: Answer) -> Sequence[str]:
+def _notice_sentences(answer: DifferenceAnswer) -> Sequence[str]:
     """Return sentences on the rules of both sides, and on the limits of the answer."""
     notices = ["both sides have the same rules"] if answer.same_rules else []
     notices += [f"the {side} side has no rules: it admits every pod as it is" for side in answer.without_rules]
     if answer.assumed_cluster:
         notices.append(f"cluster: the packaged inventory {answer.assumed_cluster} (use --cluster for another one)")
-    for name, prefix in _cluster_prefixes(answer).items():
-        as_it_is = answer.grouping.totals[name].as_it_is.total()
+    for cluster in answer.clusters:
+        as_it_is = sum(cluster.as_they_are_now.values())
         if as_it_is:
             subject = "it is" if as_it_is == 1 else "they are"
-            notices.append(f"{prefix}{format_count(as_it_is, 'live pod')} decided as {subject} now")
-    if answer.grouping.omitted:
-        notices.append(f"{format_count(answer.grouping.omitted, 'changed pod')} counted in the totals only")
+            live = format_count(as_it_is, "live pod")
+            notices.append(f"{_prefix(answer, cluster)}{live} decided as {subject} now")
+    if answer.omitted_pods:
+        notices.append(f"{format_count(answer.omitted_pods, 'changed pod')} counted in the totals only")
     return notices
 
 
-def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, ...]]:
+def _kind_rows(answer: DifferenceAnswer, totals: Sequence[ClusterTotals]) -> Iterator[tuple[str, ...]]:
     for kind in Kind:
         numbers = [each.kinds.get(kind, 0) for each in totals]
         if any(numbers):
@@ -179,38 +171,37 @@ def _kind_rows(answer: Answer, totals: Sequence[Totals]) -> Iterator[tuple[str, 
             yield name, *map(_count_cell, numbers)
 
 
-def _count_rows(counters: Sequence[Counter[str]]) -> Sequence[tuple[str, ...]]:
+def _count_rows(counters: Sequence[Counts]) -> Sequence[tuple[str, ...]]:
     """Return the rows of numbers of pods, the largest first."""
     total: Counter[str] = Counter()
     for counter in counters:
         total.update(counter)
-    return [(name, *(_count_cell(counter[name]) for counter in counters)) for name, _ in _largest_first(total)]
+    names = sorted(total, key=lambda name: (-total[name], name))
+    return [(name, *(_count_cell(counter.get(name, 0)) for counter in counters)) for name in names]
 
 
 def _count_cell(count: int) -> str:
     return f"{count:,}" if count else ""
 
 
-def _gpu_cell(totals: Totals, name: str) -> str:
-    before, after = totals.gpus_before[name], totals.gpus_after[name]
-    if before == after:
-        return _format_devices(after) if after else ""
-    return f"{_format_devices(before)} → {_format_devices(after)} ({_with_sign(after - before)})"
+def _gpu_cell(totals: ClusterTotals, name: str) -> str:
+    change = totals.gpus.get(name)
+    if change is None:
+        return ""
+    if change.before == change.after:
+        return _format_devices(change.after) if change.after else ""
+    sign = _with_sign(change.after, change.before)
+    return f"{_format_devices(change.before)} → {_format_devices(change.after)} ({sign})"
 
 
-def _replay_sentences(totals: RecordedTotals) -> Sequence[str]:
+def _replay_sentences(totals: RecordedAdmissions) -> Sequence[str]:
     """Return sentences on recorded admissions, with the reasons why some cannot be replayed."""
     admissions, lines = format_count(totals.admissions, "recorded admission"), format_count(totals.lines, "line")
     sentences = [f"{admissions} in {lines}: {totals.replayed:,} decided again"]
     if totals.later_calls:
         sentences.append(f"{format_count(totals.later_calls, 'call')} of /validate decided together with /mutate")
-    sentences += [f"{count:,} not replayable: {reason}" for reason, count in _largest_first(totals.not_replayable)]
+    sentences += [f"{count:,} not replayable: {reason}" for reason, count in totals.not_replayable.items()]
     return [
         *sentences,
-        *(f"{format_count(count, 'line')} left out: {reason}" for reason, count in _largest_first(totals.unreadable)),
+        *(f"{format_count(count, 'line')} left out: {reason}" for reason, count in totals.unreadable.items()),
     ]
-
-
-def _largest_first(counts: Counter[str]) -> Sequence[tuple[str, int]]:
-    """Return counts with their names, the largest first."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import DifferenceAnswer, build_answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
@@ -37,7 +38,7 @@ class Side:
 class DifferenceRun:
     """The result of a diff: its answer, None if a problem is an error, and the problems of the input in order."""
 
-    answer: Answer | None
+    answer: DifferenceAnswer | None
     problems: Sequence[Problem]
     sources: Mapping[str, Sequence[str]]
 
@@ -72,13 +73,14 @@ def run_difference(
         where = [Location(str(path), 1, 1) for path in manifests] or [reading.location for reading in clusters]
         message = "no pod and no workload found" if manifests else NO_LIVE_POD
         collected.error(Code.NOT_A_POD, message, where[0])
-    answer = Answer(
+    sides: Mapping[Literal["old", "new"], Side] = {"old": old, "new": new}
+    answer = build_answer(
+        grouping,
         old=old.name,
         new=new.name,
         same_rules=old.digest == new.digest,
-        without_rules=tuple(name for name, side in (("old", old), ("new", new)) if not side.rule_set.rules),
-        assumed_cluster=default_name if not clusters and any(read.nodes for read in reads) else "",
-        grouping=grouping,
+        without_rules=[name for name, side in sides.items() if not side.rule_set.rules],
+        assumed_cluster=default_name if not clusters and any(read.nodes for read in reads) else None,
         recorded=inputs.recorded.totals if inputs.recorded else None,
         allowed=allowed,
     )

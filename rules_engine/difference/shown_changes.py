@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.difference.comparison import differing_rules
-from rules_engine.difference.values import Amount, Change, Contribution, Kind, Line, Outcome
+from rules_engine.difference.answer import ContainerAmount, PodChange, PodOutcome
+from rules_engine.difference.values import Kind
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.source import Location
 from rules_engine.model.wording import format_names
 
 NONE = "none"
@@ -48,18 +49,14 @@ class ShownChange:
         return sum(counts.total() for counts in self.workloads.values())
 
 
-def group_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
-    """Return the changes of lines, denials first; changes of equal kinds by descending number of pods."""
-    keys: dict[int, tuple[tuple[Kind, ...], tuple[Difference, ...]]] = {}
+def group_changes(changes: Iterable[PodChange]) -> Sequence[ShownChange]:
+    """Return changes as displayed, denials first; changes of equal kinds by descending number of pods."""
     groups: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
-    for line in lines:
-        # A Grouping stores equal changes once.
-        key = keys.get(id(line.change))
-        if key is None:
-            key = keys[id(line.change)] = _change_key(line.change)
-        workload = line.workload
-        name = object_title(workload.kind, workload.name, workload.namespace)
-        groups.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += line.count
+    for change in changes:
+        key = change.kinds, (*_outcome_differences(change), *_rule_differences(change))
+        for workload in change.workloads:
+            name = object_title(workload.kind, workload.name, workload.namespace)
+            groups.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += workload.pods
     order = {kind: index for index, kind in enumerate(Kind)}
     return sorted(
         (ShownChange(kinds, differences, workloads) for (kinds, differences), workloads in groups.items()),
@@ -67,12 +64,7 @@ def group_changes(lines: Iterable[Line]) -> Sequence[ShownChange]:
     )
 
 
-def _change_key(change: Change) -> tuple[tuple[Kind, ...], tuple[Difference, ...]]:
-    kinds = tuple(kind for kind in Kind if kind in change.kinds)
-    return kinds, (*_outcome_differences(change), *_rule_differences(change))
-
-
-def _outcome_differences(change: Change) -> Sequence[Difference]:
+def _outcome_differences(change: PodChange) -> Sequence[Difference]:
     """Return the parts of the outcomes that differ; only the admission if that changes."""
     before, after = change.before, change.after
     if before.allowed != after.allowed or before.unknown or after.unknown:
@@ -80,22 +72,20 @@ def _outcome_differences(change: Change) -> Sequence[Difference]:
     return [*_part_differences(before, after)]
 
 
-def _rule_differences(change: Change) -> Sequence[Difference]:
+def _rule_differences(change: PodChange) -> Sequence[Difference]:
     """Return the rules with different effects, each with the file and line that decided before and after."""
-    before, after = _contributions_by_rule(change.before), _contributions_by_rule(change.after)
-    rules = differing_rules(change)
-    return [Difference(rule, _location_text(before.get(rule)), _location_text(after.get(rule))) for rule in rules]
+    return [Difference(each.rule, _location_text(each.before), _location_text(each.after)) for each in change.rules]
 
 
-def _admission_text(outcome: Outcome) -> str:
+def _admission_text(outcome: PodOutcome) -> str:
     if outcome.unknown:
         return f"not known ({outcome.unknown})"
     return "allowed" if outcome.allowed else f"denied ({outcome.message})"
 
 
-def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
+def _part_differences(before: PodOutcome, after: PodOutcome) -> Iterator[Difference]:
     if before.message != after.message:
-        yield Difference("message", before.message, after.message)
+        yield Difference("message", before.message or NONE, after.message or NONE)
     rungs = _rungs_by_request(before), _rungs_by_request(after)
     for requested in dict.fromkeys(name for side in rungs for name in side):
         # Without a fallback, the pod keeps the resource that it requests.
@@ -114,43 +104,45 @@ def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         yield Difference("warnings", old or NONE, new or NONE)
 
 
-def _rungs_by_request(outcome: Outcome) -> Mapping[str, str]:
+def _rungs_by_request(outcome: PodOutcome) -> Mapping[str, str]:
     """Return the resources that replace each requested one: rules may replace it differently in several containers."""
     resources_given: dict[str, dict[str, None]] = {}
-    for fallback in outcome.fallbacks:
+    for fallback in (each for rule in outcome.rules for each in rule.fallbacks if outcome.allowed):
         resources_given.setdefault(fallback.requested, {})[fallback.given] = None
     return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 
-def _amount_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
+def _amount_differences(before: PodOutcome, after: PodOutcome) -> Iterator[Difference]:
     """Yield the amounts that differ; containers with equal differences are one line."""
     sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
     containers: dict[tuple[str, str, str], list[str]] = {}
     for container, resource in dict.fromkeys(key for side in sides for key in side):
         old, new = (side.get((container, resource)) for side in sides)
-        if old != new:
+        if _quantities(old) != _quantities(new):
             containers.setdefault((resource, _amount_text(old), _amount_text(new)), []).append(container)
     for (resource, old_text, new_text), container_names in containers.items():
         yield Difference(f"{format_names(container_names)} {resource}", old_text, new_text)
 
 
-def _amount_text(amount: Amount | None) -> str:
+def _quantities(amount: ContainerAmount | None) -> Sequence[Quantity | None]:
+    """Return the request and the limit, which are compared by value: 1Gi is 1024Mi."""
+    texts = () if amount is None else (amount.request, amount.limit)
+    return [None if text is None else Quantity.parse(text) for text in texts]
+
+
+def _amount_text(amount: ContainerAmount | None) -> str:
     if amount is None:
         return NONE
-    request, limit = amount.request, amount.limit
+    request, limit = _quantities(amount)
     if request == limit:
-        return str(limit)
-    parts = {"request": request, "limit": limit}
+        return str(amount.limit)
+    parts = {"request": amount.request, "limit": amount.limit}
     return ", ".join(f"{name} {quantity}" for name, quantity in parts.items() if quantity is not None)
 
 
-def _annotation_texts(outcome: Outcome) -> Mapping[str, str]:
-    return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations}
+def _annotation_texts(outcome: PodOutcome) -> Mapping[str, str]:
+    return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations.items()}
 
 
-def _contributions_by_rule(outcome: Outcome) -> Mapping[RuleId, Contribution]:
-    return {deciding.rule: deciding for deciding in outcome.deciding}
-
-
-def _location_text(deciding: Contribution | None) -> str:
-    return NO_EFFECT if deciding is None else f"{deciding.location.file}:{deciding.location.line}"
+def _location_text(location: Location | None) -> str:
+    return NO_EFFECT if location is None else f"{location.file}:{location.line}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,18 +21,18 @@ from rules_engine.cli.options import (
     targets_option,
 )
 from rules_engine.cli.program import (
+    UNUSABLE,
     InputProblems,
     SingleOption,
     check_writable,
     end_unusable,
-    json_text,
+    fail_if,
     write_answer,
-    write_report,
+    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.difference.answer import Answer
     from rules_engine.difference.run import DifferenceRun, Side
     from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_files import RuleFiles
@@ -154,7 +154,11 @@ def diff(
         )
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
+    from msgspec.structs import replace
+
+    from rules_engine.difference.answer import Verdict
     from rules_engine.difference.reading.recorded_input import find_logs
+    from rules_engine.difference.report import difference_report
     from rules_engine.sources.rule_sources import read_sides
 
     for target in targets:
@@ -171,8 +175,10 @@ def diff(
     problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
-    write_answer("diff", targets, partial(_write_answer, run.answer, problems.members))
-    raise SystemExit(run.answer.exit_code)
+    answer = replace(run.answer, problems=problems.items)
+    write_answer("diff", targets, partial(write_format, answer, partial(difference_report, answer)))
+    fail_if(answer.verdict is Verdict.NOTHING_DECIDED, UNUSABLE)
+    fail_if(answer.verdict is Verdict.CHANGED)
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:
@@ -219,15 +225,3 @@ def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side
     from rules_engine.difference.run import Side
 
     return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)
-
-
-def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:
-    """Write the answer in a format."""
-    if format == "json":
-        from rules_engine.difference.document import difference_document
-
-        stream.writelines(difference_document(result, partial(json_text, stream=stream, indent=None), problems))
-    else:
-        from rules_engine.difference.report import difference_report
-
-        write_report(difference_report(result), format, stream)

@@ -1,6 +1,7 @@
 """Difference of two rule sets: outcomes, kinds of change, lines and totals."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rules_engine.difference import grouping
-from rules_engine.difference.answer import NOTHING_DECIDED, Answer
+from rules_engine.difference.answer import DevicesChange, DifferenceAnswer, Verdict, build_answer
 from rules_engine.difference.comparison import compare_outcomes, differing_rules
 from rules_engine.difference.grouping import MAX_NAME_LENGTH, Grouping
 from rules_engine.difference.outcomes import Outcomes
@@ -382,7 +383,7 @@ def test_pods_of_one_workload_with_equal_changes_are_one_line() -> None:
         groups.add(submitted(asks({}), name=name, count=2), Outcome(), after)
     shown = [(line.workload.name, sorted(line.change.kinds), line.count) for line in groups.lines]
     assert shown == [("a", ["Denied"], 2), ("b", ["Warnings"], 4), ("b", ["Denied"], 2)]
-    totals = groups.totals[""]
+    (totals,) = answered(groups).clusters
     assert (totals.pods, totals.changed, totals.kinds) == (10, 8, {Kind.DENIED: 4, Kind.WARNINGS: 4})
 
 
@@ -396,7 +397,10 @@ def test_gpus_are_summed_over_admitted_pods() -> None:
     dry_run = pod_request(asks({}), namespace="ml", dry_run=True)
     for request in (update, dry_run):
         groups.add(replace(submitted(asks({})), request=request), whole, whole)
-    assert groups.totals[""].gpus == {GPU: (NANOS, 3 * NANOS), MIG1: (6 * NANOS, 0)}
+    assert answered(groups).clusters[0].gpus == {
+        GPU: DevicesChange(before=1, after=3),
+        MIG1: DevicesChange(before=6, after=0),
+    }
     assert groups.totals[""].unknown == {"it is not known": 1}
     unchanged = Outcome(unknown="it is not known", known_key="all else")
     groups.add(submitted(asks({})), unchanged, unchanged)
@@ -415,21 +419,29 @@ def test_each_cluster_has_its_own_totals() -> None:
     groups = Grouping(["east", "west"])
     here = replace(submitted(asks({})), workload=Workload(cluster="west", namespace="ml", kind="Job", name="a"))
     groups.add(here, Outcome(), DENIED)
-    assert [totals.changed for totals in groups.totals.values()] == [0, 1]
-    assert Answer(old="a", new="b", same_rules=False, grouping=groups).exit_code == 1
+    found = answered(groups)
+    assert ([each.changed for each in found.clusters], found.verdict) == ([0, 1], Verdict.CHANGED)
+
+
+def answered(groups: Grouping, allowed: Iterable[Kind] = ()) -> DifferenceAnswer:
+    return build_answer(groups, old="a", new="b", same_rules=False, allowed=frozenset(allowed))
 
 
 @pytest.mark.parametrize(
-    ("allowed", "code"), [([], 1), ([Kind.WARNINGS], 1), ([Kind.WARNINGS, Kind.ANNOTATIONS, Kind.RUNG], 0)]
+    ("allowed", "verdict"),
+    [
+        ([], Verdict.CHANGED),
+        ([Kind.WARNINGS], Verdict.CHANGED),
+        ([Kind.WARNINGS, Kind.ANNOTATIONS, Kind.RUNG], Verdict.ALLOWED),
+    ],
 )
-def test_the_exit_code_is_0_if_every_kind_of_each_change_is_allowed(allowed: list[Kind], code: int) -> None:
+def test_changes_are_allowed_if_every_kind_of_each_is(allowed: list[Kind], verdict: Verdict) -> None:
     groups = Grouping()
-    answer = Answer(old="a", new="b", same_rules=False, grouping=groups, allowed=frozenset(allowed))
-    assert answer.exit_code == NOTHING_DECIDED
+    assert answered(groups, allowed).verdict is Verdict.NOTHING_DECIDED
     groups.add(submitted(asks({})), Outcome(), Outcome())
-    assert answer.exit_code == 0
+    assert answered(groups, allowed).verdict is Verdict.UNCHANGED
     groups.add(submitted(asks({})), Outcome(), Outcome(warnings=("w",), annotations=(("a", "b"),)))
-    assert answer.exit_code == code
+    assert answered(groups, allowed).verdict is verdict
 
 
 def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +451,7 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
         groups.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
     assert [(line.workload.name, line.count) for line in groups.lines] == [("a", 2), ("b", 1)]
     assert groups.omitted == 3
-    assert groups.totals[""].changed == 6
+    assert answered(groups).clusters[0].changed == 6
 
 
 def test_long_names_are_cut() -> None:
@@ -451,7 +463,7 @@ def test_long_names_are_cut() -> None:
     cut = f"{'x' * MAX_NAME_LENGTH}…"
     assert [line.workload for line in groups.lines] == [Workload(namespace=cut, kind="Job", name=cut)]
     assert groups.totals[""].namespaces == {cut: 1}
-    assert groups.totals[""].gpus == {cut: (0, NANOS)}
+    assert answered(groups).clusters[0].gpus == {cut: DevicesChange(before=0, after=1)}
 
 
 def test_equal_amounts_in_other_formats_are_lines_of_their_own() -> None:
@@ -523,12 +535,12 @@ def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject
             assert (change.kinds if change else frozenset()) == naive.kinds
             found.add(one, *outcomes)
             seen.append(naive)
-    expected, totals = counted(seen), found.totals[""]
-    assert totals.kinds == expected["kinds"]
+    expected, totals, (shown,) = counted(seen), found.totals[""], answered(found).clusters
+    assert shown.kinds == expected["kinds"]
     assert totals.namespaces == expected["namespaces"]
     assert +totals.gpus_before == expected["before"]
     assert +totals.gpus_after == expected["after"]
-    assert sum(line.count for line in found.lines) == totals.changed
+    assert sum(line.count for line in found.lines) == shown.changed
     assert totals.pods == sum(one.submitted.count for one in seen)
 
 

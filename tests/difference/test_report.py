@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from rules_engine.cli.program import ENCODING_ERRORS
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import DifferenceAnswer
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Kind, Outcome
@@ -35,7 +35,7 @@ class Terminal(StringIO):
         return True
 
 
-def text(found: Answer) -> str:
+def text(found: DifferenceAnswer) -> str:
     stream = StringIO()
     Screen(stream).report(difference_report(found))
     return stream.getvalue()

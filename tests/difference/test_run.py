@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.difference import run as runs
-from rules_engine.difference.answer import Answer
-from rules_engine.difference.document import difference_document
+from rules_engine.difference.answer import DifferenceAnswer, Verdict
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.run import DifferenceRun, Side, run_difference
 from rules_engine.documents.clusters import read_cluster
@@ -21,6 +20,7 @@ from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
+from rules_engine.report.answer import answer_text
 from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
 from rules_engine.report.text import Screen
@@ -48,7 +48,7 @@ def decided(
     return run_difference(*sides, manifests=manifests, clusters=readings, default=DEFAULT, **options)
 
 
-def answered(*manifests: Path, **options: Any) -> Answer:
+def answered(*manifests: Path, **options: Any) -> DifferenceAnswer:
     answer = decided(*manifests, **options).answer
     assert answer is not None
     return answer
@@ -80,9 +80,9 @@ def test_recorded_pods_are_decided_on_each_cluster(tmp_path: Path) -> None:
         assert found.answer is not None
         assert found.answer.recorded is not None
         assert found.answer.recorded.replayed == 10
-        totals = {name: (totals.pods, totals.changed) for name, totals in found.answer.grouping.totals.items()}
+        totals = {each.name: (each.pods, each.changed) for each in found.answer.clusters}
         assert totals == expected
-        assert found.answer.assumed_cluster == ("" if clusters else "default")
+        assert found.answer.assumed_cluster == (None if clusters else "default")
 
 
 def test_all_problems_have_their_lines(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> N
     pod = manifest(tmp_path, "ada", POD % "ada")
     whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node("n", {GPU: "4"})])
     found = [answered(pod), answered(pod, new=NO_ADA), answered(clusters=[whole]), answered(pod, clusters=[whole])]
-    assert [answer.assumed_cluster for answer in found] == ["default", "", "", ""]
+    assert [answer.assumed_cluster for answer in found] == ["default", None, None, None]
 
 
 def test_usage_is_read_for_resources_whose_free_amounts_rules_read() -> None:
@@ -133,7 +133,7 @@ def test_a_node_without_a_uid_counts(tmp_path: Path) -> None:
     for uid in ("u", None):
         nodes[0]["metadata"]["uid"] = uid
         answer = answered(clusters=[write_list(tmp_path / "c.json", [*items, *nodes])])
-        assert (answer.grouping.totals[""].changed, answer.grouping.totals[""].pods) == (2, 3)
+        assert (answer.clusters[0].changed, answer.clusters[0].pods) == (2, 3)
 
 
 def test_progress_counts_live_pods(tmp_path: Path) -> None:
@@ -161,20 +161,19 @@ def test_a_cluster_without_objects_that_decisions_need_is_a_warning(tmp_path: Pa
     )
 
 
-def test_a_log_without_replayable_admissions_has_exit_code_2(tmp_path: Path) -> None:
+def test_a_log_without_replayable_admissions_decides_nothing(tmp_path: Path) -> None:
     calls: list[Call] = [("/mutate", asks({GPU: 1}))]
     log = recorded_log(tmp_path / "log", recording(on=DEFAULT), calls, requests=False)
-    assert answered(log=log).exit_code == 2
+    assert answered(log=log).verdict is Verdict.NOTHING_DECIDED
 
 
 @pytest.mark.parametrize("resource", [GPU, "cpu"])
 def test_a_live_pod_does_not_use_devices_against_itself(tmp_path: Path, resource: str) -> None:
     free = compiled(validation(check(f"cluster.available('{resource}') >= 4", "nothing is free")))
     running = live(asks({resource: 4}), name="p", on="n")
-    grouping = answered(
-        new=free, clusters=[write_list(tmp_path / "c.json", [running, node("n", {resource: "4"})])]
-    ).grouping
-    assert (grouping.totals[""].pods, grouping.lines) == (1, ())
+    path = write_list(tmp_path / "c.json", [running, node("n", {resource: "4"})])
+    answer = answered(new=free, clusters=[path])
+    assert (answer.clusters[0].pods, answer.changes) == (1, ())
 
 
 @given(data=st.data())
@@ -188,11 +187,10 @@ def test_the_order_of_objects_does_not_change_the_answer(
     new = compiled(ladder(MIG1, GPU, offered=Offered.AVAILABLE))
     path = tmp_path_factory.getbasetemp() / "any-order.json"
 
-    def document(ordered: Sequence[Any]) -> str:
-        answer = answered(new=new, clusters=[write_list(path, ordered)])
-        return "".join(difference_document(answer, json.dumps))
+    def answer(ordered: Sequence[Any]) -> str:
+        return answer_text(answered(new=new, clusters=[write_list(path, ordered)]))
 
-    assert document(data.draw(st.permutations(items))) == document(items)
+    assert answer(data.draw(st.permutations(items))) == answer(items)
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -208,9 +206,9 @@ def test_no_secret_of_a_pod_is_in_an_answer(tmp_path: Path, removed: bool) -> No
     pod = manifest(tmp_path, "pod", json.dumps({**made, "apiVersion": "v1", "kind": "Pod"}))
     for rules in (FALL, compiled(reads)):
         for answer in (answered(new=rules, clusters=[path]), answered(pod, new=rules)):
-            assert answer.grouping.lines
+            assert answer.changes
             report = difference_report(answer)
-            outputs = ["".join(difference_document(answer, json.dumps)), render_html(report), render_markdown(report)]
+            outputs = [answer_text(answer), render_html(report), render_markdown(report)]
             text = StringIO()
             Screen(text).report(report)
             assert all(SECRET not in output for output in (*outputs, text.getvalue()))

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.difference.comparison import compare_outcomes, differing_rules
-from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.shown_changes import Difference, group_changes
 from rules_engine.difference.values import Amount, Contribution, Fallback, Kind, Outcome
 from rules_engine.model.kubernetes.quantity import Format, Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
-from tests.support.differences import submitted
+from tests.support.differences import answer, submitted
 
 RULES = tuple(RuleId(f"Validation/{name}") for name in "abc")
 TEXTS = st.sampled_from(("", "x", "removed"))
@@ -71,13 +70,12 @@ def outcomes(draw: st.DrawFn) -> Outcome:
 
 @given(outcomes(), outcomes())
 def test_each_kind_and_rule_has_a_difference(before: Outcome, after: Outcome) -> None:
-    grouping = Grouping()
-    grouping.add(submitted("a"), before, after)
+    answered = answer([(submitted("a"), before, after)])
     change = compare_outcomes(before, after)
     if change is None:
-        assert group_changes(grouping.lines) == []
+        assert group_changes(answered.changes) == []
         return
-    (shown,) = group_changes(grouping.lines)
+    (shown,) = group_changes(answered.changes)
 
     assert frozenset(shown.kinds) == change.kinds
     for kind in shown.kinds:
@@ -96,13 +94,12 @@ def kept_place(difference: Difference) -> bool:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), outcomes(), outcomes()), max_size=8))
 def test_no_pod_is_lost(pods: list[tuple[str, int, Outcome, Outcome]]) -> None:
-    grouping = Grouping()
-    for name, count, before, after in pods:
-        grouping.add(submitted(name, count=count), before, after)
+    answered = answer([(submitted(name, count=count), before, after) for name, count, before, after in pods])
+    (totals,) = answered.clusters
 
-    shown = group_changes(grouping.lines)
+    shown = group_changes(answered.changes)
 
-    assert sum(each.pods for each in shown) == grouping.totals[""].changed
-    for kind, count in grouping.totals[""].kinds.items():
+    assert sum(each.pods for each in shown) == totals.changed
+    for kind, count in totals.kinds.items():
         assert sum(each.pods for each in shown if kind in each.kinds) == count
     assert len({(each.kinds, each.differences) for each in shown}) == len(shown)

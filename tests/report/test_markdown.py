@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from markdown_it import MarkdownIt
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import DifferenceAnswer
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Outcome
 from rules_engine.report import markdown as renderer
@@ -32,11 +32,11 @@ EVIL = (
 )
 
 
-def markdown(found: Answer) -> str:
+def markdown(found: DifferenceAnswer) -> str:
     return renderer.render_markdown(difference_report(found))
 
 
-def page(found: Answer) -> Page:
+def page(found: DifferenceAnswer) -> Page:
     text = markdown(found)
     assert len(text.encode()) <= MAX_BYTES
     shown = Page(RENDERER.render(text))
@@ -122,7 +122,7 @@ def test_a_change_of_any_size_is_counted() -> None:
     page(answer([(submitted(wide, namespace=wide), kept(), each) for each in outcomes], old=wide, new=wide))
 
 
-def evil_answer(evil: str) -> Answer:
+def evil_answer(evil: str) -> DifferenceAnswer:
     made: Sequence[Pods] = [
         (
             submitted(evil, kind=evil, namespace=evil, cluster=evil),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rules_engine.difference.answer import Answer
+from rules_engine.difference.answer import DifferenceAnswer, build_answer
 from rules_engine.difference.grouping import Grouping, RecordedTotals
 from rules_engine.difference.values import Amount, Contribution, Fallback, Outcome, Submitted, Workload
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
@@ -108,9 +108,11 @@ RECORDED = RecordedTotals(
 )
 
 
-def answer(pods: Sequence[Pods] = WHOLE, *, clusters: Sequence[str] = ("",), omitted: int = 0, **fields: Any) -> Answer:
+def answer(
+    pods: Sequence[Pods] = WHOLE, *, clusters: Sequence[str] = ("",), omitted: int = 0, **fields: Any
+) -> DifferenceAnswer:
     grouping = Grouping(clusters)
     for each, before, after in pods:
         grouping.add(each, before, after)
     grouping.omitted += omitted
-    return Answer(**{"old": "git:main:rules", "new": "rules", "same_rules": False, "grouping": grouping, **fields})
+    return build_answer(grouping, **{"old": "git:main:rules", "new": "rules", "same_rules": False, **fields})

@@ -62,7 +62,7 @@ def document(*arguments: str, old: str = "keep.yaml", new: str = "keep.yaml") ->
     result = diff("--output", "json", *arguments, old=old, new=new)
     assert result.exit_code in (0, 1), result.stderr
     report = json.loads(result.stdout)
-    assert report["exitCode"] == result.exit_code
+    assert (report["verdict"] == "Changed") == bool(result.exit_code)
     return report
 
 
@@ -292,7 +292,7 @@ def test_each_format_goes_to_its_file(folder: Path) -> None:
         (folder / f"{form}.out").read_text() for form in ("text", "json", "markdown", "html")
     )
     assert text == result.stdout
-    assert json.loads(report)["exitCode"] == 1
+    assert json.loads(report)["verdict"] == "Changed"
     assert "Pod default/ada" in markdown
     assert page.startswith("<!doctype html>")
     assert page.endswith("\n")

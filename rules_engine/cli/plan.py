@@ -1,10 +1,9 @@
 """`plan`: the MIG layouts of cards that serve a workload best."""
 
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -27,16 +26,15 @@ from rules_engine.cli.program import (
     check_writable,
     deferred_interrupts,
     end_unusable,
+    fail_if,
     help_examples,
-    json_text,
     write_answer,
-    write_report,
+    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rules_engine.model.kubernetes.quantity import Quantity
-    from rules_engine.planning.plan import Plan
     from rules_engine.sources.rule_sources import RuleSource
 
 MAX_CARDS = 16
@@ -133,11 +131,15 @@ def plan(
     Exits with 2 if the input has errors, or no layout serves the workload. Ctrl-C prints the best so far, and the exit
     code is 130.
     """
+    from msgspec.structs import replace
+
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.planning.cluster import plan_cluster
     from rules_engine.planning.plan import PlanError, make_plan
+    from rules_engine.planning.report import plan_report
     from rules_engine.simulation.figures import By
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
+    from rules_engine.sources.yaml_text import dump_yaml
 
     problems = InputProblems("plan", targets)
     sources = rules or DEFAULT_SOURCES
@@ -173,24 +175,16 @@ def plan(
             )
         except PlanError as error:
             end_unusable("plan", str(error))
-    write_answer("plan", targets, partial(_write_plan, result, problems.members))
-    if result.interrupted:
-        raise SystemExit(INTERRUPTED)
+    answer = replace(result, problems=problems.items)
 
+    def write(format: str, stream: TextIO) -> None:
+        match format:
+            case "inventory":
+                stream.write(dump_yaml(answer.inventory))
+            case "mig-configs":
+                stream.write(dump_yaml(answer.choices[0].mig_configs))
+            case _:
+                write_format(answer, partial(plan_report, answer), format, stream)
 
-def _write_plan(result: "Plan", problems: Sequence[Any], format: str, stream: TextIO) -> None:
-    """Write the plan in a format."""
-    from rules_engine.planning.document import inventory_document, mig_configs_document, plan_document
-    from rules_engine.sources.yaml_text import dump_yaml
-
-    match format:
-        case "json":
-            stream.write(f"{json_text(plan_document(result, problems), stream)}\n")
-        case "inventory":
-            stream.write(dump_yaml(inventory_document(result)))
-        case "mig-configs":
-            stream.write(dump_yaml(mig_configs_document(result.choices[0].candidate)))
-        case _:
-            from rules_engine.planning.report import plan_report
-
-            write_report(plan_report(result), format, stream)
+    write_answer("plan", targets, write)
+    fail_if(answer.interrupted, INTERRUPTED)

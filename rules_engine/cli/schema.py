@@ -11,7 +11,9 @@ from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
     "diff": "rules_engine.difference.answer:DifferenceAnswer",
+    "plan": "rules_engine.planning.plan:PlanAnswer",
     "preflight": "rules_engine.preflight.answer:PreflightAnswer",
+    "simulate": "rules_engine.simulation.answer:SimulationAnswer",
 }
 """The type of each command's answer, which is imported when its schema is printed."""
 

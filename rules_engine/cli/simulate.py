@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -27,16 +27,15 @@ from rules_engine.cli.program import (
     InputProblems,
     check_writable,
     deferred_interrupts,
+    fail_if,
     help_examples,
-    json_text,
     write_answer,
-    write_report,
+    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rules_engine.model.rules.simulation import Simulation
-    from rules_engine.simulation.answer import Answer
     from rules_engine.simulation.record import Record
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import RuleSource
@@ -97,9 +96,12 @@ def simulate(
     Exits with 2 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
     code is 130.
     """
+    from msgspec import structs
+
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.simulation.answer import build_answer
     from rules_engine.simulation.figures import By
+    from rules_engine.simulation.report import simulation_report
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
@@ -128,10 +130,13 @@ def simulate(
     }
     with deferred_interrupts() as check:
         records = _play_simulations(by_cluster, dict(zip(sets, files, strict=True)), check)
-        result = build_answer(records, By(by or By.WAITING))
-        write_answer("simulate", targets, partial(_write_answer, result, problems.members))
-    if result.interrupted:
-        raise SystemExit(INTERRUPTED)
+        answer = structs.replace(build_answer(records, By(by or By.WAITING)), problems=problems.items)
+
+        def write(format: str, stream: TextIO) -> None:
+            write_format(answer, partial(simulation_report, answer, drawn=format == "html"), format, stream)
+
+        write_answer("simulate", targets, write)
+    fail_if(any(record.interrupted for record in records), INTERRUPTED)
 
 
 def _play_simulations(
@@ -154,16 +159,3 @@ def _play_simulations(
             if record.interrupted:
                 break
     return records
-
-
-def _write_answer(result: "Answer", problems: Sequence[Any], format: str, stream: TextIO) -> None:
-    """Write the answer in a format."""
-    if format == "json":
-        from rules_engine.simulation.document import simulation_document
-
-        dump = partial(json_text, stream=stream, indent=None)
-        stream.writelines(simulation_document(result, dump, problems))
-        return
-    from rules_engine.simulation.report import simulation_report
-
-    write_report(simulation_report(result, drawn=format == "html"), format, stream)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from rules_engine.model.durations import UNITS
-from rules_engine.model.kubernetes.quantity import Format, Quantity
+from rules_engine.model.kubernetes.quantity import NANOS, Format, Quantity
 
 _MEBIBYTE = Quantity.parse("1Mi")
 _BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
@@ -31,11 +31,15 @@ def format_names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
 
 
 def format_amount(resource: str, nanos: int) -> str:
-    """Return an amount as Kubernetes writes it; bytes are rounded down to Mi, and a negative amount is 0."""
-    quantity = Quantity(max(nanos, 0), Format.BINARY_SI if _BYTES.fullmatch(resource) else Format.DECIMAL_SI)
-    if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
-        quantity = quantity.floor_to(_MEBIBYTE)
-    return str(quantity)
+    """Return an amount: whole numbers as counts, others as Kubernetes writes them.
+
+    Bytes are rounded down to Mi, and a negative amount is 0.
+    """
+    if not _BYTES.fullmatch(resource):
+        whole, part = divmod(max(nanos, 0), NANOS)
+        return str(Quantity(nanos)) if part else f"{whole:,}"
+    quantity = Quantity(max(nanos, 0), Format.BINARY_SI)
+    return str(quantity.floor_to(_MEBIBYTE) if quantity >= _MEBIBYTE else quantity)
 
 
 def format_duration(milliseconds: int) -> str:
@@ -45,6 +49,11 @@ def format_duration(milliseconds: int) -> str:
             parts = milliseconds % length // part
             return f"{milliseconds // length}{unit}" + (f"{parts}{smaller}" if parts else "")
     return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def format_hours(hours: Fraction) -> str:
+    """Return a number of hours, with two decimals if there are few."""
+    return f"{float(hours):,.2f}" if hours < 100 else f"{float(hours):,.0f}"
 
 
 def format_percent(share: Fraction | None) -> str:

@@ -1,25 +1,40 @@
 """Plan: the layouts of cards that serve a workload best, found by simulating it on many."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from random import Random
+from typing import Annotated, Any
+
+from msgspec import Meta, structs
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.gpu.mig import device_resource
 from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
 from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.cluster_objects import requests_of
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, requests_of
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
-from rules_engine.planning.cluster import WHOLE_CARD, Candidate, PlannedCluster, count_devices
+from rules_engine.planning.cluster import (
+    CONFIG_LABEL,
+    WHOLE_CARD,
+    Candidate,
+    NodePlan,
+    PlannedCluster,
+    count_devices,
+    name_configs,
+)
 from rules_engine.planning.space import MAX_TRIED, Space, rank
-from rules_engine.simulation.figures import By, Figures, Key, compute_figures
+from rules_engine.report.answer import Answer
+from rules_engine.simulation.figures import By, Figures, Key, best, compute_figures
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record
-from rules_engine.simulation.words import arrival_title, pod_title
+from rules_engine.simulation.words import arrival_title
 
 SHOWN = 5
 """The number of choices in a plan."""
@@ -29,32 +44,41 @@ class PlanError(Exception):
     """A workload that no layout serves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A candidate with the figures of its play."""
+class Choice(Figures, frozen=True, kw_only=True):
+    """A candidate with the figures of its simulation."""
 
-    candidate: Candidate
-    figures: Figures
+    best: Annotated[bool, Meta(description="No choice is better; several choices tie.")]
+    devices: Annotated[
+        Mapping[str, Mapping[str, int]], Meta(description="The number of devices of each planned node, by resource.")
+    ]
+    configs: Annotated[
+        Mapping[str, str],
+        Meta(description=f"The configuration of each planned node: the value of its label {CONFIG_LABEL}."),
+    ]
+    mig_configs: Annotated[dict[str, Any], Meta(description="The configurations, for nvidia-mig-parted.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The best choices, the best first: of all candidates, or of the `simulated` ones that a seeded search chose."""
+class PlanAnswer(Answer, frozen=True, kw_only=True):
+    """The MIG layouts of cards that serve a workload best."""
 
-    cluster: PlannedCluster
+    simulation: Annotated[str, Meta(description="The name of the Simulation.")]
     rules: str
-    card: str
-    cards: int
-    by: By
-    choices: Sequence[Choice]
-    simulated: int
-    candidates: int
-    interrupted: bool
-    notices: Sequence[str]
-
-    @property
-    def complete(self) -> bool:
-        return self.simulated == self.candidates
+    card: Annotated[str, Meta(description="The name of the cards, such as A100-80GB.")]
+    cards: Annotated[int, Meta(description="The number of cards of each planned node.")]
+    by: Annotated[By, Meta(description="The figure that decides which choice is best.")]
+    simulated: Annotated[int, Meta(description="The number of candidates that were simulated.")]
+    candidates: Annotated[int, Meta(description="The number of all candidates.")]
+    complete: Annotated[
+        bool,
+        Meta(
+            description="All candidates were simulated. false: those that a seeded search chose, and another one may "
+            "be better."
+        ),
+    ]
+    interrupted: Annotated[bool, Meta(description="True: ended by Ctrl-C.")]
+    notices: tuple[str, ...]
+    choices: Annotated[tuple[Choice, ...], Meta(description="The best candidates, at most five, the best first.")]
+    inventory: Annotated[dict[str, Any], Meta(description="The cluster with the first choice, as a ClusterInventory.")]
 
 
 def make_plan(
@@ -66,7 +90,7 @@ def make_plan(
     *,
     expired: Callable[[], bool],
     progress: Callable[[int, int], None],
-) -> Plan:
+) -> PlanAnswer:
     """Return a plan for nodes with a number of cards each. Raises PlanError, and KeyboardInterrupt without any result.
 
     `expired` returns True once the search must end. `progress` is called during plays with the number of complete ones
@@ -106,18 +130,53 @@ def make_plan(
         interrupted = True
     ranked = rank(keys)
     _check_served(play_simulation(cluster.simulation_on(ranked[0]), rule_set, rules), card)
-    return Plan(
-        cluster=cluster,
+    shown = ranked[:SHOWN]
+    ties = best([(candidate, figures[candidate]) for candidate in shown], by)
+    return PlanAnswer(
+        simulation=cluster.base.name,
         rules=rules,
         card=card,
         cards=number,
         by=by,
-        choices=[Choice(candidate=each, figures=figures[each]) for each in ranked[:SHOWN]],
         simulated=len(ranked),
         candidates=space.size,
+        complete=len(ranked) == space.size,
         interrupted=interrupted,
-        notices=notices,
+        notices=tuple(notices),
+        choices=tuple(_choice(cluster, each, figures[each], best=each in ties) for each in shown),
+        inventory=_inventory(cluster, ranked[0]),
     )
+
+
+def _choice(cluster: PlannedCluster, candidate: Candidate, figures: Figures, *, best: bool) -> Choice:
+    names, plans = name_configs(candidate), [*zip(cluster.nodes, candidate, strict=True)]
+    return Choice(
+        **structs.asdict(figures),
+        best=best,
+        devices={node.name: dict(sorted(count_devices((plan,)).items())) for node, plan in plans},
+        configs={node.name: names[plan] for node, plan in plans},
+        mig_configs={"version": "v1", "mig-configs": {name: _config(plan) for plan, name in names.items()}},
+    )
+
+
+def _config(plan: NodePlan) -> list[Json]:
+    """Return a node's configuration (github.com/NVIDIA/mig-parted, api/spec/v1/spec.go)."""
+    entries: list[Json] = []
+    for layout, numbers in groupby(range(len(plan)), key=plan.__getitem__):
+        devices: dict[str, Json] = {"mig-devices": {**Counter(layout)}} if layout else {}
+        entries.append({"devices": [*numbers], "mig-enabled": bool(layout), **devices})
+    return entries
+
+
+def _inventory(cluster: PlannedCluster, candidate: Candidate) -> dict[str, Any]:
+    """Return the cluster of a candidate as a ClusterInventory."""
+    objects = cluster.simulation_on(candidate).objects
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterInventory",
+        "metadata": {"name": "plan"},
+        "spec": {"objects": [dict(each) for kind in API_KINDS for each in objects.of(kind)]},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +196,7 @@ def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand
                 continue
             resources = possible_resources(frozenset(name for name, nanos in requests.items() if nanos), rule_set)
             if resources:
-                yield _Demand(arrival_title(arrival), resources)
+                yield _Demand(arrival_title(arrival.title, arrival.namespace), resources)
 
 
 def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str]:
@@ -181,4 +240,4 @@ def _check_served(record: Record, card: str) -> None:
     pods = [pod for pod in record.pods if pod.arrival is not None and any(map(is_gpu, pod.admitted.requested))]
     if pods and all(pod.bound is None for pod in pods):
         reason = pods[0].message or pods[0].admitted.message
-        raise PlanError(f"no layout of {card} serves {pod_title(pods[0])}: {reason}")
+        raise PlanError(f"no layout of {card} serves Pod {pods[0].namespace}/{pods[0].name}: {reason}")

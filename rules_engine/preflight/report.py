@@ -30,12 +30,12 @@ MAX_EVIDENCE = 3
 
 def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
     """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: those of `build_answer`."""
-    counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items()]
+    counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
     tables = [*map(_node_table, node_reasons)] or [None] * len(answer.workloads)
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
-        about=[f"cluster: {answer.cluster}: {', '.join(counts)}", f"rules: {rules}"],
+        about=[f"cluster: {': '.join(filter(None, (answer.cluster, ', '.join(counts))))}", f"rules: {rules}"],
         sections=[
             Section(
                 title="Workloads",

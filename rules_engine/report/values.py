@@ -191,12 +191,12 @@ WIDTH = 1000
 """Width of a drawing, from the first to the last time."""
 
 
-def area_path(means: Sequence[Fraction], capacity: int, height: int) -> str:
+def area_path(means: Sequence[Fraction], capacity: int | float, height: int) -> str:
     """Return the SVG path of an area with steps of equal width; the capacity has the full height."""
     points = [f"M0,{height}"]
     last = ""
     for number, mean in enumerate(means):
-        level = height - float(min(mean / capacity, Fraction(1))) * height if capacity else height
+        level = height - min(float(mean / Fraction(capacity)), 1) * height if capacity else height
         y = f"{level:.4g}"
         if y != last:
             points.append(f"H{number * WIDTH / len(means):.5g}V{y}")

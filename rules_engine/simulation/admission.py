@@ -192,7 +192,10 @@ class Admissions:
         requested = self._requested_by(template)
         return [
             Fallback(
-                step.rule, decision.resource, decision.to, requested.get(resource_of(decision.resource), 0) // NANOS
+                rule=step.rule,
+                requested=decision.resource,
+                given=decision.to,
+                devices=requested.get(resource_of(decision.resource), 0) // NANOS,
             )
             for step in admission.trace
             if not step.audit

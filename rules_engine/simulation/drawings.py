@@ -1,20 +1,18 @@
 """Drawings of nodes: the pods that hold their devices over time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.rules.simulation import Milliseconds, NodeEvent
-from rules_engine.model.wording import format_duration, format_percent
+from rules_engine.model.wording import format_percent
 from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
-from rules_engine.simulation.answer import Result
-from rules_engine.simulation.record import PodRecord, Record
-from rules_engine.simulation.totals import NodeUse, ResourceUse
-from rules_engine.simulation.usage import mean_curve, pods_by_node, run_time, time_span, use_intervals
-from rules_engine.simulation.words import format_request, pod_title
+from rules_engine.simulation.answer import NodeChange, Result, SimulatedPod
+from rules_engine.simulation.totals import NodeResourceUse, NodeUse, ResourceUse, Units
+from rules_engine.simulation.usage import mean_curve
+from rules_engine.simulation.words import format_request, format_seconds
 
 LANE_HEIGHT = 10
 """Height of a device."""
@@ -36,52 +34,62 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
 
     Nodes are drawn with bars while max_bars suffices, the others with areas.
     """
-    record = result.record
-    pods = pods_by_node(record)
-    changes: dict[str, list[NodeEvent]] = {}
-    for change in record.changes:
+    span = max(result.ended_seconds, 0.001)
+    arrivals = {arrival: number for number, arrival in enumerate(find_arrivals(result))}
+    pods: dict[str, list[SimulatedPod]] = {}
+    for pod in result.pods:
+        if pod.bound_seconds is not None:
+            pods.setdefault(pod.node or "", []).append(pod)
+    changes: dict[str, list[NodeChange]] = {}
+    for change in result.changes:
         changes.setdefault(change.node, []).append(change)
     drawn: list[Drawing] = []
     for node in nodes:
         names = [name for name in node.resources if is_gpu(name)] or list(node.resources)
         for name in names:
             use = node.resources[name]
-            held = [pod for pod in pods[node.node] if pod.admitted.given.get(name)]
-            bars = list(_pod_bars(held, name, use, record)) if _has_lanes(name, use) and len(held) <= max_bars else None
+            held = [pod for pod in pods.get(node.name, ()) if pod.given.get(name)]
+            bars = None
+            if is_gpu(name) and 0 < use.capacity <= MAX_LANES and len(held) <= max_bars:
+                bars = [*_pod_bars(held, name, use, span, arrivals)]
             if bars is not None and len(bars) > max_bars:
                 bars = None
             max_bars -= len(bars or ())
-            lanes = AREA_LANES if bars is None else use.capacity // NANOS
+            lanes = AREA_LANES if bars is None else int(use.capacity)
             drawn.append(
                 Drawing(
-                    name=f"Node {node.node}",
+                    name=f"Node {node.name}",
                     text=f"{name}, {format_percent(use.share)} used on average",
                     height=lanes * LANE_HEIGHT,
-                    shapes=[*(bars or ()), *(_change_mark(change, record) for change in changes.get(node.node, ()))],
-                    area=_use_area(held, name, use, record) if bars is None else "",
+                    shapes=[*(bars or ()), *(_change_mark(change, span) for change in changes.get(node.name, ()))],
+                    area=_use_area(use, span) if bars is None else "",
                 )
             )
     return drawn
 
 
-def _has_lanes(name: str, use: ResourceUse) -> bool:
-    return is_gpu(name) and 0 < use.capacity <= MAX_LANES * NANOS
+def find_arrivals(result: Result) -> Sequence[tuple[str, str]]:
+    """Return the title and the namespace of what arrived, in the order of their first pods."""
+    return [*dict.fromkeys((pod.arrival, pod.namespace) for pod in result.pods if pod.arrival is not None)]
 
 
-def _x_position(time: Milliseconds, record: Record) -> str:
-    return f"{time * WIDTH / time_span(record):.6g}"
+def _x_position(seconds: Units, span: float) -> str:
+    return f"{seconds * WIDTH / span:.6g}"
 
 
-def _change_mark(change: NodeEvent, record: Record) -> Shape:
-    return Shape(x=_x_position(change.at, record), text=f"{format_duration(change.at)}: {change.becomes.value}")
+def _change_mark(change: NodeChange, span: float) -> Shape:
+    text = f"{format_seconds(change.at_seconds)}: {change.becomes.value}"
+    return Shape(x=_x_position(change.at_seconds, span), text=text)
 
 
-def _pod_bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> Iterator[Shape]:
+def _pod_bars(
+    pods: Sequence[SimulatedPod], name: str, use: ResourceUse, span: float, arrivals: Mapping[tuple[str, str], int]
+) -> Iterator[Shape]:
     """Yield the bars of pods. A pod takes the first free devices, as many as there are."""
-    lanes = use.capacity // NANOS
+    lanes = int(use.capacity)
     free = list(range(lanes))
-    held: list[tuple[Milliseconds, int, Sequence[int]]] = []
-    times = [run_time(pod, record) for pod in pods]
+    held: list[tuple[Units, int, Sequence[int]]] = []
+    times = [(max(pod.bound_seconds or 0, 0), span if pod.ended_seconds is None else pod.ended_seconds) for pod in pods]
     for number in sorted(range(len(pods)), key=lambda number: times[number][0]):
         start, end = times[number]
         if end <= start:
@@ -90,29 +98,29 @@ def _pod_bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Re
             free += heappop(held)[2]
         heapify(free)
         pod = pods[number]
-        devices = pod.admitted.given[name] // NANOS
+        devices = int(pod.given[name])
         taken = [heappop(free) for _ in range(min(devices, len(free)))]
         heappush(held, (end, number, taken))
         for first, length in _adjacent_lanes(taken):
             yield Shape(
-                x=_x_position(start, record),
+                x=_x_position(start, span),
                 y=first * LANE_HEIGHT,
-                width=_x_position(end - start, record),
+                width=_x_position(end - start, span),
                 height=length * LANE_HEIGHT - 1,
-                css=bar_classes(pod),
+                css=_bar_classes(pod, arrivals),
                 text=_bar_text(pod, start, end),
             )
 
 
-def bar_classes(pod: PodRecord) -> str:
+def _bar_classes(pod: SimulatedPod, arrivals: Mapping[tuple[str, str], int]) -> str:
     """Return the classes of a pod's bar: the colour of its arrival, and `fell-back`."""
-    colour = "there" if pod.arrival is None else f"k{pod.arrival % COLOURS}"
-    return f"{colour} fell-back" if pod.admitted.fallbacks else colour
+    colour = "there" if pod.arrival is None else f"k{arrivals[pod.arrival, pod.namespace] % COLOURS}"
+    return f"{colour} fell-back" if pod.fallbacks else colour
 
 
-def _bar_text(pod: PodRecord, start: Milliseconds, end: Milliseconds) -> str:
-    name = truncate(pod_title(pod), MAX_TITLE)
-    return f"{name}: {format_request(pod)}, {format_duration(start)} to {format_duration(end)}"
+def _bar_text(pod: SimulatedPod, start: Units, end: Units) -> str:
+    name = truncate(f"Pod {pod.title}", MAX_TITLE)
+    return f"{name}: {format_request(pod)}, {format_seconds(start)} to {format_seconds(end)}"
 
 
 def _adjacent_lanes(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -122,7 +130,12 @@ def _adjacent_lanes(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield adjacent[0], len(adjacent)
 
 
-def _use_area(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record) -> str:
+def _use_area(use: NodeResourceUse, span: float) -> str:
     """Return the path of the use of a resource over time."""
-    levels = ((start, until, used.get(name, 0)) for start, until, used in use_intervals(pods, record))
-    return area_path(mean_curve(levels, time_span(record)), use.capacity, AREA_LANES * LANE_HEIGHT)
+    end = round(span * 1000)
+    ends = [*(round(at * 1000) for at, _ in use.used[1:]), end]
+    levels = (
+        (round(at * 1000), until, round(amount * NANOS)) for (at, amount), until in zip(use.used, ends, strict=True)
+    )
+    means = [mean / NANOS for mean in mean_curve(levels, end)]
+    return area_path(means, use.capacity, AREA_LANES * LANE_HEIGHT)

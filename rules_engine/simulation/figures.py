@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from msgspec import Meta
 
 from rules_engine.model.durations import UNITS
 from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.simulation.record import Amounts, Record
 from rules_engine.simulation.stranded import stranded_card_time
 from rules_engine.simulation.usage import distinct_admissions, run_time, time_span, waiting_time
@@ -22,55 +23,48 @@ Key = tuple[Fraction | int, ...]
 """A sort key of figures, the best first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHours:
-    """Hours of cards; a MIG device counts as its share of a card's compute slices.
+class GpuHours(Output, frozen=True, kw_only=True):
+    """Hours of cards; a MIG device counts as its share of a card's compute slices."""
 
-    `capacity`: of all nodes. `requested` and `given`: of pods while they ran. `lost`: given beyond the request, such as
-    a whole card for a request of 1g. `short`: requested but not given. `stranded`: free but in pieces, as
-    `stranded_card_time` defines it.
-    """
-
-    capacity: Fraction
-    requested: Fraction
-    given: Fraction
-    lost: Fraction
-    short: Fraction
-    stranded: Fraction
+    capacity: Annotated[Fraction, Meta(description="Of all nodes.")]
+    requested: Annotated[Fraction, Meta(description="Requested by pods, while they ran.")]
+    given: Annotated[Fraction, Meta(description="Held by pods.")]
+    lost: Annotated[Fraction, Meta(description="Given beyond the request, such as a whole card for a request of 1g.")]
+    short: Annotated[Fraction, Meta(description="Requested, but not given.")]
+    unused: Annotated[Fraction, Meta(description="Of the capacity, what no pod held.")]
+    stranded: Annotated[
+        Fraction,
+        Meta(
+            description="Unused in pieces: what waiting pods that fit on no node would take of the free cards if these "
+            "were one piece."
+        ),
+    ]
 
     @property
     def used_share(self) -> Fraction | None:
         return self.given / self.capacity if self.capacity else None
 
-    @property
-    def unused(self) -> Fraction:
-        """Hours of the capacity that no pod held."""
-        return max(self.capacity - self.given, Fraction())
 
+class Figures(Output, frozen=True, kw_only=True):
+    """Figures of a simulation."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Figures of a simulation.
-
-    `pods` and `ran` are without pods that had a node at the beginning: they depend on the cluster, not on the workload.
-    `waited`: the waiting time of all pods together. A pod that never ran counts up to `until`. Without `until` it will
-    never run: it is one of `never_will_run`, as are pods of a Job that never arrived, and no time counts for it.
-    """
-
-    pods: int
-    ran: int
-    waited: Milliseconds
-    never_will_run: int
-    hours: GpuHours
+    pods: Annotated[int, Meta(description="Pods without a node at the beginning: they depend on the workload alone.")]
+    ran: Annotated[int, Meta(description="Of these, pods that got a node.")]
+    never_will_run: Annotated[
+        int, Meta(description="Without `until`, pods that never ran, and pods of a Job that never arrived.")
+    ]
+    total_waiting_seconds: Annotated[
+        Fraction,
+        Meta(description="Of all pods together. A pod that never ran counts up to `until`, or not at all without it."),
+    ]
+    mean_waiting_seconds: Annotated[
+        Fraction | None, Meta(description="null: there are no pods, or a pod will never run.")
+    ]
+    gpu_hours: GpuHours
 
     @property
     def never_ran(self) -> int:
         return self.pods - self.ran
-
-    @property
-    def waiting(self) -> Fraction | None:
-        """Mean waiting time of all pods in milliseconds; None without pods, or if a pod will never run."""
-        return Fraction(self.waited, self.pods) if self.pods and not self.never_will_run else None
 
 
 class By(StrEnum):
@@ -88,9 +82,9 @@ class By(StrEnum):
         """
         match self:
             case By.WAITING:
-                return figures.never_will_run, Fraction(figures.waited, max(figures.pods, 1))
+                return figures.never_will_run, figures.total_waiting_seconds / max(figures.pods, 1)
             case By.GIVEN:
-                return (figures.hours.lost - figures.hours.given,)
+                return (figures.gpu_hours.lost - figures.gpu_hours.given,)
             case By.UNSERVED:
                 return (figures.never_ran,)
 
@@ -99,13 +93,22 @@ def compute_figures(record: Record) -> Figures:
     """Return the figures of a simulation."""
     pods = [pod for pod in record.pods if pod.bound is None or waiting_time(pod) is not None]
     ran = [waited for pod in pods if (waited := waiting_time(pod)) is not None]
-    hours = _compute_gpu_hours(record)
+    count, waited = len(pods), sum(ran)
     if record.simulation.until is not None:
-        waited = sum(ran) + sum(record.ended - pod.arrived for pod in pods if pod.bound is None)
-        return Figures(pods=len(pods), ran=len(ran), waited=waited, never_will_run=0, hours=hours)
-    arrived = sum(pod.arrival is not None and not pod.replaces for pod in record.pods)
-    count = len(pods) + max(sum(arrival.pods for arrival in record.simulation.arrivals) - arrived, 0)
-    return Figures(pods=count, ran=len(ran), waited=sum(ran), never_will_run=count - len(ran), hours=hours)
+        waited += sum(record.ended - pod.arrived for pod in pods if pod.bound is None)
+        never_will_run = 0
+    else:
+        arrived = sum(pod.arrival is not None and not pod.replaces for pod in record.pods)
+        count += max(sum(arrival.pods for arrival in record.simulation.arrivals) - arrived, 0)
+        never_will_run = count - len(ran)
+    return Figures(
+        pods=count,
+        ran=len(ran),
+        never_will_run=never_will_run,
+        total_waiting_seconds=Fraction(waited, 1000),
+        mean_waiting_seconds=Fraction(waited, 1000 * count) if count and not never_will_run else None,
+        gpu_hours=_compute_gpu_hours(record),
+    )
 
 
 def _count_cards(amounts: Amounts) -> Fraction:
@@ -135,7 +138,15 @@ def _compute_gpu_hours(record: Record) -> GpuHours:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
     capacity = _count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
     stranded = stranded_card_time(record) / UNITS["h"]
-    return GpuHours(capacity=capacity, requested=requested, given=given, lost=lost, short=short, stranded=stranded)
+    return GpuHours(
+        capacity=capacity,
+        requested=requested,
+        given=given,
+        lost=lost,
+        short=short,
+        unused=max(capacity - given, Fraction()),
+        stranded=stranded,
+    )
 
 
 def best(rows: Iterable[tuple[Row, Figures]], by: By) -> Sequence[Row]:

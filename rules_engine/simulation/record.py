@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent, Simulation
@@ -25,13 +27,13 @@ class State(StrEnum):
     EVICTED = "Evicted"
 
 
-class Fallback(Struct, frozen=True):
-    """A move from the requested resource to another one by a rule; `count`: requested devices."""
+class Fallback(Output, frozen=True, kw_only=True):
+    """A move from the requested resource to another one by a rule."""
 
     rule: RuleId
     requested: str
     given: str
-    count: int
+    devices: Annotated[int, Meta(description="Devices that were requested.")]
 
 
 class AdmittedPod(Struct, frozen=True, kw_only=True):

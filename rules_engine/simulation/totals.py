@@ -1,14 +1,18 @@
-"""Totals of a simulation: the use of resources, GPU-hours, waiting times, fallbacks, denials and losses."""
+"""Totals of a simulation: the use of resources, fallbacks, and pods with the same denial or message."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Annotated
+
+from msgspec import Meta
 
 from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.json.output import Output
+from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.figures import Figures, compute_figures
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.usage import (
     distinct_admissions,
@@ -16,69 +20,58 @@ from rules_engine.simulation.usage import (
     pods_by_node,
     time_span,
     use_intervals,
-    waiting_time,
 )
 
+Units = int | float
+"""Cores, bytes, devices or seconds."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceUse:
-    """The use of a resource, of one node or of all, in nanos: on average over time, at most, and at the end.
 
-    Pods that are bound at the last moment count only at the end, and in the peak.
-    """
+class ResourceUse(Output, frozen=True, kw_only=True):
+    """The use of a resource. Pods that are bound at the last moment count only at the end, and in the peak."""
 
-    capacity: int
-    mean: Fraction
-    peak: int
-    end: int
+    capacity: Units
+    mean: Annotated[Fraction, Meta(description="On average over time.")]
+    peak: Units
+    end: Units
 
     @property
     def share(self) -> Fraction | None:
         """The mean use as a share of the capacity; None if there is no capacity."""
-        return self.mean / self.capacity if self.capacity else None
+        return self.mean / Fraction(self.capacity) if self.capacity else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterUse(ResourceUse):
-    """The use of a resource in the cluster.
+class ClusterUse(ResourceUse, frozen=True, kw_only=True):
+    """The use of a resource on all nodes. Pods that are bound at the last moment count only at the end and peak."""
 
-    `curve`: the mean use in each of PARTS equal parts of the time.
-    """
-
-    curve: Sequence[Fraction] = field(repr=False)
+    curve: Annotated[
+        tuple[Fraction, ...], Meta(description="The mean use in each of at most 120 equal parts of the time.")
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUse:
-    """The use of a node by resource; `pods`: all pods that it ever had."""
+class NodeResourceUse(ResourceUse, frozen=True, kw_only=True):
+    """The use of a resource on a node. Pods that are bound at the last moment count only at the end and peak."""
 
-    node: str
-    pods: int
-    resources: Mapping[str, ResourceUse]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingTimes:
-    """Waiting times of the pods that were bound, by nearest rank; None if no pod was bound.
-
-    `longest`: of the `waiting` pods at the end.
-    """
-
-    p50: Milliseconds | None
-    p95: Milliseconds | None
-    waiting: int
-    longest: Milliseconds
+    used: Annotated[
+        tuple[tuple[Units, Units], ...], Meta(description="A time in seconds, and the amount in use from then on.")
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackTotal:
-    """Fallbacks from one resource to another: the pods that fell back, and the devices that they requested."""
+class NodeUse(Output, frozen=True, kw_only=True):
+    """The use of a node."""
+
+    name: str
+    pods: Annotated[int, Meta(description="Pods that the node ever had.")]
+    resources: Mapping[str, NodeResourceUse]
+
+
+class FallbackTotal(Output, frozen=True, kw_only=True):
+    """Pods that a rule moved from one resource to another."""
 
     rule: RuleId
     requested: str
     given: str
     pods: int
-    devices: int
+    devices: Annotated[int, Meta(description="Devices that they requested.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,48 +84,17 @@ class PodsWith:
     pods: Sequence[PodRecord] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Totals of a simulation."""
-
-    time: Milliseconds
-    pods: int
-    states: Mapping[State, int]
-    bound: int
-    fell_back: int
-    replaced: int
-    resources: Mapping[str, ClusterUse]
-    nodes: Sequence[NodeUse] = field(repr=False)
-    figures: Figures
-    waiting: WaitingTimes
-    fallbacks: Sequence[FallbackTotal]
-    denials: Sequence[PodsWith]
-    pending: Sequence[PodsWith]
-    not_modelled: Sequence[PodsWith]
+def to_seconds(time: Milliseconds) -> Units:
+    """Return a time in seconds, with milliseconds as decimals."""
+    whole, milliseconds = divmod(time, 1000)
+    return time / 1000 if milliseconds else whole
 
 
-def compute_totals(record: Record) -> Totals:
-    """Return the totals of a simulation."""
+def measure_use(record: Record) -> tuple[Mapping[str, ClusterUse], tuple[NodeUse, ...]]:
+    """Return the use of each resource, GPUs first, and of each node."""
     use = _Use(record)
     use.measure()
-    states = Counter(pod.state for pod in record.pods)
-    bound = [pod for pod in record.pods if pod.bound is not None]
-    return Totals(
-        time=record.ended,
-        pods=len(record.pods),
-        states={state: states[state] for state in State},
-        bound=len(bound),
-        fell_back=sum(bool(pod.admitted.fallbacks) and pod.state is not State.DENIED for pod in record.pods),
-        replaced=sum(bool(pod.replaces) for pod in record.pods),
-        resources=use.resources(),
-        nodes=use.nodes,
-        figures=compute_figures(record),
-        waiting=_waiting_times(record, bound),
-        fallbacks=_count_fallbacks(record.pods),
-        denials=_group_denials(record.pods),
-        pending=_group_pending(record.pods),
-        not_modelled=_group_not_modelled(record.pods),
-    )
+    return use.resources(), tuple(use.nodes)
 
 
 class _Use:
@@ -159,11 +121,15 @@ class _Use:
         integral: Counter[str] = Counter()
         peak: dict[str, int] = {}
         before: Mapping[str, int] = {}
+        used_from: dict[str, list[tuple[Units, Units]]] = {each: [] for each in self._names}
         end: Counter[str] = Counter()
         for pod in pods:
             if pod.state is State.RUNNING:
                 end.update(pod.admitted.given)
         for start, until, used in use_intervals(pods, self._record):
+            for resource in self._names:
+                if start == 0 or used.get(resource, 0) != before.get(resource, 0):
+                    used_from[resource].append((to_seconds(start), base_units(used.get(resource, 0))))
             for resource, amount in used.items():
                 if amount != before.get(resource, 0):
                     self._changes[resource][start] += amount - before.get(resource, 0)
@@ -175,14 +141,15 @@ class _Use:
         self._end.update(end)
         self.nodes.append(
             NodeUse(
-                node=name,
+                name=name,
                 pods=len(pods),
                 resources={
-                    each: ResourceUse(
-                        capacity=allocatable.get(each, 0),
-                        mean=Fraction(integral[each], self._span),
-                        peak=max(peak.get(each, 0), end[each]),
-                        end=end[each],
+                    each: NodeResourceUse(
+                        capacity=base_units(allocatable.get(each, 0)),
+                        mean=Fraction(integral[each], self._span * NANOS),
+                        peak=base_units(max(peak.get(each, 0), end[each])),
+                        end=base_units(end[each]),
+                        used=tuple(used_from[each]),
                     )
                     for each in self._names
                     if allocatable.get(each) or integral[each]
@@ -203,11 +170,11 @@ class _Use:
         ends = [*(time for time, _ in levels[1:]), self._span]
         spans = ((start, end, level) for (start, level), end in zip(levels, ends, strict=False))
         return ClusterUse(
-            capacity=self._capacity[name],
-            mean=Fraction(self._integral[name], self._span),
-            peak=max((self._end[name], *(level for _, level in levels))),
-            end=self._end[name],
-            curve=mean_curve(spans, self._span),
+            capacity=base_units(self._capacity[name]),
+            mean=Fraction(self._integral[name], self._span * NANOS),
+            peak=base_units(max((self._end[name], *(level for _, level in levels)))),
+            end=base_units(self._end[name]),
+            curve=tuple(mean / NANOS for mean in mean_curve(spans, self._span)),
         )
 
 
@@ -219,40 +186,30 @@ def _resources_to_report(record: Record) -> Sequence[str]:
     return sorted(names, key=lambda name: (not is_gpu(name), name))
 
 
-def _waiting_times(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
-    times = sorted(time for pod in bound if (time := waiting_time(pod)) is not None)
-    waiting = [record.ended - pod.arrived for pod in record.pods if pod.state is State.PENDING]
-    return WaitingTimes(
-        p50=_percentile(times, 50),
-        p95=_percentile(times, 95),
-        waiting=len(waiting),
-        longest=max(waiting, default=0),
-    )
-
-
-def _percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
+def percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
     """Return a percentile by nearest rank; None without values."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
-def _count_fallbacks(pods: Sequence[PodRecord]) -> Sequence[FallbackTotal]:
+def count_fallbacks(pods: Sequence[PodRecord]) -> tuple[FallbackTotal, ...]:
+    """Return the fallbacks by rule and resources, the most frequent first."""
     pods_by_move: Counter[tuple[RuleId, str, str]] = Counter()
     devices: Counter[tuple[RuleId, str, str]] = Counter()
     for pod in pods:
         if pod.state is State.DENIED:
             continue
         for fallback in pod.admitted.fallbacks:
-            devices[fallback.rule, fallback.requested, fallback.given] += fallback.count
+            devices[fallback.rule, fallback.requested, fallback.given] += fallback.devices
         pods_by_move.update(
             {(fallback.rule, fallback.requested, fallback.given) for fallback in pod.admitted.fallbacks}
         )
-    return [
+    return tuple(
         FallbackTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
         for (rule, requested, given), number in sorted(pods_by_move.items(), key=lambda item: (-item[1], item[0]))
-    ]
+    )
 
 
-def _group_denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def group_denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     """Return denied pods by message. Messages that differ only in the pod's name are merged under the first one."""
     by_message: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
     for pod in pods:
@@ -264,7 +221,8 @@ def _group_denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     )
 
 
-def _group_pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def group_pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    """Return waiting pods by message and amounts."""
     by_message: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.PENDING:
@@ -274,7 +232,8 @@ def _group_pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
     )
 
 
-def _group_not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def group_not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    """Return pods by what they use that is not modelled."""
     by_text: dict[str, list[PodRecord]] = {}
     for pod in pods:
         for text in pod.admitted.not_modelled:

@@ -1,6 +1,6 @@
 """Use of nodes over time."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.model.rules.simulation import Milliseconds
@@ -65,19 +65,6 @@ def use_intervals(
             used[resource] = used.get(resource, 0) + sign * amount
     if at < time_span(record):
         yield at, time_span(record), dict(used)
-
-
-def use_changes(
-    pods: Sequence[PodRecord], names: Collection[str], record: Record
-) -> Iterator[tuple[str, Milliseconds, int]]:
-    """Yield each change of the use of a node's resources: the resource, the time, and the amount from then on."""
-    before: dict[str, int] = {}
-    for at, _, used in use_intervals(pods, record):
-        for name in names:
-            now = used.get(name, 0)
-            if now != before.get(name):
-                yield name, at, now
-                before[name] = now
 
 
 def mean_curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:

@@ -1,27 +1,28 @@
-"""Wording of simulations that several formats share: times, amounts and names of arrivals."""
+"""Wording of simulations that several formats share: amounts, times and names of arrivals."""
+
+from fractions import Fraction
 
 from rules_engine.model import wording
 from rules_engine.model.gpu.resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Arrival, Milliseconds
-from rules_engine.simulation.record import Amounts, PodRecord, State
+from rules_engine.model.wording import format_duration
+from rules_engine.simulation.answer import Amounts, SimulatedPod
+from rules_engine.simulation.record import State
+from rules_engine.simulation.totals import Units
 
 BEGINNING = "at the beginning"
 """Title of pods that existed at the beginning."""
 
 
-def to_seconds(time: Milliseconds | None) -> int | float | None:
-    """Return a time in seconds, with milliseconds as decimals; None without a time."""
-    if time is None:
-        return None
-    whole, milliseconds = divmod(time, 1000)
-    return time / 1000 if milliseconds else whole
+def format_amount(resource: str, amount: Units) -> str:
+    """Return an amount of cores, bytes or devices."""
+    return wording.format_amount(resource, round(amount * NANOS))
 
 
-def format_amount(resource: str, nanos: int) -> str:
-    """Return an amount: devices as a number, other resources as Kubernetes writes them."""
-    return f"{nanos // NANOS:,}" if is_gpu(resource) else wording.format_amount(resource, nanos)
+def format_seconds(seconds: Units | Fraction) -> str:
+    """Return a time with its two largest units."""
+    return format_duration(round(seconds * 1000))
 
 
 def format_gpus(amounts: Amounts) -> str:
@@ -32,16 +33,13 @@ def format_gpus(amounts: Amounts) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def format_request(pod: PodRecord) -> str:
+def format_request(pod: SimulatedPod) -> str:
     """Return the GPUs that a pod requested, and the GPUs it was given if they differ: "requested → given"."""
-    requested, given = format_gpus(pod.admitted.requested), format_gpus(pod.admitted.given)
+    requested, given = format_gpus(pod.requested), format_gpus(pod.given)
     return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
 
 
-def pod_title(pod: PodRecord) -> str:
-    return object_title("Pod", pod.name, pod.namespace)
-
-
-def arrival_title(arrival: Arrival) -> str:
-    kind, _, name = arrival.title.partition("/")
-    return object_title(kind, name, arrival.namespace)
+def arrival_title(title: str, namespace: str) -> str:
+    """Return the title of what arrived, whose own is Kind/name."""
+    kind, _, name = title.partition("/")
+    return object_title(kind, name, namespace)

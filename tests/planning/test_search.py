@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
-from rules_engine.planning.plan import Plan, PlanError, make_plan, possible_resources
+from rules_engine.planning.plan import PlanAnswer, PlanError, make_plan, possible_resources
 from rules_engine.planning.report import plan_report
 from rules_engine.planning.space import MAX_TRIED, Space
 from rules_engine.simulation.figures import By, Key
@@ -112,8 +112,8 @@ def naive_key(naive: NaiveSimulation, load: Simulation, by: By) -> Key:
         case By.WAITING:
             waited = sum(pod.bound - pod.arrived for pod in pods if pod.bound is not None)
             if load.until is None:
-                return len(never) + missing, Fraction(waited, total)
-            return 0, Fraction(waited + sum(end - pod.arrived for pod in never), len(pods))
+                return len(never) + missing, Fraction(waited, 1000 * total)
+            return 0, Fraction(waited + sum(end - pod.arrived for pod in never), 1000 * len(pods))
     return (-sum(useful_hours(pod, max(end, 1)) for pod in pods),)
 
 
@@ -129,7 +129,7 @@ def useful_hours(pod: NaivePod, end: int) -> Fraction:
     return min(held, asked) * Fraction((end if pod.ended is None else pod.ended) - pod.bound, 3_600_000)
 
 
-def planned(load: Simulation, rules: RuleSet, nodes: int, cards: int, by: By = By.WAITING) -> Plan:
+def planned(load: Simulation, rules: RuleSet, nodes: int, cards: int, by: By = By.WAITING) -> PlanAnswer:
     cluster = plan_cluster(load, (), nodes, {})
     return make_plan(
         cluster, rules, "rules", (cards, "A30"), by, expired=lambda: False, progress=lambda _done, _total: None
@@ -153,11 +153,11 @@ def test_the_best_is_that_of_brute_force(seed: int, name: str, size: tuple[int, 
             planned(load, rules, *size, by)
         return
     plan = planned(load, rules, *size, by)
-    assert by.key(plan.choices[0].figures) == expected
+    assert by.key(plan.choices[0]) == expected
     assert plan.complete
 
 
-def interrupted(calls: int) -> Plan:
+def interrupted(calls: int) -> PlanAnswer:
     """Plan for four cards until the progress was reported `calls` times."""
     arrivals = [
         load(f"p{number}", pod=template(0, {name: "1"}), run_for=1000, count=2)

@@ -101,7 +101,7 @@ def text(manifest: str, *arguments: str, on: str = CLUSTER, code: int = 0) -> st
 def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
     assert text(job(f"{LARGE}: 1, cpu: 1"), code=1) == (
         "Preflight\n"
-        "  cluster: mig: nodes 4, pods 1, namespaces 1, priorityclasses 0, resourcequotas 0\n"
+        "  cluster: mig: nodes 4, pods 1, namespaces 1\n"
         "  rules: rules.yaml\n"
         "\n"
         "Workloads\n"

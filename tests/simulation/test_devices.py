@@ -9,7 +9,7 @@ import pytest
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.rules.simulation import NodeState
-from rules_engine.simulation.totals import compute_totals
+from rules_engine.simulation.answer import build_answer
 from tests.simulation.test_simulate_command import KEEP, document
 from tests.simulation.test_simulate_command import load as written
 from tests.support.api import (
@@ -61,10 +61,11 @@ def test_devices_that_fit_together_are_the_capacity() -> None:
     slices = [resource_slice("a", count=2, sharedCounters=counters), resource_slice("a", *parts, count=2, name="a-1")]
     arrival = load("p", pod=template(0, {MIG: "21"}), count=3, run_for=1000)
     record = played(NODES, arrival, drivers=by_kind(GPUS, MIGS, *slices, cards("b", 2)), until=1000)
-    totals = compute_totals(record)
-    assert totals.resources[MIG].capacity == totals.resources[MIG].peak == 42 * 10**9
-    assert totals.resources[GPU].capacity == 2 * 10**9
-    assert [each.resources.keys() & {GPU, MIG} for each in totals.nodes] == [{MIG}, {GPU}]
+    (result,) = build_answer([record]).results
+    totals = result.totals
+    assert totals.resources[MIG].capacity == totals.resources[MIG].peak == 42
+    assert totals.resources[GPU].capacity == 2
+    assert [each.resources.keys() & {GPU, MIG} for each in result.nodes] == [{MIG}, {GPU}]
 
 
 def _available(least: int) -> RuleSet:

@@ -88,7 +88,7 @@ def test_several_rule_sets_share_the_bounds() -> None:
 
 def drawn(found: Record, max_bars: int = 100) -> list[Drawing]:
     (result,) = build_answer([found]).results
-    return list(node_drawings(result, result.totals.nodes, max_bars))
+    return list(node_drawings(result, result.nodes, max_bars))
 
 
 def bars(found: Record) -> list[tuple[float, float, int, int]]:
@@ -134,14 +134,15 @@ def test_a_pod_without_time_on_its_node_has_no_bar() -> None:
 
 def test_bars_have_the_colour_of_their_arrival() -> None:
     pods = [
-        recorded_pod("a", ONE, node="n", arrival=9),
-        recorded_pod("b", fallen(), node="n", arrival=2),
-        recorded_pod("c", ONE, node="n", arrival=None),
+        *(recorded_pod(f"p-{n}", ONE, node="n", arrival=n) for n in range(9)),
+        recorded_pod("q", fallen(), node="n", arrival=2),
+        recorded_pod("r", ONE, node="n", arrival=None),
     ]
+    load = simulation([f"Job/job-{n}" for n in range(9)])
 
-    (timeline,) = drawn(record([recorded_node("n", gpu=4)], pods, HOUR))
+    (timeline,) = drawn(record([recorded_node("n", gpu=16)], pods, HOUR, simulation=load))
 
-    assert [bar.css for bar in timeline.shapes] == ["k1", "k2 fell-back", "there"]
+    assert [bar.css for bar in timeline.shapes[7:]] == ["k7", "k0", "k2 fell-back", "there"]
 
 
 def test_too_many_bars_become_an_area() -> None:

@@ -41,9 +41,8 @@ def test_figures_of_a_record_with_each_state() -> None:
     figures = compute_figures(whole_record())
 
     assert (figures.pods, figures.ran, figures.never_ran, figures.never_will_run) == (7, 4, 3, 3)
-    assert figures.waited == MINUTE
-    assert figures.waiting is None
-    assert figures.hours.unused == figures.hours.capacity - figures.hours.given
+    assert (figures.total_waiting_seconds, figures.mean_waiting_seconds) == (Fraction(60), None)
+    assert figures.gpu_hours.unused == figures.gpu_hours.capacity - figures.gpu_hours.given
 
 
 def test_a_pod_that_never_ran_counts_up_to_until() -> None:
@@ -51,7 +50,7 @@ def test_a_pod_that_never_ran_counts_up_to_until() -> None:
 
     figures = compute_figures(played(*pods, until=HOUR))
 
-    assert (figures.never_ran, figures.never_will_run, figures.waiting) == (1, 0, Fraction(41 * MINUTE, 2))
+    assert (figures.never_ran, figures.never_will_run, figures.mean_waiting_seconds) == (1, 0, Fraction(41 * 60, 2))
 
 
 def test_without_until_such_a_pod_never_will_run() -> None:
@@ -60,7 +59,7 @@ def test_without_until_such_a_pod_never_will_run() -> None:
     rows = [(name, compute_figures(played(*pods))) for name, pods in (("short", short), ("long", long))]
 
     assert best(rows, By.WAITING) == ["long"]
-    assert rows[0][1].waiting is None
+    assert rows[0][1].mean_waiting_seconds is None
 
 
 def test_pods_of_a_job_that_never_arrived_never_will_run() -> None:
@@ -83,8 +82,8 @@ def test_pods_that_had_a_node_at_the_beginning_do_not_count() -> None:
     there = recorded_pod("there", WHOLE, arrival=None, node="a", bound=-MINUTE, arrived=-MINUTE)
     figures = compute_figures(played(there, recorded_pod("p", WHOLE, node="a", bound=MINUTE)))
 
-    assert (figures.pods, figures.ran, figures.waited) == (1, 1, MINUTE)
-    assert figures.hours.given == Fraction(60 + 59, 60)
+    assert (figures.pods, figures.ran, figures.total_waiting_seconds) == (1, 1, Fraction(60))
+    assert figures.gpu_hours.given == Fraction(60 + 59, 60)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +110,13 @@ def test_the_best_is_chosen_by_one_figure_and_all_ties_are_returned(
 def test_no_pods_have_no_waiting_time() -> None:
     figures = compute_figures(played())
 
-    assert figures.waiting is None
+    assert figures.mean_waiting_seconds is None
     assert best([("a", figures)], By.WAITING) == ["a"]
 
 
 def stranded(*pods: PodRecord, **nodes: Mapping[str, str | int]) -> Fraction:
     made = [recorded_node(name, **allocatable) for name, allocatable in nodes.items()]
-    return compute_figures(record(made, pods, HOUR)).hours.stranded
+    return compute_figures(record(made, pods, HOUR)).gpu_hours.stranded
 
 
 TWICE_TWO: Mapping[str, Mapping[str, str | int]] = {"a": {"gpu": 2}, "b": {"gpu": 2}}
@@ -168,7 +167,7 @@ def records(draw: st.DrawFn) -> Record:
 def test_stranded_capacity_equals_a_count_in_each_millisecond(found: Record) -> None:
     total = sum((stranded_at(found, at) for at in range(max(found.ended, 1))), Fraction())
 
-    assert compute_figures(found).hours.stranded == total / HOUR
+    assert compute_figures(found).gpu_hours.stranded == total / HOUR
 
 
 def stranded_at(found: Record, at: int) -> Fraction:
@@ -212,7 +211,7 @@ def test_what_is_stranded_is_unused_and_the_order_of_nodes_does_not_matter(found
 
     assert figures == compute_figures(replace(found, nodes=found.nodes[::-1]))
     if all(amount >= 0 for at in range(max(found.ended, 1)) for amount in free_amounts(found, at)):
-        assert figures.hours.stranded <= figures.hours.unused
+        assert figures.gpu_hours.stranded <= figures.gpu_hours.unused
 
 
 def free_amounts(found: Record, at: int) -> Iterator[int]:

@@ -38,7 +38,7 @@ def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: Rul
     admitted = record.pods[0].admitted
     assert (admitted.requested, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
     [fallback] = admitted.fallbacks
-    assert (fallback.rule, fallback.requested, fallback.given, fallback.count) == (
+    assert (fallback.rule, fallback.requested, fallback.given, fallback.devices) == (
         "FallbackLadder/mig-to-gpu",
         MIG,
         GPU,

@@ -10,7 +10,7 @@ from rules_engine.report.text import MAX_ROWS, Screen
 from rules_engine.simulation.answer import build_answer
 from rules_engine.simulation.record import Record, State
 from rules_engine.simulation.report import simulation_report
-from rules_engine.simulation.words import format_request
+from rules_engine.simulation.words import format_gpus
 from tests.support.html_pages import missing_words, page_of
 from tests.support.simulation_records import (
     GPU,
@@ -99,9 +99,9 @@ def test_a_record_with_everything() -> None:
 
 COMPARISON = """\
 Comparison  best by waiting: other
-  RULES  PODS THAT RAN  MEAN WAITING  GPU-HOURS GIVEN  LOST  UNUSED  STRANDED
-  rules         4 of 7   3 never run             6.97  2.54    9.03      0.00
-  other         3 of 3           20s             4.98  2.54   11.02      0.00  best
+  RULES     RAN    MEAN WAIT  GPU-H GIVEN  LOST  UNUSED  STRANDED
+  rules  4 of 7  3 never run         6.97  2.54    9.03      0.00
+  other  3 of 3          20s         4.98  2.54   11.02      0.00  best
   Pod ml/wait-1, Pod ml/wait-2, Pod ml/greedy ran in none of them. Pod ml/wait-1: 0/3 nodes are available: 1 node(s) \
 had untolerated taint(s), 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 Preemption is not \
 helpful for scheduling.
@@ -164,8 +164,8 @@ def test_waiting_times_of_pods_that_still_wait_are_a_least_time() -> None:
 
     shown = text(until, empty)
 
-    assert "\n  rules         1 of 2         ≥ 15m " in shown
-    assert "\n  none          0 of 0             - " in shown
+    assert "\n  rules  1 of 2      ≥ 15m " in shown
+    assert "\n  none   0 of 0          - " in shown
 
 
 def test_parts_are_not_compared() -> None:
@@ -252,9 +252,9 @@ def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_requests_are_gpus_or_all() -> None:
-    assert format_request(recorded_pod("p", admitted_pod({SMALL: 2, "cpu": 4}))) == "2 × 1g.10gb"
-    assert format_request(recorded_pod("p", admitted_pod({"cpu": 4, "memory": "1Gi"}))) == "4 × cpu, 1Gi × memory"
-    assert format_request(recorded_pod("p", admitted_pod({}))) == "nothing"
+    assert format_gpus({SMALL: 2, "cpu": 4}) == "2 × 1g.10gb"
+    assert format_gpus({"cpu": 4, "memory": 2**30}) == "4 × cpu, 1Gi × memory"
+    assert format_gpus({}) == "nothing"
 
 
 def test_too_little_and_much_time_is_shown() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rules_engine.documents.simulations import load_simulations
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Severity
+from rules_engine.report.answer import answer_text
 from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.document import simulation_document
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record
 from tests.support.simulation import rules
@@ -128,7 +128,7 @@ def rule_set() -> RuleSet:
 
 def shown(record: Record) -> Any:
     """Return the answer as JSON."""
-    return json.loads("".join(simulation_document(build_answer([record]), json.dumps)))
+    return json.loads(answer_text(build_answer([record])))
 
 
 @given(scenario=scenarios())

@@ -8,11 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.simulation.answer import Result, WaitingTimes, build_answer
 from rules_engine.simulation.figures import GpuHours
 from rules_engine.simulation.record import Record, State
-from rules_engine.simulation.totals import WaitingTimes, compute_totals
 from rules_engine.simulation.usage import PARTS, mean_curve, run_time, waiting_time
 from tests.support.simulation_records import (
     GPU,
@@ -32,63 +33,50 @@ ONE = admitted_pod({GPU: 1})
 TWO = admitted_pod({GPU: 2, "cpu": 3})
 
 
+def measure(found: Record) -> Result:
+    """Return the answer for one record."""
+    (result,) = build_answer([found]).results
+    return result
+
+
 def test_denials_that_differ_only_in_the_pod_name_are_merged() -> None:
     kinds = [admitted_pod({GPU: 1}, message=f"no rung for pod ml/{name}") for name in ("a", "b", "c")]
     pods = [recorded_pod(name, kind, state=State.DENIED) for name, kind in zip("abd", kinds, strict=True)]
 
-    [many, one] = compute_totals(record([recorded_node("n", gpu=1)], pods, HOUR)).denials
+    [many, one] = measure(record([recorded_node("n", gpu=1)], pods, HOUR)).denials
 
-    assert (many.text, [pod.name for pod in many.pods]) == ("no rung for pod ml/a", ["a", "b"])
-    assert (one.text, [pod.name for pod in one.pods]) == ("no rung for pod ml/c", ["d"])
+    assert (many.message, many.pods) == ("no rung for pod ml/a", ("ml/a", "ml/b"))
+    assert (one.message, one.pods) == ("no rung for pod ml/c", ("ml/d",))
 
 
 def test_totals_of_a_record_with_each_state() -> None:
-    measured = compute_totals(whole_record())
+    result = measure(whole_record())
+    totals = result.totals
 
-    assert (measured.time, measured.pods, measured.bound, measured.fell_back, measured.replaced) == (
-        2 * HOUR,
-        8,
-        5,
-        2,
-        1,
-    )
-    assert measured.states == {
-        State.DENIED: 1,
-        State.PENDING: 2,
-        State.RUNNING: 2,
-        State.SUCCEEDED: 1,
-        State.PREEMPTED: 1,
-        State.EVICTED: 1,
-    }
-    assert measured.waiting == WaitingTimes(p50=0, p95=MINUTE, waiting=2, longest=2 * HOUR - 2 * MINUTE)
-    assert list(measured.resources) == [GPU, "cpu", "memory"]
-    assert [
-        (fallback.requested, fallback.given, fallback.pods, fallback.devices) for fallback in measured.fallbacks
-    ] == [(SMALL, GPU, 2, 2)]
-    assert [(group.text, group.rule, len(group.pods)) for group in measured.denials] == [
-        ("Validation/limit: no more than 8 GPUs", "Validation/limit", 1)
+    assert (result.ended_seconds, totals.pods, totals.bound, totals.fell_back, totals.replaced) == (7200, 8, 5, 2, 1)
+    assert totals.states == {state: 2 if state in (State.PENDING, State.RUNNING) else 1 for state in State}
+    assert totals.waiting == WaitingTimes(p50_seconds=0, p95_seconds=60, at_end=2, longest_at_end_seconds=7080)
+    assert list(totals.resources) == [GPU, "cpu", "memory"]
+    assert [(each.requested, each.given, each.pods, each.devices) for each in result.fallbacks] == [(SMALL, GPU, 2, 2)]
+    assert [(each.message, each.rule, each.pods) for each in result.denials] == [
+        ("Validation/limit: no more than 8 GPUs", "Validation/limit", ("ml/greedy",))
     ]
-    assert [(group.text, [pod.name for pod in group.pods]) for group in measured.pending] == [
-        (MESSAGE, ["wait-1", "wait-2"])
+    assert [(each.message, each.pods, each.longest_seconds) for each in result.pending] == [
+        (MESSAGE, ("ml/wait-1", "ml/wait-2"), 7080)
     ]
-    assert [(group.text, [pod.name for pod in group.pods]) for group in measured.not_modelled] == [
-        ("volumes", ["low", "high"])
-    ]
+    assert [(each.what, each.pods) for each in result.not_modelled] == [("volumes", ("ml/low", "ml/high"))]
 
 
 def test_the_use_of_a_resource_is_an_average_over_time() -> None:
-    use = compute_totals(whole_record()).resources[GPU]
+    use = measure(whole_record()).totals.resources[GPU]
 
     held = 4 * 30 + 60 + 118 + 1 + 119  # GPU-minutes
-    assert use.capacity == 8 * NANOS
-    assert use.mean == Fraction(held * NANOS, 120)
-    assert use.peak == 7 * NANOS
-    assert use.end == 2 * NANOS
+    assert (use.capacity, use.mean, use.peak, use.end) == (8, Fraction(held, 120), 7, 2)
     assert use.share == Fraction(held, 120 * 8)
 
 
 def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
-    hours = compute_totals(whole_record()).figures.hours
+    hours = measure(whole_record()).totals.gpu_hours
 
     fell = Fraction(60 + 118, 60)
     others = Fraction(4 * 30 + 1 + 119, 60)
@@ -98,15 +86,15 @@ def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
         given=others + fell,
         lost=fell * Fraction(6, 7),
         short=Fraction(),
+        unused=16 - others - fell,
         stranded=Fraction(),
     )
 
 
 def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     small = admitted_pod({GPU: 1}, {SMALL: 1})
-    hours = compute_totals(
-        record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)
-    ).figures.hours
+    simulated = record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)
+    hours = measure(simulated).totals.gpu_hours
 
     assert hours == GpuHours(
         capacity=Fraction(1),
@@ -114,6 +102,7 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
         given=Fraction(1, 7),
         lost=Fraction(),
         short=Fraction(6, 7),
+        unused=Fraction(6, 7),
         stranded=Fraction(),
     )
 
@@ -132,9 +121,9 @@ def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
 def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p95: int | None) -> None:
     pods = [recorded_pod(f"p-{n}", ONE, node="a", arrived=0, bound=time) for n, time in enumerate(times)]
 
-    measured = compute_totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+    waiting = measure(record([recorded_node("a", gpu=8)], pods, 100)).totals.waiting
 
-    assert (measured.p50, measured.p95) == (p50, p95)
+    assert [waiting.p50_seconds, waiting.p95_seconds] == [each and each / 1000 for each in (p50, p95)]
 
 
 def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:
@@ -148,25 +137,24 @@ def test_a_denied_pod_neither_fell_nor_uses_anything() -> None:
     denied = fallen()
     pods = [recorded_pod("p", denied, state=State.DENIED)]
 
-    measured = compute_totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
+    result = measure(record([recorded_node("a", cpu=1)], pods, MINUTE))
 
-    assert (measured.fell_back, measured.fallbacks, measured.bound) == (0, [], 0)
+    assert (result.totals.fell_back, result.fallbacks, result.totals.bound) == (0, (), 0)
 
 
 def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
-    measured = compute_totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
+    result = measure(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
 
-    assert measured.resources[GPU].share == Fraction(1, 4)
-    assert measured.resources[GPU].curve == [Fraction(NANOS)]
-    assert measured.time == 0
+    use = result.totals.resources[GPU]
+    assert (use.share, use.curve, result.ended_seconds) == (Fraction(1, 4), (Fraction(1),), 0)
 
 
 def test_a_resource_that_no_node_offers_has_no_share() -> None:
     pods = [recorded_pod("p", admitted_pod({SMALL: 1}))]
 
-    measured = compute_totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
+    use = measure(record([recorded_node("a")], pods, MINUTE)).totals.resources[SMALL]
 
-    assert (measured.capacity, measured.share) == (0, None)
+    assert (use.capacity, use.share) == (0, None)
 
 
 @st.composite
@@ -207,33 +195,32 @@ def held(found: Record, node: str | None, resource: str, at: int) -> int:
 
 @given(found=records())
 def test_the_use_equals_the_sum_over_milliseconds(found: Record) -> None:
-    measured = compute_totals(found)
+    measured = measure(found)
     times = range(max(found.ended, 1))
-    for resource, use in measured.resources.items():
-        each = [held(found, None, resource, at) for at in times]
-        assert use.mean == Fraction(sum(each), len(times))
+    for resource, use in measured.totals.resources.items():
+        each = [Fraction(held(found, None, resource, at), NANOS) for at in times]
+        assert use.mean == sum(each) / len(times)
         assert use.peak == max(*each, use.end)
         edges = [part * len(times) // len(use.curve) for part in range(len(use.curve) + 1)]
-        assert use.curve == [Fraction(sum(each[start:end]), end - start) for start, end in pairwise(edges)]
+        assert use.curve == tuple(sum(each[start:end]) / (end - start) for start, end in pairwise(edges))
         for node in measured.nodes:
             if resource in node.resources:
-                alone = [held(found, node.node, resource, at) for at in times]
-                assert node.resources[resource].mean == Fraction(sum(alone), len(times))
+                alone = [Fraction(held(found, node.name, resource, at), NANOS) for at in times]
+                assert node.resources[resource].mean == sum(alone) / len(times)
                 assert node.resources[resource].peak == max(*alone, node.resources[resource].end)
 
 
 def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
     pods = [recorded_pod("first", ONE, node="a"), recorded_pod("last", TWO, node="a", arrived=HOUR)]
 
-    measured = compute_totals(record([recorded_node("a", gpu=4)], pods, HOUR))
+    result = measure(record([recorded_node("a", gpu=4)], pods, HOUR))
 
-    for use in (measured.resources[GPU], measured.nodes[0].resources[GPU]):
-        assert [use.mean, use.peak, use.end] == [NANOS, 3 * NANOS, 3 * NANOS]
+    for use in (result.totals.resources[GPU], result.nodes[0].resources[GPU]):
+        assert [use.mean, use.peak, use.end] == [1, 3, 3]
 
 
 @given(found=records())
 def test_gpu_hours_equal_the_sums_over_milliseconds(found: Record) -> None:
-    measured = compute_totals(found)
     times = range(max(found.ended, 1))
     asked = given_ = lost = short = Fraction()
     for at in times:
@@ -242,7 +229,7 @@ def test_gpu_hours_equal_the_sums_over_milliseconds(found: Record) -> None:
                 wanted, got = _cards(pod.admitted.requested), _cards(pod.admitted.given)
                 asked, given_ = asked + wanted, given_ + got
                 lost, short = lost + max(got - wanted, Fraction()), short + max(wanted - got, Fraction())
-    hours = measured.figures.hours
+    hours = measure(found).totals.gpu_hours
     assert [hours.requested, hours.given, hours.lost, hours.short] == [
         total / HOUR for total in (asked, given_, lost, short)
     ]
@@ -250,21 +237,19 @@ def test_gpu_hours_equal_the_sums_over_milliseconds(found: Record) -> None:
 
 @given(found=records())
 def test_the_order_of_nodes_does_not_matter(found: Record) -> None:
-    turned = compute_totals(replace(found, nodes=found.nodes[::-1]))
+    turned = measure(replace(found, nodes=found.nodes[::-1]))
 
-    assert replace(turned, nodes=turned.nodes[::-1]) == compute_totals(found)
+    assert structs.replace(turned, nodes=turned.nodes[::-1]) == measure(found)
 
 
 @given(found=records())
 def test_parts_add_up(found: Record) -> None:
-    measured = compute_totals(found)
+    measured = measure(found)
+    totals, hours = measured.totals, measured.totals.gpu_hours
 
-    assert sum(measured.states.values()) == measured.pods
-    assert (
-        measured.figures.hours.given - measured.figures.hours.requested
-        == measured.figures.hours.lost - measured.figures.hours.short
-    )
-    for name, use in measured.resources.items():
+    assert sum(totals.states.values()) == totals.pods
+    assert hours.given - hours.requested == hours.lost - hours.short
+    for name, use in totals.resources.items():
         assert use.mean == sum(node.resources[name].mean for node in measured.nodes if name in node.resources)
 
 

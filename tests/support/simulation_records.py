@@ -42,7 +42,7 @@ def admitted_pod(
 
 def fallen(count: int = 1) -> AdmittedPod:
     """A pod that requested a MIG device and got a whole card."""
-    fall = Fallback(LADDER, SMALL, GPU, count)
+    fall = Fallback(rule=LADDER, requested=SMALL, given=GPU, devices=count)
     return admitted_pod({SMALL: count, "cpu": 1}, {GPU: count, "cpu": 1}, fallbacks=(fall,))
 
 

@@ -18,6 +18,7 @@ from rules_engine.report.answer import Answer
 
 Counts = Mapping[str, int]
 Devices = int | float
+Side = Literal["old", "new"]
 
 
 class Verdict(StrEnum):
@@ -43,23 +44,12 @@ class ClusterTotals(Output, frozen=True, kw_only=True):
     pods: Annotated[int, Meta(description="Pods that were decided.")]
     changed: Annotated[int, Meta(description="Pods with a change, or with an outcome that is not known.")]
     beyond_allowed: Annotated[int, Meta(description="Pods with a kind of change that is not allowed.")]
-    as_they_are_now: Annotated[
-        Counts,
-        Meta(description="Live pods that the old rules do not make of a template, by reason: decided as they are now."),
-    ]
-    kinds: Annotated[
-        Mapping[Kind, int], Meta(description="Changed pods by kind of change; a pod may have several kinds.")
-    ]
+    as_they_are_now: Annotated[Counts, Meta(description="Live pods that are not decided as submitted, by reason.")]
+    kinds: Annotated[Mapping[Kind, int], Meta(description="Changed pods by kind of change; a pod may have several.")]
     namespaces: Annotated[Counts, Meta(description="Changed pods by namespace.")]
     rules: Annotated[Counts, Meta(description="Changed pods by rule whose effect on them differs.")]
     unknown: Annotated[Counts, Meta(description="Changed pods whose outcome is not known, by reason.")]
-    gpus: Annotated[
-        Mapping[str, DevicesChange],
-        Meta(
-            description="GPU resources that admitted pods request; without pods whose outcome is not known, updates "
-            "and dry runs."
-        ),
-    ]
+    gpus: Annotated[Mapping[str, DevicesChange], Meta(description="Requested by pods with known outcomes.")]
 
 
 class RecordedAdmissions(Output, frozen=True, kw_only=True):
@@ -69,7 +59,7 @@ class RecordedAdmissions(Output, frozen=True, kw_only=True):
     admissions: Annotated[int, Meta(description="Lines of decisions.")]
     replayed: Annotated[int, Meta(description="Those that were decided again under both rule sets.")]
     later_calls: Annotated[int, Meta(description="Calls of /validate whose pod is decided with its call of /mutate.")]
-    not_replayable: Annotated[Counts, Meta(description="Lines of decisions that cannot be decided again, by reason.")]
+    not_replayable: Annotated[Counts, Meta(description="Lines of decisions that cannot be decided again.")]
     unreadable: Annotated[Counts, Meta(description="Lines that are not lines of a decision log, by reason.")]
 
 
@@ -116,27 +106,18 @@ class PodOutcome(Output, frozen=True, kw_only=True):
     unknown: Annotated[str | None, Meta(description="The reason why the outcome is not known.")]
     allowed: Annotated[bool | None, Meta(description="null: not known.")]
     message: Annotated[str | None, Meta(description="The message of a denial.")]
-    resources: Annotated[
-        tuple[ContainerAmount, ...], Meta(description="After the mutation; none of a pod that is denied.")
-    ]
-    annotations: Annotated[
-        Mapping[str, str | None], Meta(description="Annotations that rules write; null: that they remove.")
-    ]
+    resources: Annotated[tuple[ContainerAmount, ...], Meta(description="After the mutation; none of a denied pod.")]
+    annotations: Annotated[Mapping[str, str | None], Meta(description="Annotations that rules write; null: remove.")]
     warnings: tuple[str, ...]
     gpus: Annotated[Mapping[str, Devices], Meta(description="Devices that the whole pod requests, by resource.")]
-    rules: Annotated[
-        tuple[RuleEffect, ...],
-        Meta(description="The rules that contributed to the outcome, in the order in which they were evaluated."),
-    ]
+    rules: Annotated[tuple[RuleEffect, ...], Meta(description="The contributing rules, in order of evaluation.")]
 
 
 class DifferingRule(Output, frozen=True, kw_only=True):
     """A rule whose effect differs."""
 
     rule: RuleId
-    before: Annotated[
-        Location | None, Meta(description="The field that decided under the old rules, or the rule; null: no effect.")
-    ]
+    before: Annotated[Location | None, Meta(description="What decided under the old rules; null: no effect.")]
     after: Annotated[Location | None, Meta(description="The same under the new rules.")]
 
 
@@ -166,30 +147,14 @@ class DifferenceAnswer(Answer, frozen=True, kw_only=True):
     old: Annotated[str, Meta(description="The source of the old rules.")]
     new: Annotated[str, Meta(description="The source of the new rules.")]
     same_rules: Annotated[bool, Meta(description="True: both sides have the same rules.")]
-    without_rules: Annotated[
-        tuple[Literal["old", "new"], ...],
-        Meta(description="The sides without rules, which admit every pod as it is."),
-    ]
-    assumed_cluster: Annotated[
-        str | None,
-        Meta(
-            description="The packaged inventory on which pods without a cluster were decided; null if there are none, "
-            "or if no rule reads nodes."
-        ),
-    ]
+    without_rules: Annotated[tuple[Side, ...], Meta(description="These sides admit every pod as it is.")]
+    assumed_cluster: Annotated[str | None, Meta(description="Used without --cluster, if rules read nodes.")]
     allowed: Annotated[tuple[Kind, ...], Meta(description="The kinds of change of --allow.")]
     verdict: Annotated[Verdict, Meta(description="Allowed: all changes are of kinds that --allow names.")]
     clusters: tuple[ClusterTotals, ...]
     recorded: Annotated[RecordedAdmissions | None, Meta(description="null without --from-log.")]
-    omitted_pods: Annotated[
-        int,
-        Meta(
-            description="Changed pods beyond the bound of listed changes and workloads: they count in the totals only."
-        ),
-    ]
-    changes: Annotated[
-        tuple[PodChange, ...], Meta(description="Different changes in the order of their first workloads.")
-    ]
+    omitted_pods: Annotated[int, Meta(description="Changed pods that are not listed: only totals count them.")]
+    changes: Annotated[tuple[PodChange, ...], Meta(description="In the order of their first workloads.")]
 
 
 def build_answer(
@@ -198,7 +163,7 @@ def build_answer(
     old: str,
     new: str,
     same_rules: bool,
-    without_rules: Iterable[Literal["old", "new"]] = (),
+    without_rules: Iterable[Side] = (),
     assumed_cluster: str | None = None,
     recorded: RecordedTotals | None = None,
     allowed: frozenset[Kind] = frozenset(),

@@ -21,7 +21,6 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
 from rules_engine.planning.cluster import (
-    CONFIG_LABEL,
     WHOLE_CARD,
     Candidate,
     NodePlan,
@@ -48,13 +47,8 @@ class Choice(Figures, frozen=True, kw_only=True):
     """A candidate with the figures of its simulation."""
 
     best: Annotated[bool, Meta(description="No choice is better; several choices tie.")]
-    devices: Annotated[
-        Mapping[str, Mapping[str, int]], Meta(description="The number of devices of each planned node, by resource.")
-    ]
-    configs: Annotated[
-        Mapping[str, str],
-        Meta(description=f"The configuration of each planned node: the value of its label {CONFIG_LABEL}."),
-    ]
+    devices: Annotated[Mapping[str, Mapping[str, int]], Meta(description="By planned node and resource.")]
+    configs: Annotated[Mapping[str, str], Meta(description="The label nvidia.com/mig.config of each planned node.")]
     mig_configs: Annotated[dict[str, Any], Meta(description="The configurations, for nvidia-mig-parted.")]
 
 
@@ -68,13 +62,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     by: Annotated[By, Meta(description="The figure that decides which choice is best.")]
     simulated: Annotated[int, Meta(description="The number of candidates that were simulated.")]
     candidates: Annotated[int, Meta(description="The number of all candidates.")]
-    complete: Annotated[
-        bool,
-        Meta(
-            description="All candidates were simulated. false: those that a seeded search chose, and another one may "
-            "be better."
-        ),
-    ]
+    complete: Annotated[bool, Meta(description="All candidates were simulated, so none is better.")]
     interrupted: Annotated[bool, Meta(description="True: ended by Ctrl-C.")]
     notices: tuple[str, ...]
     choices: Annotated[tuple[Choice, ...], Meta(description="The best candidates, at most five, the best first.")]

@@ -42,13 +42,8 @@ def plan_report(plan: PlanAnswer) -> Report:
             f"{'interrupted: ' if plan.interrupted else ''}simulated {simulated}",
         ],
         sections=[
-            Section(
-                title="Best",
-                blocks=(
-                    figures_table("choice", named, ties, "candidate"),
-                    Table(heads=("choice", "devices"), rows=devices, noun="candidate"),
-                ),
-            ),
+            Section(title="Best", blocks=(figures_table("choice", named, ties, "candidate"),)),
+            Section(title="Devices", blocks=(Table(heads=("choice", "devices"), rows=devices, noun="candidate"),)),
             Section(title="Layout of the best", blocks=(Items(items=layouts, noun="node"),)),
         ],
         notices=plan.notices,

@@ -50,6 +50,8 @@ POD_SECURITY = "pod-security.kubernetes.io/enforce"
 """Label of namespaces whose pods the API server checks against a Pod Security Standard."""
 
 
+Names = tuple[str, ...]
+
 NodeReasons = list[tuple[str, str]]
 """Names of nodes, each with the reasons in the scheduler's words why it cannot run the pods of a workload."""
 
@@ -69,13 +71,8 @@ class StoppedPods(Output, frozen=True, kw_only=True):
 
     verdict: Verdict
     pods: int
-    message: Annotated[
-        str,
-        Meta(description="Of the scheduler, of the rule that denies the pods, or of the API server that refuses them."),
-    ]
-    finding: Annotated[
-        Finding | None, Meta(description="The first reason that is true; null unless the pods request GPUs and wait.")
-    ]
+    message: Annotated[str, Meta(description="Of the scheduler, the rule that denies, or the API server that refuses.")]
+    finding: Annotated[Finding | None, Meta(description="The first reason that is true; null unless GPU pods wait.")]
 
 
 class WorkloadAnswer(Output, frozen=True, kw_only=True):
@@ -89,19 +86,15 @@ class WorkloadAnswer(Output, frozen=True, kw_only=True):
     pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
     started: int
     starts: Annotated[Mapping[str, int], Meta(description="The number of pods that start, by node.")]
-    equal_nodes: Annotated[
-        tuple[str, ...],
-        Meta(description="Other nodes with the same score: the scheduler chooses among them at random."),
-    ]
-    evicted: Annotated[tuple[str, ...], Meta(description="The pods that leave their nodes for it, by preemption.")]
-    decided_first: Annotated[tuple[str, ...], Meta(description="What decides before the scheduler, or in its place.")]
+    equal_nodes: Annotated[Names, Meta(description="Other nodes with the same score, one of which may be chosen.")]
+    evicted: Annotated[Names, Meta(description="The pods that leave their nodes for it, by preemption.")]
+    decided_first: Annotated[Names, Meta(description="What decides before the scheduler, or in its place.")]
     moves: Annotated[tuple[MovedPods, ...], Meta(description="Moves of pods to another resource by rules.")]
     stopped: Annotated[tuple[StoppedPods, ...], Meta(description="The pods that do not start, by message.")]
     would_start: Annotated[
-        tuple[Change, ...],
-        Meta(description="Changes of the workload, the smallest first; with each alone, all of its pods start."),
+        tuple[Change, ...], Meta(description="The smallest first: with each alone, all pods start.")
     ] = ()
-    notices: Annotated[tuple[str, ...], Meta(description="What was not checked or is not modelled.")]
+    notices: Annotated[Names, Meta(description="What was not checked or is not modelled.")]
 
 
 class PreflightAnswer(Answer, frozen=True, kw_only=True):
@@ -109,12 +102,7 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
 
     cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
     objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
-    started_before: Annotated[
-        Mapping[str, str],
-        Meta(
-            description="The nodes of pods of the cluster that wait and can run now, by namespace/name: they go first."
-        ),
-    ]
+    started_before: Annotated[Mapping[str, str], Meta(description="Nodes of waiting pods that go first, by pod.")]
     verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
     workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
 

@@ -10,33 +10,35 @@ from typing import Annotated
 from msgspec import Meta, structs
 
 from rules_engine.model.json.output import Output
-from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeState, Strategy
 from rules_engine.report.answer import Answer
-from rules_engine.simulation import record as recorded
 from rules_engine.simulation.figures import By, Figures, GpuHours, best, compute_figures
 from rules_engine.simulation.record import Fallback, PodRecord, Record, State
 from rules_engine.simulation.totals import (
+    Amounts,
     ClusterUse,
+    Denial,
     FallbackTotal,
     NodeUse,
-    PodsWith,
+    NotModelled,
+    PodNames,
     Units,
+    Waiting,
     count_fallbacks,
     group_denials,
     group_not_modelled,
     group_pending,
     measure_use,
     percentile,
+    pod_names,
     to_seconds,
+    to_units,
 )
 from rules_engine.simulation.usage import waiting_time
 
-Amounts = Annotated[Mapping[str, Units], Meta(description="By resource.")]
 ClusterName = Annotated[str, Meta(description="The value of --cluster; empty: the Simulation's own cluster.")]
-PodNames = Annotated[tuple[str, ...], Meta(description="Namespace and name of each.")]
 
 
 class WaitingTimes(Output, frozen=True, kw_only=True):
@@ -61,30 +63,6 @@ class Totals(Output, frozen=True, kw_only=True):
     resources: Mapping[str, ClusterUse]
 
 
-class Denial(Output, frozen=True, kw_only=True):
-    """Pods that are denied with one message."""
-
-    pods: PodNames
-    message: Annotated[str, Meta(description="Of the first pod, if the messages differ in names of pods alone.")]
-    rule: Annotated[RuleId | None, Meta(description="null: no rule denied the pods, which are malformed.")]
-
-
-class Waiting(Output, frozen=True, kw_only=True):
-    """Pods that wait at the end with one message and equal amounts."""
-
-    pods: PodNames
-    message: Annotated[str, Meta(description="The scheduler's.")]
-    given: Amounts
-    longest_seconds: Annotated[Units, Meta(description="The time that the first of them has waited.")]
-
-
-class NotModelled(Output, frozen=True, kw_only=True):
-    """Pods that use something that the simulation does not model."""
-
-    pods: PodNames
-    what: str
-
-
 class NodeChange(Output, frozen=True, kw_only=True):
     """A change of a node that happened."""
 
@@ -93,7 +71,7 @@ class NodeChange(Output, frozen=True, kw_only=True):
     becomes: NodeState
 
 
-class SimulatedPod(Output, frozen=True, kw_only=True):
+class PodResult(Output, frozen=True, kw_only=True):
     """A pod when the simulation ended."""
 
     namespace: str
@@ -109,10 +87,7 @@ class SimulatedPod(Output, frozen=True, kw_only=True):
     arrived_seconds: Units
     bound_seconds: Units | None
     ended_seconds: Units | None
-    waited_seconds: Annotated[
-        Units | None,
-        Meta(description="Until it got a node, or the end; null: it ran from the beginning, or was denied."),
-    ]
+    waited_seconds: Annotated[Units | None, Meta(description="null: it ran from the beginning, or was denied.")]
     message: Annotated[str | None, Meta(description="Of the scheduler, or of the denial.")]
     denied_by: RuleId | None
     replaces: Annotated[str | None, Meta(description="The lost pod that its controller replaced by it.")]
@@ -139,7 +114,7 @@ class Result(Output, frozen=True, kw_only=True):
     not_modelled: tuple[NotModelled, ...]
     changes: tuple[NodeChange, ...]
     nodes: tuple[NodeUse, ...]
-    pods: tuple[SimulatedPod, ...]
+    pods: tuple[PodResult, ...]
 
 
 class ComparedResult(Figures, frozen=True, kw_only=True):
@@ -172,10 +147,7 @@ class SimulationAnswer(Answer, frozen=True, kw_only=True):
     simulation: Annotated[str, Meta(description="The name of the Simulation.")]
     source: Location
     seed: int
-    until_seconds: Annotated[
-        Units | None,
-        Meta(description="The time after which nothing is simulated; null: until nothing changes any more."),
-    ]
+    until_seconds: Annotated[Units | None, Meta(description="The end; null: when nothing changes any more.")]
     scheduler: Scheduler
     comparison: Annotated[Comparison | None, Meta(description="null if a simulation was interrupted.")]
     results: tuple[Result, ...]
@@ -214,7 +186,7 @@ def _comparison(records: Sequence[Record], figures: Sequence[Figures], by: By) -
             )
             for number, record in enumerate(records)
         ),
-        never_ran=_names([pod for pod in records[0].pods if (pod.namespace, pod.name) not in ran]),
+        never_ran=pod_names([pod for pod in records[0].pods if (pod.namespace, pod.name) not in ran]),
     )
 
 
@@ -239,18 +211,14 @@ def _result(record: Record, gpu_hours: GpuHours) -> Result:
         ),
         notices=record.notices,
         fallbacks=count_fallbacks(record.pods),
-        denials=tuple(
-            Denial(pods=_names(group.pods), message=group.text, rule=group.rule) for group in group_denials(record.pods)
-        ),
-        pending=tuple(_waiting(group, record) for group in group_pending(record.pods)),
-        not_modelled=tuple(
-            NotModelled(pods=_names(group.pods), what=group.text) for group in group_not_modelled(record.pods)
-        ),
+        denials=group_denials(record.pods),
+        pending=group_pending(record),
+        not_modelled=group_not_modelled(record.pods),
         changes=tuple(
             NodeChange(at_seconds=to_seconds(each.at), node=each.node, becomes=each.becomes) for each in record.changes
         ),
         nodes=nodes,
-        pods=tuple(_simulated_pod(pod, record, units) for pod in record.pods),
+        pods=tuple(_pod_result(pod, record, units) for pod in record.pods),
     )
 
 
@@ -265,23 +233,14 @@ def _waiting_times(record: Record) -> WaitingTimes:
     )
 
 
-def _waiting(group: PodsWith, record: Record) -> Waiting:
-    return Waiting(
-        pods=_names(group.pods),
-        message=group.text,
-        given=_amounts(group.given),
-        longest_seconds=to_seconds(record.ended - min(pod.arrived for pod in group.pods)),
-    )
-
-
-def _simulated_pod(pod: PodRecord, record: Record, units: dict[int, Mapping[str, Units]]) -> SimulatedPod:
+def _pod_result(pod: PodRecord, record: Record, units: dict[int, Mapping[str, Units]]) -> PodResult:
     admitted = pod.admitted
     requested, given = (
-        units[id(each)] if id(each) in units else units.setdefault(id(each), _amounts(each))
+        units[id(each)] if id(each) in units else units.setdefault(id(each), to_units(each))
         for each in (admitted.requested, admitted.given)
     )
     waited = record.ended - pod.arrived if pod.state is State.PENDING else waiting_time(pod)
-    return SimulatedPod(
+    return PodResult(
         namespace=pod.namespace,
         name=pod.name,
         arrival=None if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
@@ -301,14 +260,6 @@ def _simulated_pod(pod: PodRecord, record: Record, units: dict[int, Mapping[str,
         replaces=pod.replaces or None,
         by=pod.by or None,
     )
-
-
-def _names(pods: Sequence[PodRecord]) -> tuple[str, ...]:
-    return tuple(f"{pod.namespace}/{pod.name}" for pod in pods)
-
-
-def _amounts(nanos_by_resource: recorded.Amounts) -> Mapping[str, Units]:
-    return {name: base_units(nanos) for name, nanos in sorted(nanos_by_resource.items())}
 
 
 def _seconds(time: Milliseconds | None) -> Units | None:

@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.wording import format_percent
 from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
-from rules_engine.simulation.answer import NodeChange, Result, SimulatedPod
+from rules_engine.simulation.answer import NodeChange, PodResult, Result
 from rules_engine.simulation.totals import NodeResourceUse, NodeUse, ResourceUse, Units
 from rules_engine.simulation.usage import mean_curve
 from rules_engine.simulation.words import format_request, format_seconds
@@ -36,7 +36,7 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
     """
     span = max(result.ended_seconds, 0.001)
     arrivals = {arrival: number for number, arrival in enumerate(find_arrivals(result))}
-    pods: dict[str, list[SimulatedPod]] = {}
+    pods: dict[str, list[PodResult]] = {}
     for pod in result.pods:
         if pod.bound_seconds is not None:
             pods.setdefault(pod.node or "", []).append(pod)
@@ -83,7 +83,7 @@ def _change_mark(change: NodeChange, span: float) -> Shape:
 
 
 def _pod_bars(
-    pods: Sequence[SimulatedPod], name: str, use: ResourceUse, span: float, arrivals: Mapping[tuple[str, str], int]
+    pods: Sequence[PodResult], name: str, use: ResourceUse, span: float, arrivals: Mapping[tuple[str, str], int]
 ) -> Iterator[Shape]:
     """Yield the bars of pods. A pod takes the first free devices, as many as there are."""
     lanes = int(use.capacity)
@@ -112,13 +112,13 @@ def _pod_bars(
             )
 
 
-def _bar_classes(pod: SimulatedPod, arrivals: Mapping[tuple[str, str], int]) -> str:
+def _bar_classes(pod: PodResult, arrivals: Mapping[tuple[str, str], int]) -> str:
     """Return the classes of a pod's bar: the colour of its arrival, and `fell-back`."""
     colour = "there" if pod.arrival is None else f"k{arrivals[pod.arrival, pod.namespace] % COLOURS}"
     return f"{colour} fell-back" if pod.fallbacks else colour
 
 
-def _bar_text(pod: SimulatedPod, start: Units, end: Units) -> str:
+def _bar_text(pod: PodResult, start: Units, end: Units) -> str:
     name = truncate(f"Pod {pod.title}", MAX_TITLE)
     return f"{name}: {format_request(pod)}, {format_seconds(start)} to {format_seconds(end)}"
 

@@ -32,13 +32,7 @@ class GpuHours(Output, frozen=True, kw_only=True):
     lost: Annotated[Fraction, Meta(description="Given beyond the request, such as a whole card for a request of 1g.")]
     short: Annotated[Fraction, Meta(description="Requested, but not given.")]
     unused: Annotated[Fraction, Meta(description="Of the capacity, what no pod held.")]
-    stranded: Annotated[
-        Fraction,
-        Meta(
-            description="Unused in pieces: what waiting pods that fit on no node would take of the free cards if these "
-            "were one piece."
-        ),
-    ]
+    stranded: Annotated[Fraction, Meta(description="Unused in pieces; waiting pods would fit on them together.")]
 
     @property
     def used_share(self) -> Fraction | None:
@@ -50,16 +44,9 @@ class Figures(Output, frozen=True, kw_only=True):
 
     pods: Annotated[int, Meta(description="Pods without a node at the beginning: they depend on the workload alone.")]
     ran: Annotated[int, Meta(description="Of these, pods that got a node.")]
-    never_will_run: Annotated[
-        int, Meta(description="Without `until`, pods that never ran, and pods of a Job that never arrived.")
-    ]
-    total_waiting_seconds: Annotated[
-        Fraction,
-        Meta(description="Of all pods together. A pod that never ran counts up to `until`, or not at all without it."),
-    ]
-    mean_waiting_seconds: Annotated[
-        Fraction | None, Meta(description="null: there are no pods, or a pod will never run.")
-    ]
+    never_will_run: Annotated[int, Meta(description="Without `until`: pods that did not run, or not arrive.")]
+    total_waiting_seconds: Annotated[Fraction, Meta(description="A pod that never ran counts up to `until`, if given.")]
+    mean_waiting_seconds: Annotated[Fraction | None, Meta(description="null: no pods, or a pod will never run.")]
     gpu_hours: GpuHours
 
     @property

@@ -23,7 +23,7 @@ from rules_engine.report.values import (
     Table,
     Tone,
 )
-from rules_engine.simulation.answer import Result, SimulatedPod, SimulationAnswer, Totals
+from rules_engine.simulation.answer import PodResult, Result, SimulationAnswer, Totals
 from rules_engine.simulation.drawings import COLOURS, find_arrivals, node_drawings
 from rules_engine.simulation.figures import Figures, GpuHours
 from rules_engine.simulation.record import State
@@ -321,7 +321,7 @@ def _pod_table(result: Result) -> Table:
     )
 
 
-def _state_text(pod: SimulatedPod) -> str:
+def _state_text(pod: PodResult) -> str:
     """Return the state of a pod and the cause of its end."""
     if not pod.by:
         return pod.state.value

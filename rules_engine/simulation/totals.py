@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
@@ -13,7 +12,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+from rules_engine.simulation.record import PodRecord, Record, State
 from rules_engine.simulation.usage import (
     distinct_admissions,
     mean_curve,
@@ -24,6 +23,11 @@ from rules_engine.simulation.usage import (
 
 Units = int | float
 """Cores, bytes, devices or seconds."""
+
+Amounts = Annotated[Mapping[str, Units], Meta(description="By resource.")]
+PodNames = Annotated[tuple[str, ...], Meta(description="Namespace and name of each.")]
+
+Key = TypeVar("Key")
 
 
 class ResourceUse(Output, frozen=True, kw_only=True):
@@ -43,17 +47,13 @@ class ResourceUse(Output, frozen=True, kw_only=True):
 class ClusterUse(ResourceUse, frozen=True, kw_only=True):
     """The use of a resource on all nodes. Pods that are bound at the last moment count only at the end and peak."""
 
-    curve: Annotated[
-        tuple[Fraction, ...], Meta(description="The mean use in each of at most 120 equal parts of the time.")
-    ]
+    curve: Annotated[tuple[Fraction, ...], Meta(description="The mean use in at most 120 equal parts of the time.")]
 
 
 class NodeResourceUse(ResourceUse, frozen=True, kw_only=True):
     """The use of a resource on a node. Pods that are bound at the last moment count only at the end and peak."""
 
-    used: Annotated[
-        tuple[tuple[Units, Units], ...], Meta(description="A time in seconds, and the amount in use from then on.")
-    ]
+    used: Annotated[tuple[tuple[Units, Units], ...], Meta(description="A time in seconds, and the use from then on.")]
 
 
 class NodeUse(Output, frozen=True, kw_only=True):
@@ -74,14 +74,28 @@ class FallbackTotal(Output, frozen=True, kw_only=True):
     devices: Annotated[int, Meta(description="Devices that they requested.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodsWith:
-    """Pods with the same text: a denial, a message of the scheduler, or a feature that is not modelled."""
+class Denial(Output, frozen=True, kw_only=True):
+    """Pods that are denied with one message."""
 
-    text: str
-    rule: RuleId | None = None
-    given: Amounts = field(default_factory=dict)
-    pods: Sequence[PodRecord] = field(repr=False)
+    pods: PodNames
+    message: Annotated[str, Meta(description="Of the first pod, if the messages differ in names of pods alone.")]
+    rule: Annotated[RuleId | None, Meta(description="null: no rule denied the pods, which are malformed.")]
+
+
+class Waiting(Output, frozen=True, kw_only=True):
+    """Pods that wait at the end with one message and equal amounts."""
+
+    pods: PodNames
+    message: Annotated[str, Meta(description="The scheduler's.")]
+    given: Amounts
+    longest_seconds: Annotated[Units, Meta(description="The time that the first of them has waited.")]
+
+
+class NotModelled(Output, frozen=True, kw_only=True):
+    """Pods that use something that the simulation does not model."""
+
+    pods: PodNames
+    what: str
 
 
 def to_seconds(time: Milliseconds) -> Units:
@@ -209,38 +223,54 @@ def count_fallbacks(pods: Sequence[PodRecord]) -> tuple[FallbackTotal, ...]:
     )
 
 
-def group_denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
-    """Return denied pods by message. Messages that differ only in the pod's name are merged under the first one."""
+def group_denials(pods: Sequence[PodRecord]) -> tuple[Denial, ...]:
+    """Return denials by message. Messages that differ only in the pod's name are merged under the first one."""
     by_message: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
     for pod in pods:
         if pod.state is State.DENIED:
             message = pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")
             by_message.setdefault((pod.admitted.denied_by, message), []).append(pod)
-    return _most_pods_first(
-        [PodsWith(text=denied[0].admitted.message, rule=rule, pods=denied) for (rule, _), denied in by_message.items()]
+    return tuple(
+        Denial(pods=pod_names(denied), message=denied[0].admitted.message, rule=rule)
+        for (rule, _), denied in _most_pods_first(by_message)
     )
 
 
-def group_pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def group_pending(record: Record) -> tuple[Waiting, ...]:
     """Return waiting pods by message and amounts."""
     by_message: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
-    for pod in pods:
+    for pod in record.pods:
         if pod.state is State.PENDING:
             by_message.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
-    return _most_pods_first(
-        [PodsWith(text=text, given=dict(given), pods=waiting) for (text, given), waiting in by_message.items()]
+    return tuple(
+        Waiting(
+            pods=pod_names(waiting),
+            message=message,
+            given=to_units(dict(given)),
+            longest_seconds=to_seconds(record.ended - min(pod.arrived for pod in waiting)),
+        )
+        for (message, given), waiting in _most_pods_first(by_message)
     )
 
 
-def group_not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+def group_not_modelled(pods: Sequence[PodRecord]) -> tuple[NotModelled, ...]:
     """Return pods by what they use that is not modelled."""
     by_text: dict[str, list[PodRecord]] = {}
     for pod in pods:
         for text in pod.admitted.not_modelled:
             by_text.setdefault(text, []).append(pod)
-    return _most_pods_first([PodsWith(text=text, pods=using) for text, using in by_text.items()])
+    return tuple(NotModelled(pods=pod_names(using), what=text) for text, using in _most_pods_first(by_text))
 
 
-def _most_pods_first(groups: Sequence[PodsWith]) -> Sequence[PodsWith]:
+def _most_pods_first(groups: Mapping[Key, Sequence[PodRecord]]) -> Sequence[tuple[Key, Sequence[PodRecord]]]:
     """Return groups by descending number of pods; equal groups keep the order of their first pods."""
-    return sorted(groups, key=lambda group: -len(group.pods))
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def pod_names(pods: Sequence[PodRecord]) -> tuple[str, ...]:
+    return tuple(f"{pod.namespace}/{pod.name}" for pod in pods)
+
+
+def to_units(nanos_by_resource: Mapping[str, int]) -> Mapping[str, Units]:
+    """Return amounts in cores, bytes and devices."""
+    return {name: base_units(nanos) for name, nanos in sorted(nanos_by_resource.items())}

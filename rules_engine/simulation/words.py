@@ -7,9 +7,9 @@ from rules_engine.model.gpu.resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_duration
-from rules_engine.simulation.answer import Amounts, SimulatedPod
+from rules_engine.simulation.answer import PodResult
 from rules_engine.simulation.record import State
-from rules_engine.simulation.totals import Units
+from rules_engine.simulation.totals import Amounts, Units
 
 BEGINNING = "at the beginning"
 """Title of pods that existed at the beginning."""
@@ -33,7 +33,7 @@ def format_gpus(amounts: Amounts) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def format_request(pod: SimulatedPod) -> str:
+def format_request(pod: PodResult) -> str:
     """Return the GPUs that a pod requested, and the GPUs it was given if they differ: "requested → given"."""
     requested, given = format_gpus(pod.requested), format_gpus(pod.given)
     return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"

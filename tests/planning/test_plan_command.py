@@ -257,15 +257,6 @@ def test_one_template_that_no_layout_serves_is_a_notice(folder: Path) -> None:
     assert document()["notices"] == ["no layout of A100-80GB serves Pod default/q: it needs nvidia.com/mig-3g.20gb"]
 
 
-def test_errors_of_the_load_are_problems(folder: Path) -> None:
-    write(folder, {"load.yaml": load(pods("p", SMALL, at="-5s"))})
-
-    result = plan()
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "load.yaml:6:35: error: '-5s' is not a duration: it cannot be negative [wrong-form]" in result.stderr
-
-
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"

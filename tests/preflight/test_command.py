@@ -373,11 +373,6 @@ def test_kinds_that_were_not_read_are_a_warning() -> None:
     assert "warning: no ResourceQuota was read: quotas count as having room" in result.stderr
 
 
-def test_a_page_has_the_answer() -> None:
-    text(job(f"{LARGE}: 1"), "-o", "html=page.html", code=1)
-    assert "6 of 8 pods start now, 2 wait" in Path("page.html").read_text()
-
-
 def test_a_workload_that_exists_is_named() -> None:
     existing = f"    - metadata: {{name: one, namespace: ml}}\n      spec: {pod_spec('cpu: 1', nodeName='cpu-1')}\n"
     found = workload(pod("cpu: 1"), on=cluster_text(pods=existing))

@@ -124,19 +124,6 @@ def test_the_best_is_chosen_by_one_figure(by: str, best: list[bool], folder: Pat
     assert [row["best"] for row in answer["comparison"]["rows"]] == best
 
 
-def test_a_load_that_no_cluster_serves_is_named(folder: Path) -> None:
-    write(folder, {"other.yaml": OTHER})
-
-    result = simulate("--rules", "keep.yaml", *each_cluster(["cluster.yaml", "other.yaml"]))
-
-    assert result.exit_code == 0
-    assert "Comparison  best by waiting: none, since no pod ran\n" in result.stdout
-    named = (
-        "  Pod ml/train-1, Pod ml/train-2, Pod ml/train-3 ran in none of them. Pod ml/train-1: 0/1 nodes are available"
-    )
-    assert named in result.stdout
-
-
 def test_a_load_from_standard_input_is_simulated_on_each_cluster(folder: Path) -> None:
     write(folder, {"other.yaml": OTHER})
 
@@ -228,17 +215,6 @@ def test_rules_without_a_rule_are_a_problem(folder: Path) -> None:
     assert "[no-rules]" in result.stderr
 
 
-def test_each_format_can_go_to_a_file(folder: Path) -> None:
-    formats = ("json", "html", "text")
-
-    result = simulate(*(word for form in formats for word in ("--output", f"{form}={form}.out")))
-
-    assert result.exit_code == 0
-    assert result.stdout == (folder / "text.out").read_text()
-    assert json.loads((folder / "json.out").read_text())["simulation"] == "load"
-    assert (folder / "html.out").read_text().startswith("<!doctype html>")
-
-
 @pytest.mark.parametrize("target", ["absent/answer.html", "load.yaml/answer.html", "folder"])
 def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_played(target: str, folder: Path) -> None:
     (folder / "folder").mkdir()
@@ -254,13 +230,6 @@ def test_seeds_have_the_same_bound_in_the_document_and_as_an_option(folder: Path
 
     assert document()["seed"] == document("--seed", str(most))["seed"] == most
     assert simulate("--seed", str(most + 1)).exit_code == 2
-
-
-def test_features_that_are_not_modelled_are_printed(folder: Path) -> None:
-    volumes = POD.replace("spec: {", "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: c}}], ")
-    write(folder, {"load.yaml": load(f"{{pod: {volumes}}}")})
-
-    assert "  not modelled: " in simulate().stdout
 
 
 PROGRAM = (

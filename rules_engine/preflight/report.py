@@ -88,9 +88,8 @@ def _fields(each: WorkloadAnswer) -> Iterator[Field]:
         yield Field("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
         yield from _stopped_fields(stopped, each)
-    if each.would_start:
-        changes = [f"{change.pods} of {change.pods} {change.text}" for change in each.would_start]
-        yield Field("would start", " · ".join(changes))
+    for change in each.would_start:
+        yield Field("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
     for notice in each.notices:
         yield Field("note", notice)
 

@@ -1,18 +1,16 @@
 """Reports of diffs."""
 
-from collections import Counter
 from io import StringIO
 
 import pytest
 from msgspec.structs import replace
 
-from rules_engine.cli.program import ENCODING_ERRORS
 from rules_engine.difference.answer import DifferenceAnswer
 from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Kind, Outcome
 from rules_engine.model.wording import MAX_NAMES
-from rules_engine.report.text import MAX_FIELDS, MAX_ROWS, MAX_TEXT, Screen
+from rules_engine.report.text import Screen
 from tests.support.differences import (
     GPU,
     LIMIT,
@@ -28,11 +26,6 @@ from tests.support.differences import (
     location,
     submitted,
 )
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def text(found: DifferenceAnswer) -> str:
@@ -295,37 +288,6 @@ def test_an_outcome_known_on_one_side_only_is_an_unknown_change() -> None:
     ]
 
 
-def test_a_large_change_does_not_hide_others() -> None:
-    pods = [(submitted(f"w-{n:03}"), kept(), denied()) for n in range(500)]
-    small = [(submitted(f"small-{n}", count=2), kept(), denied("other")) for n in range(3)]
-    shown = text(answer([*pods, *small]))
-    assert shown.count("Job ml/w-") == MAX_ROWS // 2
-    assert "    and 480 more workloads (--output json has all)\n" in shown
-    assert shown.count("Job ml/small-") == 3
-
-
-def test_long_sections_are_cut() -> None:
-    over = MAX_ROWS + 3
-    pods = [(submitted(f"w-{n:02}", namespace=f"n-{n:02}"), kept(), denied(f"no {n}")) for n in range(over)]
-    many = replace(RECORDED, unreadable=Counter(map(str, range(over))))
-
-    shown = text(answer(pods, recorded=many))
-
-    assert shown.count("Job n-") == MAX_ROWS
-    assert "  and 3 more changes (--output json has all)\n\nRecorded admissions\n" in shown
-    assert "  and 3 more rows (--output json has all)\n\nChanged pods by rule" in shown
-    assert "  and 7 more reasons (--output json has all)\n" in shown
-
-
-def test_long_texts_and_changes_are_cut() -> None:
-    annotations = tuple((f"key-{n:03}", "x" * 10_000) for n in range(500))
-
-    shown = text(answer([(submitted("a"), kept(), kept(annotations=annotations))]))
-
-    assert f'    annotation key-000: not written → "{"x" * (MAX_TEXT - 1)}…\n' in shown
-    assert f"  and {500 - MAX_FIELDS} more lines (--output json has all)\n" in shown
-
-
 def test_many_gpu_resources_are_counted() -> None:
     gpus = tuple((f"example.com/gpu-{n:02}", 10**9) for n in range(13))
 
@@ -344,28 +306,9 @@ def test_control_characters_are_escaped() -> None:
     assert "  \\x1b[31m\\n\\u202e → \\x1b[31m\\n\\u202e\n" in shown
 
 
-def test_kinds_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    stream = Terminal()
-
-    Screen(stream).report(difference_report(answer()))
-
-    assert "\x1b[31mDenied\x1b[0m" in stream.getvalue()
-    assert "\x1b[33mUnknown\x1b[0m" in stream.getvalue()
-
-
 def test_a_log_that_is_replayed_completely() -> None:
     recorded = RecordedTotals(lines=3, replayed=3)
 
     shown = text(answer(WHOLE[-1:], recorded=recorded))
 
     assert "\nRecorded admissions\n  3 recorded admissions in 3 lines: 3 decided again\n\n" in shown
-
-
-def test_a_terminal_of_ascii_characters_shows_everything() -> None:
-    shown = WHOLE_TEXT.encode("ascii", ENCODING_ERRORS)
-
-    assert b"?" not in shown
-    assert b"8 > 0 (-8)" in shown

@@ -3,12 +3,10 @@
 from dataclasses import replace
 from io import StringIO
 
-import pytest
-
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.report.text import MAX_ROWS, Screen
 from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.record import Record, State
+from rules_engine.simulation.record import Record
 from rules_engine.simulation.report import simulation_report
 from rules_engine.simulation.words import format_gpus
 from tests.support.html_pages import missing_words, page_of
@@ -28,11 +26,6 @@ from tests.support.simulation_records import (
 )
 
 ONE = admitted_pod({GPU: 1})
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def text(*records: Record) -> str:
@@ -226,29 +219,6 @@ def test_nodes_without_gpus_are_counted() -> None:
     shown = text(record([recorded_node("a", gpu=4), recorded_node("cpus", cpu=4)], [], MINUTE))
     assert "Nodes  2 nodes\n" in shown
     assert "  and 1 node without GPUs\n" in shown
-
-
-def test_names_and_messages_are_escaped() -> None:
-    evil = "\x1b[31mred\u202e"
-    kind = admitted_pod({GPU: 1}, message=evil)
-    pods = [
-        recorded_pod(evil, kind, state=State.DENIED),
-        recorded_pod("w", admitted_pod({GPU: 1}, not_modelled=(evil,)), message=evil, by=evil),
-    ]
-
-    shown = text(record([recorded_node(evil, gpu=1)], pods, 0, rules=evil, notices=(evil,)))
-
-    assert not {"\x1b", "\u202e"} & set(shown)
-    assert shown.count("\\x1b[31mred\\u202e") >= 8
-
-
-def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    stream = Terminal()
-    Screen(stream).report(simulation_report(build_answer([whole_record(), replace(whole_record(), pods=())])))
-
-    assert "\x1b[32mbest" in stream.getvalue()
-    assert "\x1b" not in text(whole_record())
 
 
 def test_requests_are_gpus_or_all() -> None:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from rules_engine.difference.comparison import differing_rules
 from rules_engine.difference.grouping import Grouping, RecordedTotals, Totals
-from rules_engine.difference.values import Change, Contribution, Kind, Line, Outcome
+from rules_engine.difference.values import Change, Contribution, Kind, Line, Outcome, Workload
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import base_units
 from rules_engine.model.problems.source import Location
@@ -121,13 +121,9 @@ class DifferingRule(Output, frozen=True, kw_only=True):
     after: Annotated[Location | None, Meta(description="The same under the new rules.")]
 
 
-class ChangedWorkload(Output, frozen=True, kw_only=True):
-    """The pods of a workload that have a change."""
+class ChangedWorkload(Workload, frozen=True, kw_only=True):
+    """The pods of a workload that have a change; a pod without an owner is a workload."""
 
-    cluster: str
-    namespace: str
-    kind: Annotated[str, Meta(description="The kind of the owner of the pods; Pod for a pod without one.")]
-    name: str
     pods: int
 
 
@@ -250,16 +246,7 @@ def _pod_change(lines: list[Line]) -> PodChange:
         rules=_differing_rules(change),
         before=_pod_outcome(change.before),
         after=_pod_outcome(change.after),
-        workloads=tuple(
-            ChangedWorkload(
-                cluster=line.workload.cluster,
-                namespace=line.workload.namespace,
-                kind=line.workload.kind,
-                name=line.workload.name,
-                pods=line.count,
-            )
-            for line in lines
-        ),
+        workloads=tuple(ChangedWorkload(**structs.asdict(line.workload), pods=line.count) for line in lines),
     )
 
 

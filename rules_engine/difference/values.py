@@ -5,11 +5,12 @@ All but Submitted and Line are hashable, so that equal values are stored once.
 
 from collections.abc import Hashable, Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rules_engine.evaluation.rule_reads import USER
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.kubernetes.removed_values import Path
 from rules_engine.model.problems.excerpt import escape_controls
@@ -19,10 +20,10 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 
 
-class Workload(Struct, frozen=True, kw_only=True, order=True):
-    """The owner of pods, or a pod without an owner. `cluster`: the name of its cluster; "" for a single cluster."""
+class Workload(Output, frozen=True, kw_only=True, order=True):
+    """The owner of pods, or a pod without an owner."""
 
-    cluster: str = ""
+    cluster: Annotated[str, Meta(description='"" for a single cluster.')] = ""
     namespace: str
     kind: str
     name: str

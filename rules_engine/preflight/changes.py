@@ -62,7 +62,7 @@ class Change(Output, frozen=True, kw_only=True):
     """A change with which all pods of a workload start."""
 
     kind: ChangeKind
-    text: str
+    text: Annotated[str, Meta(description="Such as: with 1 nvidia.com/gpu.")]
     pods: Annotated[int, Meta(description="The number of pods that the workload then has.")]
     ends: Annotated[tuple[str, ...], Meta(description="The pods that end before.")] = ()
 

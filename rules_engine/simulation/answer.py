@@ -38,6 +38,7 @@ from rules_engine.simulation.totals import (
 )
 from rules_engine.simulation.usage import waiting_time
 
+RulesName = Annotated[str, Meta(description="As in --rules or --compare.")]
 ClusterName = Annotated[str, Meta(description="The value of --cluster; empty: the Simulation's own cluster.")]
 
 
@@ -103,7 +104,7 @@ class Result(Output, frozen=True, kw_only=True):
     """The answer for one cluster and rule set."""
 
     cluster: ClusterName
-    rules: str
+    rules: RulesName
     interrupted: Annotated[bool, Meta(description="True: ended by Ctrl-C, at endedSeconds.")]
     ended_seconds: Annotated[Units, Meta(description="The end of the simulation; of several, the end of the longest.")]
     totals: Totals
@@ -121,7 +122,7 @@ class ComparedResult(Figures, frozen=True, kw_only=True):
     """The figures of a result."""
 
     cluster: ClusterName
-    rules: str
+    rules: RulesName
     best: Annotated[bool, Meta(description="No row is better; several rows tie.")]
 
 

@@ -11,6 +11,7 @@ from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
     "diff": "rules_engine.difference.answer:DifferenceAnswer",
+    "doctor": "rules_engine.diagnosis.values:Diagnosis",
     "plan": "rules_engine.planning.plan:PlanAnswer",
     "preflight": "rules_engine.preflight.answer:PreflightAnswer",
     "simulate": "rules_engine.simulation.answer:SimulationAnswer",

@@ -1,21 +1,22 @@
-"""The diagnosis of a cluster: its overview, its pending pods, and the findings of Diagnostics and built-in reasons."""
+"""The diagnosis of a cluster: its overview, and the findings of Diagnostics and built-in reasons."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
-from rules_engine.diagnosis.grouping import group_findings
+from rules_engine.diagnosis.grouping import Grouping
 from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
+from rules_engine.diagnosis.objects.gpu_objects import workload_of
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.sections import overview
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
-from rules_engine.diagnosis.values import Diagnosis, Overview, PendingPod
+from rules_engine.diagnosis.values import Diagnosis, FindingCounts, FindingGroup
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects, NodeObject
-from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.scheduling import scheduler_of
 
 
@@ -45,38 +46,50 @@ def diagnose(
         *find_incomplete_offers(cluster),
         *evaluation.findings,
     )
-    findings: list[tuple[Finding, Sequence[ObjectName]]] = [
-        (each, (each.object,)) for each in about_objects if in_scope(each.object) or each in blocking
-    ]
-    findings += [(each.finding, each.pods) for each in pending]
-    groups = group_findings(findings, frozenset(node.name for node in cluster.nodes))
+    owner_of = partial(workload_of, cluster)
+    grouping = Grouping(
+        frozenset(node.name for node in cluster.nodes),
+        {each.diagnostic.id: each.diagnostic.caused_by for each in diagnostics},
+        owner_of,
+    )
+    groups = grouping.group(
+        (
+            *(each for each in about_objects if in_scope(each.object) or each in blocking),
+            *(each.finding for each in pending),
+        )
+    )
     if scope.pod is not None:
-        groups = tuple(sorted(groups, key=lambda group: group.finding not in blocking))
+        first = {(finding.reason, finding.object) for finding in blocking}
+        groups = tuple(sorted(groups, key=lambda group: (group.reason, group.object) not in first))
+    pods, plugins = overview.device_pods(cluster), overview.plugin_pods(cluster)
+    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, since, owner_of)
     return Diagnosis(
-        now=cluster.now,
+        time=cluster.now.replace(microsecond=0),
         scope=scope,
+        rules=rules,
         objects={
             resource: len(cluster.of(kind))
             for kind, resource in DIAGNOSED_RESOURCES.items()
             if kind not in cluster.absent and (kind in API_RESOURCES or cluster.of(kind))
         },
-        overview=_build_overview(cluster, scope, pending),
+        not_read=overview.unread_kinds(cluster),
+        counts=_count_findings(groups),
+        pending_pods=len(pending),
         findings=groups,
-        not_evaluated=evaluation.not_evaluated,
-        absent=overview.unread_kinds(cluster),
-        rules=rules,
-    )
-
-
-def _build_overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
-    in_scope = scope.name_filter(cluster)
-    pods, plugins = overview.device_pods(cluster), overview.plugin_pods(cluster)
-    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.recent_since(cluster.now))
-    return Overview(
         nodes=overview.gpu_nodes(cluster, pods, scope.node_filter(cluster)),
         device_plugins=overview.device_plugins(cluster, plugins),
         pods=overview.gpu_pods(pods, in_scope),
-        pending=pending,
         errors=errors,
         more_errors=more_errors,
+        not_evaluated=evaluation.not_evaluated,
+    )
+
+
+def _count_findings(findings: Sequence[FindingGroup]) -> FindingCounts:
+    numbers = {level: sum(finding.severity is level for finding in findings) for level in FindingSeverity}
+    return FindingCounts(
+        error=numbers[FindingSeverity.ERROR],
+        warning=numbers[FindingSeverity.WARNING],
+        info=numbers[FindingSeverity.INFO],
+        possible=sum(finding.certainty is Certainty.POSSIBLE for finding in findings),
     )

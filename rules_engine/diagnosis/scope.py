@@ -1,36 +1,36 @@
 """The objects that a diagnosis reports on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import did_you_mean
 
-RECENT = timedelta(hours=1)
+RECENT_SECONDS = 3600
 """Default age up to which an Event is recent: API servers keep Events for as long (--event-ttl)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """The objects that a diagnosis reports on: by default, all of them.
+class Scope(Output, frozen=True, kw_only=True):
+    """The objects that a diagnosis reports on: those that each limit includes."""
 
-    Objects outside of the scope are read as well, since a pod may wait for the devices that they hold. `pod`: a Pod,
-    with its node, its controller and its volume claims. `node`: a Node, with its pods. `namespace`: the objects in a
-    namespace. An object is in the scope if each of these that is set includes it. `since`: the age up to which an error
-    is recent.
-    """
-
-    pod: ObjectName | None = None
-    node: str = ""
-    namespace: str = ""
-    since: timedelta = RECENT
+    # Objects outside of the scope are read as well, since a pod may wait for the devices that they hold.
+    pod: Annotated[
+        ObjectName | None, Meta(description="With its node, its controller and its volume claims; null: no limit.")
+    ] = None
+    node: Annotated[str, Meta(description='With its pods; "": no limit.')] = ""
+    namespace: Annotated[str, Meta(description='"": no limit.')] = ""
+    since_seconds: Annotated[int, Meta(description="The age up to which an error is recent.")] = RECENT_SECONDS
 
     def recent_since(self, now: datetime) -> datetime:
         """Return the time from which an error is recent."""
-        return now - min(self.since, now - datetime.min.replace(tzinfo=UTC))
+        return now - min(timedelta(seconds=self.since_seconds), now - datetime.min.replace(tzinfo=UTC))
 
     def not_found_message(self, cluster: ClusterObjects) -> str:
         """Return a message if the pod, the node or the namespace was not found; "" otherwise.

@@ -1,171 +1,163 @@
-"""A diagnosis: an overview of the cluster, its pending pods, and the findings."""
+"""The answer of `doctor`: findings, and an overview of the GPUs of the cluster."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Finding, FindingSeverity, NotEvaluated
+from rules_engine.report.answer import Answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
-    """The amounts of one resource on one node, in whole units.
+class Amounts(Output, frozen=True, kw_only=True):
+    """The amounts of one resource on one node, in whole units."""
 
-    `capacity` is None if the input has none, and `allocated` if pods were not read.
-    """
-
-    capacity: int | None
+    capacity: Annotated[int | None, Meta(description="Null if the input has none.")]
     allocatable: int
-    allocated: int | None
+    allocated: Annotated[int | None, Meta(description="Null if pods were not read.")]
+    free: Annotated[
+        int | None,
+        Meta(description="Allocatable minus allocated: negative if pods hold more. Null if pods were not read."),
+    ]
 
-    @property
-    def free(self) -> int | None:
-        """The allocatable amount that no pod holds; negative if pods hold more than is allocatable."""
-        return None if self.allocated is None else self.allocatable - self.allocated
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuNode:
-    """A node that has GPUs, by its resources or by its labels, with its amounts of GPUs and RDMA devices.
-
-    `product`: the name of its card, from its labels, or "".
-    """
+class GpuNode(Output, frozen=True, kw_only=True):
+    """A node that has GPUs, by its resources or by its labels."""
 
     name: str
-    product: str
+    product: Annotated[str, Meta(description='The card, from labels of the node; "" if none has it.')]
     ready: bool
     cordoned: bool
-    resources: Mapping[str, Amounts]
+    resources: Annotated[Mapping[str, Amounts], Meta(description="GPUs and RDMA devices.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadyPod:
-    """A pod of a DaemonSet that is not ready, with its status as `kubectl get pods` prints it."""
+class UnreadyPod(Output, frozen=True, kw_only=True):
+    """A pod of a DaemonSet that is not ready."""
 
     name: ObjectName
     node: str
-    status: str
+    status: Annotated[str, Meta(description="As `kubectl get pods` prints it.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePlugin:
+class DevicePlugin(Output, frozen=True, kw_only=True):
     """A DaemonSet of a device plugin, or another DaemonSet that GPU nodes need."""
 
     name: ObjectName
-    desired: int
-    ready: int
+    desired: Annotated[int, Meta(description="The number of nodes that should run a pod.")]
+    ready: Annotated[int, Meta(description="The number of nodes that run a ready pod.")]
     unready: tuple[UnreadyPod, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuPod:
-    """A pod that holds GPUs on a node: `amounts` of GPUs and RDMA devices; `status` as `kubectl get pods` prints it."""
+class GpuPod(Output, frozen=True, kw_only=True):
+    """A pod that holds GPUs on a node."""
 
     name: ObjectName
     node: str
-    status: str
-    amounts: Mapping[str, int]
-    since: datetime | None
+    status: Annotated[str, Meta(description="As `kubectl get pods` prints it.")]
+    amounts: Annotated[Mapping[str, int], Meta(description="GPUs and RDMA devices.")]
+    since: Annotated[datetime | None, Meta(description="The time of its scheduling; null if not known.")]
 
 
-class Agreement(StrEnum):
-    """The comparison of the scheduler's recorded message with the recomputed one."""
+class Affected(Output, frozen=True, kw_only=True):
+    """Objects of a finding or an error: pods of one workload, or objects without a controller."""
 
-    AGREES = "Agrees"
-    DIFFERS = "Differs"
-    NOT_RECORDED = "NotRecorded"
-    NOT_COMPARABLE = "NotComparable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingPod:
-    """GPU pods that are not scheduled, with two answers: the scheduler's message, and the finding.
-
-    `pods`: all pods with these answers, the oldest first; `since` is the time of the oldest. `note`: why the messages
-    differ or cannot be compared, such as filters that are not modelled. `evaluated`: False if no reason about nodes was
-    evaluated. `blocking`: findings about nodes that could serve the pods without these findings.
-    """
-
-    pods: tuple[ObjectName, ...]
-    since: datetime | None
-    amounts: Mapping[str, int]
-    recomputed: str
-    recorded: str
-    agreement: Agreement
-    note: str
-    finding: Finding
-    evaluated: bool = True
-    blocking: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentError:
-    """An error in Events or in the states of containers; `count`: the number of its occurrences, the last one at `at`.
-
-    `objects`: all objects with this error, in order; the message is about the first one.
-    """
-
+    owner: Annotated[
+        ObjectName | None, Meta(description="The workload that controls these pods; null for other objects.")
+    ]
     objects: tuple[ObjectName, ...]
+
+    @property
+    def titles(self) -> Sequence[str]:
+        """The pods of a workload as one title, other objects one by one."""
+        if self.owner is None or len(self.objects) == 1:
+            return [name.title for name in self.objects]
+        return [f"{len(self.objects):,} pods of {self.owner.title}"]
+
+
+OwnerOf = Callable[[ObjectName], ObjectName | None]
+"""A function that returns the workload that controls a pod, or None."""
+
+
+def affected_by_owner(names: Iterable[ObjectName], owner_of: OwnerOf) -> tuple[Affected, ...]:
+    """Return different objects by their owners, in order."""
+    groups: dict[ObjectName | None, list[ObjectName]] = {}
+    for name in sorted({*names}):
+        groups.setdefault(owner_of(name), []).append(name)
+    return tuple(Affected(owner=owner, objects=tuple(objects)) for owner, objects in groups.items())
+
+
+class RecentError(Output, frozen=True, kw_only=True):
+    """An error in Events or in the states of containers."""
+
+    affected: tuple[Affected, ...]
     reason: str
-    message: str
-    count: int
-    at: datetime | None
+    message: Annotated[str, Meta(description="The message about the first object.")]
+    count: Annotated[int, Meta(description="How often it occurred, for all objects.")]
+    at: Annotated[datetime | None, Meta(description="The last time; null if not known.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """The five sections of a one-shot diagnosis; `more_errors`: the number of older errors that are omitted."""
+class FindingGroup(Finding, frozen=True, kw_only=True):
+    """A finding about all objects with the same cause; its evidence and commands are those of `object`."""
 
-    nodes: tuple[GpuNode, ...]
-    device_plugins: tuple[DevicePlugin, ...]
-    pods: tuple[GpuPod, ...]
-    pending: tuple[PendingPod, ...]
-    errors: tuple[RecentError, ...]
-    more_errors: int = 0
+    affected: tuple[Affected, ...]
+    effects: Annotated[
+        tuple[Finding, ...],
+        Meta(description="Other findings that this one causes on each object; none of them is worse."),
+    ] = ()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingGroup:
-    """Equal findings about several objects, as the finding about one of them, and the names of all, in order.
-
-    `finding` and `effects` have the evidence and the commands for one of the objects. `effects`: other findings that
-    the finding causes on each object; none is worse than the finding.
-    """
-
-    finding: Finding
-    objects: tuple[ObjectName, ...]
-    effects: tuple[Finding, ...] = ()
+    @property
+    def objects(self) -> Sequence[ObjectName]:
+        """All objects of the finding."""
+        return [name for each in self.affected for name in each.objects]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadKind:
-    """A kind whose objects were not read, by its name in kubectl, and the facts that are unknown without them."""
+class FindingCounts(Output, frozen=True, kw_only=True):
+    """The number of findings by severity, without effects."""
 
-    objects: str
-    unknown: str
+    error: int
+    warning: int
+    info: int
+    possible: Annotated[int, Meta(description="How many of all findings are not certain.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """A whole diagnosis; findings are grouped, causes with their effects.
+class UnreadKind(Output, frozen=True, kw_only=True):
+    """A kind whose objects were not read, or not in all namespaces."""
 
-    `objects`: the number of objects of each kind that were read, by the kind's name in kubectl. `scope`: the objects
-    that the diagnosis reports on. `rules`: the source of the active ladders, as the user wrote it, or "".
-    """
+    objects: Annotated[str, Meta(description="Their name in kubectl.")]
+    unknown: Annotated[str, Meta(description="What is unknown without them.")]
 
-    now: datetime
+
+class Diagnosis(Answer, frozen=True, kw_only=True):
+    """A diagnosis of a cluster."""
+
+    time: Annotated[datetime, Meta(description="The time of the cluster's state: for files, the newest time in them.")]
     scope: Scope
-    objects: Mapping[str, int]
-    overview: Overview
-    findings: tuple[FindingGroup, ...]
+    rules: Annotated[str, Meta(description='The source of the active ladders; "" if none was given.')] = ""
+    objects: Annotated[
+        Mapping[str, int], Meta(description="The number of objects that were read, by their name in kubectl.")
+    ]
+    not_read: tuple[UnreadKind, ...]
+    counts: FindingCounts
+    pending_pods: Annotated[int, Meta(description="The number of GPU pods that are not scheduled.")]
+    findings: Annotated[
+        tuple[FindingGroup, ...],
+        Meta(description="The worst first; for one pod, those about nodes that could serve it come first."),
+    ]
+    nodes: Annotated[tuple[GpuNode, ...], Meta(description="By name.")]
+    device_plugins: Annotated[tuple[DevicePlugin, ...], Meta(description="By name.")]
+    pods: Annotated[tuple[GpuPod, ...], Meta(description="By node.")]
+    errors: Annotated[
+        tuple[RecentError, ...],
+        Meta(description="Recent errors of GPU nodes, GPU pods and device plugins, the newest first."),
+    ]
+    more_errors: Annotated[int, Meta(description="The number of older errors that are left out.")] = 0
     not_evaluated: tuple[NotEvaluated, ...]
-    absent: tuple[UnreadKind, ...]
-    rules: str = ""
 
     def has(self, least: FindingSeverity) -> bool:
         """Return True if a finding is at least as severe as `least`."""
         ranks = [*FindingSeverity]
-        return any(ranks.index(group.finding.severity) <= ranks.index(least) for group in self.findings)
+        return any(ranks.index(group.severity) <= ranks.index(least) for group in self.findings)

@@ -50,11 +50,20 @@ _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def without_names(text: str, about: ObjectName, others: Container[str] = (), placeholder: str = "\0") -> str:
-    """Replace an object's name and namespace, other names and UIDs, so that texts about several objects are equal."""
+    """Replace an object's name and namespace, other names and UIDs, so that texts about several objects are equal.
+
+    Names of claims that begin or end with the pod's name are replaced as well.
+    """
+    is_pod = about.kind == "Pod"
 
     def replace_name(word: re.Match[str]) -> str:
         name = word[0]
-        is_name = name in (about.name, about.namespace) or name in others or _UID.fullmatch(name)
-        return placeholder if is_name else name
+        if name in (about.name, about.namespace) or name in others or _UID.fullmatch(name):
+            return placeholder
+        if is_pod and name.startswith(f"{about.name}-"):
+            return placeholder
+        if is_pod and name.endswith(f"-{about.name}"):
+            return f"{name.removesuffix(about.name)}{placeholder}"
+        return name
 
     return _WORD.sub(replace_name, text)

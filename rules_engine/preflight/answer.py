@@ -8,9 +8,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from rules_engine.cel import CostExceeded
-from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.values import PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import numbers_of, union
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
@@ -184,9 +183,7 @@ def _stopped_pods(
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
     for pod in pods:
         if not pod.starts:
-            message, entry = pod.message, pending.get(id(pod.admitted))
-            if not message and entry is not None:
-                message = entry.recomputed
+            message = pod.message
             if not message and pod.admitted.pod is not None:
                 message = state.play.scheduler_message(pod.admitted.pod)
             groups.setdefault((pod.verdict, message), []).append(pod)
@@ -276,7 +273,7 @@ def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, Pen
     use_scheduler(objects, scheduler)
     # Without rules: what ladders would give is among the changes.
     entries = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in identities)
-    return {identities[f"{pod.namespace}/{pod.name}"]: entry for entry in entries for pod in entry.pods}
+    return {identities[f"{entry.pod.namespace}/{entry.pod.name}"]: entry for entry in entries}
 
 
 def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:

@@ -1,9 +1,5 @@
 """The scheduler's reasons for not running a pod on a node, in the words of Kubernetes 1.36."""
 
-from enum import Enum
-
-from rules_engine.model.kubernetes.cluster import Taint
-
 NO_NODES = "no nodes available to schedule pods"
 """The message in a cluster without nodes."""
 
@@ -25,23 +21,3 @@ INVALID_POOLS = "invalid resource pools were encountered"
 
 FAILURE_START = 'running "DynamicResources" filter plugin: '
 """The start of the message about a filter that failed on a node."""
-
-ONE_TAINT = "node(s) had untolerated taint {"
-"""The start of the reason that earlier releases give for a taint."""
-
-
-class Wording(Enum):
-    """The words for nodes with taints: each taint apart, as releases before 1.36 write, or all together."""
-
-    EACH_TAINT = "untolerated taint {…}"
-    ALL_TAINTS = "untolerated taint(s)"
-
-
-def taint_reason(taint: Taint) -> str:
-    """Return the reason that releases before 1.36 give for a taint."""
-    return f"{ONE_TAINT}{taint.key}: {taint.value}}}"
-
-
-def insufficient_reason(resource: str) -> str:
-    """Return the reason of a node that has too little of a resource left."""
-    return f"Insufficient {resource}"

@@ -193,10 +193,10 @@ class Scheduler:
             repelled=self.taints.untolerated(placement.tolerations).every,
         )
 
-    def answer(self, pod: Requirements, name: str = "", among: NodeSet | None = None) -> Scheduling:
+    def answer(self, pod: Requirements, name: str = "") -> Scheduling:
         """Return the answer for a pod's requirements; `name`: the name of a pod that may be nominated.
 
-        `among`: the nodes on which devices are searched; None: all. Raises CostExceeded.
+        Raises CostExceeded.
         """
         self._grant()
         every, placement = self.index.every, pod.placement
@@ -222,9 +222,7 @@ class Scheduler:
         }
         failure = ""
         try:
-            if without_devices := self.devices.exclude(
-                pod.devices, every & ~_union_of(excluded.values()) & (every if among is None else among)
-            ):
+            if without_devices := self.devices.exclude(pod.devices, every & ~_union_of(excluded.values())):
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)
@@ -234,7 +232,6 @@ class Scheduler:
             failure=failure,
             rejected=reasons.CONFLICT if pod.node_names == frozenset() else "",
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
-            untolerated=untolerated.nodes,
             waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name, failure)),
         )
@@ -283,7 +280,7 @@ class Scheduler:
 
 def resource_reason(resource: str) -> str:
     """Return the reason of a node that has too little of a resource left; `pods`: the reason of a full node."""
-    return reasons.TOO_MANY_PODS if resource == PODS else reasons.insufficient_reason(resource)
+    return reasons.TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
 
 
 def _other_exclusions(excluded: Mapping[Filter, Excluded]) -> NodeSet:

@@ -6,9 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of, union
-from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.scheduling import reasons
-from rules_engine.scheduling.reasons import Wording
 
 
 class Filter(StrEnum):
@@ -37,10 +35,10 @@ class Scheduling:
     do, except that DynamicResources sees only those that pass the others; filters that exclude no node are left out.
     `rejected`: why the filter NodeAffinity rejects the pod before it looks at any node, or "". `failure`: why
     DynamicResources fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes
-    that required node affinity leaves, or None if it names no nodes. `untolerated`: the nodes by the first of their
-    taints that the pod does not tolerate. `waiting_for`: the resources that keep the pod from every node that its other
-    requirements allow: each of them does, or, if none does alone, all of them together; `pods` is the number of a
-    node's pods. `not_modelled`: what the pod uses that other filters read: such filters may exclude further nodes.
+    that required node affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod
+    from every node that its other requirements allow: each of them does, or, if none does alone, all of them together;
+    `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read: such filters may
+    exclude further nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)
@@ -48,7 +46,6 @@ class Scheduling:
     rejected: str = ""
     failure: str = ""
     by_name: NodeSet | None = None
-    untolerated: Mapping[Taint, NodeSet]
     waiting_for: tuple[str, ...]
     not_modelled: tuple[str, ...]
 
@@ -116,18 +113,7 @@ class Scheduling:
         """The number of nodes for each reason, as kube-scheduler counts them; empty if the pod is rejected before."""
         return {why: nodes.bit_count() for why, nodes in self.nodes_by_reason.items()}
 
-    def counts(self, wording: Wording) -> Mapping[str, int]:
-        """Return the number of nodes for each reason, in the words of a release."""
-        counts = dict(self.reasons)
-        if wording is Wording.EACH_TAINT and counts.pop(reasons.TAINTED, 0):
-            tainted = self.nodes_by_reason[reasons.TAINTED]
-            for taint, nodes in self.untolerated.items():
-                if count := (nodes & tainted).bit_count():
-                    # Taints that differ in their effect alone have the same words.
-                    counts[reasons.taint_reason(taint)] = counts.get(reasons.taint_reason(taint), 0) + count
-        return counts
-
-    def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:
+    def message(self) -> str:
         """Return the filters' part of the scheduler's message; "" if a node passes all filters."""
         if self.failure:
             return self.failure
@@ -135,7 +121,7 @@ class Scheduling:
             return reasons.NO_NODES
         if self.feasible:
             return ""
-        counted = sorted(f"{count} {why}" for why, count in self.counts(wording).items())
+        counted = sorted(f"{count} {why}" for why, count in self.reasons.items())
         return f"0/{len(self.nodes)} nodes are available: {self.rejected or ', '.join(counted)}."
 
     def names(self, nodes: NodeSet) -> tuple[str, ...]:

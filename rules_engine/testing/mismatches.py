@@ -249,4 +249,4 @@ def _finding_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterato
     for failed in evaluation.not_evaluated:
         first = f", the first of them {failed.first}" if failed.first is not None else ""
         objects = f"{failed.objects} object{'s' if failed.objects != 1 else ''}{first}"
-        yield Mismatch(failed.source, "a result", f"not evaluated for {objects}: {failed.why}")
+        yield Mismatch(failed.diagnostic, "a result", f"not evaluated for {objects}: {failed.why}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,13 +19,12 @@ from rules_engine.cli.options import (
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import InputProblems, SingleOption, end_unusable, json_text, write_answer, write_report
+from rules_engine.cli.program import InputProblems, SingleOption, end_unusable, write_answer, write_format
 from rules_engine.cli.progress import progress_bar
 from server.cli.live import list_objects, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
-    from rules_engine.diagnosis.values import Diagnosis
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.sources.rule_sources import RuleSource
 
@@ -152,7 +151,7 @@ def doctor(
         pod=None if pod is None else Name("Pod", pod[1], pod[0]),
         node=node or "",
         namespace=namespace or "",
-        since=since,
+        since_seconds=int(since.total_seconds()),
     )
     if watch:
         from server.signals import exit_on_signals
@@ -181,7 +180,10 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
+    from msgspec.structs import replace
+
     from rules_engine.diagnosis.doctor import diagnose
+    from rules_engine.diagnosis.report import diagnosis_report
 
     objects = _read_files(paths, problems) if paths else _list_live_objects(context)
     gc.freeze()  # the objects stay: traversing them again and again takes the collector a quarter of the CPU time
@@ -189,8 +191,9 @@ def doctor(
     if missing:
         _fail(missing)
     diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules)
-    write_answer("doctor", targets, partial(_write_diagnosis, diagnosis, problems.members))
-    if diagnosis.overview.pending or diagnosis.has(FindingSeverity(fail_on)):
+    answer = replace(diagnosis, problems=problems.items)
+    write_answer("doctor", targets, partial(write_format, answer, partial(diagnosis_report, diagnosis)))
+    if diagnosis.pending_pods or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 
 
@@ -240,15 +243,3 @@ def _list_live_objects(context: click.Context) -> "ClusterObjects":
     listed = list_objects(context, DIAGNOSED_RESOURCES)
     report_unread(context, listed.unread.values())
     return listed.objects
-
-
-def _write_diagnosis(diagnosis: "Diagnosis", problems: Sequence[Any], format: str, stream: TextIO) -> None:
-    """Write the diagnosis in a format."""
-    if format == "json":
-        from rules_engine.diagnosis.document import diagnosis_document
-
-        stream.write(f"{json_text(diagnosis_document(diagnosis, problems), stream)}\n")
-    else:
-        from rules_engine.diagnosis.report import diagnosis_report
-
-        write_report(diagnosis_report(diagnosis), format, stream)

@@ -34,7 +34,7 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
     A group has the message of its first object. Events about its other objects quote it with that object's name, and in
     other namespaces without any names.
     """
-    findings = [(finding, group.objects) for group in report.findings for finding in (group.finding, *group.effects)]
+    findings = [(finding, group.objects) for group in report.findings for finding in (group, *group.effects)]
     for finding, objects in findings:
         doubt = "possible: " if finding.certainty is Certainty.POSSIBLE else ""
         for name in objects:

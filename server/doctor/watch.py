@@ -173,16 +173,16 @@ def count_findings(report: Diagnosis, seconds: float) -> DiagnosisCounts:
     """Return the counts of a report."""
     findings: Counter[tuple[str, FindingSeverity, Certainty]] = Counter()
     for group in report.findings:
-        for finding in (group.finding, *group.effects):
+        for finding in (group, *group.effects):
             findings[finding.reason, finding.severity, finding.certainty] += len(group.objects)
     return DiagnosisCounts(
         at=datetime.now(UTC),
         seconds=seconds,
         findings=findings,
-        pending_pods=sum(len(pending.pods) for pending in report.overview.pending),
-        not_evaluated=len({skipped.source for skipped in report.not_evaluated}),
+        pending_pods=report.pending_pods,
+        not_evaluated=len({skipped.diagnostic for skipped in report.not_evaluated}),
         objects=report.objects,
-        absent=tuple(absent.objects for absent in report.absent),
+        absent=tuple(absent.objects for absent in report.not_read),
     )
 
 

@@ -1,19 +1,25 @@
 """The diagnosis of a cluster as a whole."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Diagnosis, UnreadKind
+from rules_engine.diagnosis.values import Diagnosis, FindingCounts, UnreadKind
+from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from tests.support.api import GPU, NOW, Object, api_object, cluster, event, node, pod
+from rules_engine.report.text import Screen
+from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, node, pod, reference
 from tests.support.diagnostics import diagnostic
+from tests.support.documents import DOCUMENTS, blocks
 
 LOST = """\
 when: "object.status.capacity['nvidia.com/gpu'] != object.status.allocatable['nvidia.com/gpu']"
@@ -46,7 +52,7 @@ def example(nodes: Sequence[Object] = BROKEN, *, error: bool = True) -> ClusterO
 
 
 def finding_rows(report: Diagnosis) -> list[tuple[str, str, int]]:
-    return [(group.finding.reason, str(group.finding.object), len(group.objects)) for group in report.findings]
+    return [(group.reason, str(group.object), len(group.objects)) for group in report.findings]
 
 
 def test_a_report_has_built_in_findings_and_those_of_diagnostics(
@@ -60,12 +66,13 @@ def test_a_report_has_built_in_findings_and_those_of_diagnostics(
         ("GPUsLost", "Node/worker-1", 100),
         ("NoDevicePlugin", "Cluster", 1),
     ]
-    assert (report.now, report.rules, report.not_evaluated, report.absent) == (NOW, "rules", (), ())
+    assert (report.time, report.rules, report.not_evaluated, report.not_read) == (NOW, "rules", (), ())
     assert (report.objects["nodes"], report.objects["pods"], report.objects["jobs"]) == (101, 4, 0)
-    assert len(report.overview.nodes) == 101
-    assert [str(pod.name) for pod in report.overview.pods] == ["Pod/ml/train"]
-    assert [len(pending.pods) for pending in report.overview.pending] == [2, 1]
-    assert [error.reason for error in report.overview.errors] == ["XidError"]
+    assert len(report.nodes) == 101
+    assert [str(pod.name) for pod in report.pods] == ["Pod/ml/train"]
+    assert report.pending_pods == 3
+    assert report.counts == FindingCounts(error=2, warning=1, info=1, possible=0)
+    assert [error.reason for error in report.errors] == ["XidError"]
 
 
 def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused() -> None:
@@ -112,8 +119,8 @@ def test_a_scope_limits_the_report(
     report = diagnose(example(), diagnostics, None, scope)
 
     assert finding_rows(report) == reasons
-    assert len(report.overview.nodes) == nodes
-    assert report.overview.errors == ()
+    assert len(report.nodes) == nodes
+    assert report.errors == ()
     assert report.scope == scope
 
 
@@ -163,12 +170,12 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
 
     report = diagnose(objects, diagnostics, None, Scope())
 
-    assert report.absent == (
+    assert report.not_read == (
         UnreadKind(objects="events", unknown="recent errors, the scheduler's message and pods that were never created"),
         UnreadKind(objects="daemonsets", unknown="which device plugins there are"),
     )
     assert set(report.objects) == set(API_RESOURCES.values()) - {"daemonsets", "events"}
-    assert [(each.source, each.why) for each in report.not_evaluated] == [
+    assert [(each.diagnostic, each.why) for each in report.not_evaluated] == [
         ("Diagnostic/no-plugin", "daemonsets were not read")
     ]
     assert report.findings == ()
@@ -177,13 +184,56 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
 def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
     report = diagnose(cluster(pod("p", {GPU: 1}), absent=["Node"]), (), None, Scope())
 
-    assert [each.note for each in report.overview.pending] == ["nodes were not read"]
+    assert report.findings[0].evidence == ("not evaluated: nodes were not read",)
     assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
 def test_every_kind_has_its_unknown_facts() -> None:
     report = diagnose(cluster(absent=[*DIAGNOSED_RESOURCES]), (), None, Scope())
 
-    assert [absent.objects for absent in report.absent] == list(DIAGNOSED_RESOURCES.values())
-    assert all(absent.unknown for absent in report.absent)
+    assert [absent.objects for absent in report.not_read] == list(DIAGNOSED_RESOURCES.values())
+    assert all(absent.unknown for absent in report.not_read)
     assert report.objects == {}
+
+
+def test_waiting_pods_are_one_finding_with_their_workloads() -> None:
+    replicas = api_object("ReplicaSet", "web-1", "ml", metadata={"ownerReferences": [reference("Deployment", "web")]})
+    requests = {"nvidia.com/mig-1g.10gb": 1}
+    message = "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb."
+    objects = cluster(
+        node("gpu", {GPU: 8}),
+        replicas,
+        *(pod(f"train-{n}", requests, owner=("PyTorchJob", "train"), message=message * n) for n in range(4)),
+        *(pod(f"web-1-{n}", requests, owner=("ReplicaSet", "web-1")) for n in range(2)),
+        pod("alone", requests),
+        pod("last", requests, owner=("Job", "last"), metadata={"creationTimestamp": ago(hours=9)}),
+        pod("static", requests, owner=("Node", "gpu")),
+    )
+
+    report = diagnose(objects, (), None, Scope())
+
+    (group,) = report.findings
+    assert [title for each in group.affected for title in each.titles] == [
+        "Pod ml/alone",
+        "Pod ml/static",
+        "Pod ml/last",
+        "4 pods of PyTorchJob ml/train",
+        "2 pods of Deployment ml/web",
+    ]
+    assert (report.pending_pods, group.since) == (9, NOW - timedelta(hours=9))
+
+
+def test_the_report_on_the_cluster_of_the_readme_is_read_at_a_glance(tmp_path: Path) -> None:
+    (text,) = [each.text for each in blocks(DOCUMENTS[0].read_text()) if each.title == "cluster.yaml"]
+    (tmp_path / "cluster.yaml").write_text(text)
+    objects = read_cluster([tmp_path / "cluster.yaml"]).objects
+    assert objects is not None
+    stream = StringIO()
+
+    Screen(stream).report(diagnosis_report(diagnose(objects, PACKAGED, None, Scope(pod=objects.pods[0].object_name))))
+
+    shown = stream.getvalue()
+    assert len(shown.splitlines()) <= 20
+    assert shown.count("no node offers nvidia.com/mig-3g.40gb") == 1
+    assert shown.count("Pod ml-vision/train") == 2  # the scope, and the finding
+    assert sum("not read" in line or "not evaluated" in line for line in shown.splitlines()) == 1

@@ -51,16 +51,16 @@ def test_rules_that_offers_leave_out_are_found_with_the_reason() -> None:
 @pytest.mark.parametrize("omitted", [{f"\x1b{index}" * 1000: "x" * 9999 for index in range(99)}, {"a": {"b": 7}}, []])
 def test_a_hostile_dump_is_reported_within_bounds(tmp_path: Path, omitted: Any) -> None:
     report = diagnosed(tmp_path, {**offers(), "spec": {"omitted": omitted}})
-    assert [group.finding.reason for group in report.findings] == ["GPUOffersIncomplete"] * bool(omitted)
+    assert [group.reason for group in report.findings] == ["GPUOffersIncomplete"] * bool(omitted)
     for group in report.findings:
-        assert len(group.finding.evidence) <= MAX_NAMES
-        assert max(map(len, group.finding.evidence)) <= MAX_QUOTED + 1
+        assert len(group.evidence) <= MAX_NAMES
+        assert max(map(len, group.evidence)) <= MAX_QUOTED + 1
     assert report.objects["gpuoffers"] == 1
     assert diagnosis_report(report)
 
 
 def test_offers_are_not_missing_from_a_dump_and_concern_neither_a_node_nor_a_namespace(tmp_path: Path) -> None:
-    assert "gpuoffers" not in {each.objects for each in diagnosed(tmp_path).absent}
+    assert "gpuoffers" not in {each.objects for each in diagnosed(tmp_path).not_read}
     incomplete = offers(frozenset([GPU]))
     assert diagnosed(tmp_path, incomplete).findings
     for scope in (Scope(node="n"), Scope(namespace="ml")):

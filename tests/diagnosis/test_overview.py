@@ -7,11 +7,12 @@ import pytest
 
 from rules_engine.diagnosis.sections import recent_errors
 from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
-from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
+from rules_engine.diagnosis.values import DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from tests.support import api
 from tests.support.api import GPU, NOW
+from tests.support.reports import reported_amounts
 
 PLUGIN = "nvidia-device-plugin-daemonset"
 
@@ -30,8 +31,16 @@ def pods(cluster: ClusterObjects) -> tuple[GpuPod, ...]:
 
 def errors(cluster: ClusterObjects, hours: int = 1) -> tuple[RecentError, ...]:
     since = NOW - timedelta(hours=hours)
-    shown, _ = recent_errors.recent_errors(cluster, device_pods(cluster), plugin_pods(cluster), everything, since)
-    return shown
+    return errors_since(cluster, since)[0]
+
+
+def errors_since(cluster: ClusterObjects, since: datetime) -> tuple[tuple[RecentError, ...], int]:
+    pods, plugins = device_pods(cluster), plugin_pods(cluster)
+    return recent_errors.recent_errors(cluster, pods, plugins, everything, since, lambda _: None)
+
+
+def first_object(error: RecentError) -> ObjectName:
+    return error.affected[0].objects[0]
 
 
 def daemon_set(name: str, desired: int, ready: int) -> dict[str, Any]:
@@ -63,8 +72,8 @@ def test_a_node_has_its_amounts_of_each_device() -> None:
         ready=True,
         cordoned=False,
         resources={
-            "nvidia.com/gpu": Amounts(capacity=8, allocatable=7, allocated=5),
-            "rdma/hca": Amounts(capacity=4, allocatable=4, allocated=1),
+            "nvidia.com/gpu": reported_amounts(8, 7, 5),
+            "rdma/hca": reported_amounts(4, 4, 1),
         },
     )
     assert {resource: amounts.free for resource, amounts in node.resources.items()} == {
@@ -104,7 +113,7 @@ def test_other_nodes_are_left_out(labels: dict[str, str]) -> None:
 def test_what_is_allocated_is_not_known_without_pods() -> None:
     (node,) = nodes(api.cluster(api.node("a", {GPU: 8}), absent=["Pod"]))
 
-    assert node.resources["nvidia.com/gpu"] == Amounts(capacity=8, allocatable=8, allocated=None)
+    assert node.resources["nvidia.com/gpu"] == reported_amounts(8, 8, None)
     assert node.resources["nvidia.com/gpu"].free is None
 
 
@@ -114,7 +123,7 @@ def test_what_the_input_leaves_out_is_not_known() -> None:
 
     (found,) = nodes(api.cluster(node))
 
-    assert found.resources["nvidia.com/gpu"] == Amounts(capacity=None, allocatable=8, allocated=0)
+    assert found.resources["nvidia.com/gpu"] == reported_amounts(None, 8, 0)
 
 
 def test_a_device_that_pods_hold_and_the_node_lost_is_shown() -> None:
@@ -122,7 +131,7 @@ def test_a_device_that_pods_hold_and_the_node_lost_is_shown() -> None:
 
     (node,) = nodes(cluster)
 
-    assert node.resources["nvidia.com/mig-1g.5gb"] == Amounts(capacity=0, allocatable=0, allocated=2)
+    assert node.resources["nvidia.com/mig-1g.5gb"] == reported_amounts(0, 0, 2)
     assert node.resources["nvidia.com/mig-1g.5gb"].free == -2
 
 
@@ -217,7 +226,7 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
         api.event(api.pod("train"), "Scheduled", "fine", type="Normal"),
     )
 
-    assert [(str(error.objects[0]), error.reason, error.count) for error in errors(cluster)] == [
+    assert [(str(first_object(error)), error.reason, error.count) for error in errors(cluster)] == [
         ("Job/ml/gone", "FailedCreate", 1),
         ("Pod/ml/train", "FailedMount", 1),
         ("Node/a", "NodeHasDiskPressure", 3),
@@ -227,7 +236,7 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
 def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
     disk_pressure = api.event(api.api_object("Node", "a", "default"), "NodeHasDiskPressure", "disk")
     cluster = api.cluster(api.node("a", {GPU: 8}), disk_pressure)
-    assert [str(error.objects[0]) for error in errors(cluster)] == ["Node/a"]
+    assert [str(first_object(error)) for error in errors(cluster)] == ["Node/a"]
     assert len(cluster.events_about(cluster.nodes[0])) == 1
 
 
@@ -273,7 +282,7 @@ def test_equal_errors_of_several_objects_are_one() -> None:
 
     (error,) = errors(cluster)
 
-    assert [name.name for name in error.objects] == ["p-1", "p-2"]
+    assert [name.name for name in error.affected[0].objects] == ["p-1", "p-2"]
     assert (error.count, error.message) == (4, f"Back-off restarting main in pod p-1_ml({uids[1]})")
 
 
@@ -293,7 +302,7 @@ def test_containers_that_do_not_run_are_errors() -> None:
         api.pod("image", {GPU: 1}, on="a", statuses=[refused]),
     )
 
-    assert [(error.objects[0].name, error.reason, error.message, error.count) for error in errors(cluster)] == [
+    assert [(first_object(error).name, error.reason, error.message, error.count) for error in errors(cluster)] == [
         ("bad", "CrashLoopBackOff", "container plugin: back-off 5m0s", 12),
         ("bad", "Error", "container plugin ended with exit code 1", 12),
         ("image", "ErrImagePull", "container main", 1),
@@ -330,7 +339,7 @@ def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(recent_errors, "MAX_ERRORS", 2)
     cluster = api.cluster(api.node("a", {GPU: 8}), *[api.event(api.node("a"), f"R{n}", "m") for n in range(5)])
 
-    shown, omitted = recent_errors.recent_errors(cluster, [], {}, everything, NOW - timedelta(hours=1))
+    shown, omitted = errors_since(cluster, NOW - timedelta(hours=1))
 
     assert [error.reason for error in shown] == ["R0", "R1"]
     assert omitted == 3

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.diagnosis.pending import node_sets, pending_pods
+from rules_engine.diagnosis.pending import PendingPod, node_sets, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.value import Place, Unplaced, WhenExhausted
@@ -470,10 +470,10 @@ def test_claims_are_not_judged_if_they_were_not_read() -> None:
 
 def test_pods_are_not_judged_if_nodes_were_not_read() -> None:
     pending = answer(pod("p", {GPU: 1}, message=f"{NO_NODE} 1 Insufficient cpu."), absent=["Node"])
-    assert (pending.agreement, pending.note) == (Agreement.NOT_COMPARABLE, "nodes were not read")
+    assert pending.finding.evidence == ("not evaluated: nodes were not read",)
     assert pending.finding.reason == PendingReason.SCHEDULER_MESSAGE
     assert pending.finding.message == f"default-scheduler: {NO_NODE} 1 Insufficient cpu."
-    assert not pending.evaluated
+    assert pending.finding.since == NOW - timedelta(hours=3)
 
 
 @pytest.mark.parametrize(
@@ -496,10 +496,7 @@ def test_a_pod_that_should_be_scheduled_soon_has_possibly_no_scheduler() -> None
     pending = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 1}))
     assert pending.finding.message == "default-scheduler: no message is recorded"
     assert (pending.finding.severity, pending.finding.certainty) == (FindingSeverity.WARNING, Certainty.POSSIBLE)
-    assert pending.recomputed == ""
-    assert pending.agreement is Agreement.NOT_RECORDED
-    assert pending.note == "nodes that pass all filters: a and b"
-    assert pending.evaluated
+    assert pending.finding.evidence == ("nodes that pass all filters: a and b",)
 
 
 def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None:
@@ -532,9 +529,8 @@ def test_a_malformed_pod_is_not_evaluated() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
     pending = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
     assert pending.finding.reason == PendingReason.NO_SCHEDULER_MESSAGE
-    assert pending.amounts == {GPU: 1}
-    assert pending.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
-    assert not pending.evaluated
+    (line,) = pending.finding.evidence
+    assert line.startswith("not evaluated: the pod was not evaluated: /spec/affinity/nodeAffinity/")
 
 
 def test_a_pod_whose_affinity_costs_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -546,114 +542,84 @@ def test_a_pod_whose_affinity_costs_too_much_is_not_evaluated(monkeypatch: pytes
         pod("r", {GPU: 8}),
     )
     apart, other = pending_pods(objects, scheduler_of(objects), None)
-    assert apart.note == (
-        "the pod was not evaluated: the cost limit of 0 for topology spread and pod affinity is used up"
+    assert apart.finding.evidence == (
+        "not evaluated: the pod was not evaluated: the cost limit of 0 for topology spread and pod affinity is used up",
     )
-    assert (apart.evaluated, other.evaluated) == (False, True)
+    assert other.finding.reason == PendingReason.ON_NO_SINGLE_NODE
 
 
 class TestMessages:
-    """The scheduler's message, recomputed and recorded."""
+    """The message that the scheduler recorded."""
 
     FULL = (node("a", {GPU: 1}), node("b", taints=["dedicated=infra:NoSchedule"]), pod("x", {GPU: 1}, on="a"))
-    NEW = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s)."
-    OLD = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {dedicated: infra}."
-    PREEMPTION = (
-        "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not "
-        "helpful for scheduling."
-    )
-    CLAIMS = "no new claims to deallocate, "
+    MESSAGE = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s)."
+    GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
-    @pytest.mark.parametrize("recorded", [NEW, OLD, f"{NEW} {CLAIMS}{PREEMPTION}", f"{OLD} {PREEMPTION}"])
-    def test_a_recorded_message_agrees_in_its_own_words(self, recorded: str) -> None:
-        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=recorded))
-        assert pending.agreement is Agreement.AGREES
-        assert pending.recorded == recorded
-        claims = "" if "preemption" in recorded and self.CLAIMS not in recorded else self.CLAIMS
-        assert pending.recomputed == f"{self.OLD if '{' in recorded else self.NEW} {claims}{self.PREEMPTION}"
-        assert pending.note == ""
+    def evidence(self, *objects: Object) -> Sequence[str]:
+        finding = answer(*self.FULL, *objects).finding
+        assert finding.reason == PendingReason.ALL_ALLOCATED
+        return finding.evidence
 
-    def test_a_recorded_message_of_another_state_differs(self) -> None:
-        pending = answer(
-            *self.FULL, pod("p", {GPU: 1}, message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    def test_it_is_evidence(self) -> None:
+        assert f"the scheduler's message: {self.MESSAGE}" in self.evidence(pod("p", {GPU: 1}, message=self.MESSAGE))
+
+    def test_a_gated_pod_has_no_other_message(self) -> None:
+        evidence = self.evidence(pod("p", {GPU: 1}, message=self.GATED, schedulingGates=GATES))
+        assert evidence[-2:] == (
+            "the pod also has scheduling gates: kueue.x-k8s.io/admission",
+            f"the scheduler's message: {self.GATED}",
         )
-        assert pending.agreement is Agreement.DIFFERS
-        assert pending.note == "the cluster may have changed since the scheduler tried"
 
-    def test_a_message_of_another_scheduler_cannot_be_compared(self) -> None:
-        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=self.NEW, schedulerName="volcano"))
-        assert pending.agreement is Agreement.NOT_COMPARABLE
-        assert pending.note == "not modelled: scheduler volcano"
+    @pytest.mark.parametrize(
+        ("message", "fields", "certainty"),
+        [
+            ("0/1 nodes are available: 1 Insufficient cpu.", {}, Certainty.POSSIBLE),
+            ("0/1 nodes are available: 1 Insufficient cpu.", {"schedulerName": "volcano"}, Certainty.CERTAIN),
+            ("0/1 nodes are available: 1 X.", {"volumes": DATA}, Certainty.CERTAIN),
+            ("binding volumes: context deadline exceeded", {}, Certainty.CERTAIN),
+        ],
+        ids=["a node passes all filters now", "another scheduler", "filters that are not modelled", "no filters"],
+    )
+    def test_as_the_reason_it_is_possible_if_the_cluster_has_changed(
+        self, message: str, fields: Object, certainty: Certainty
+    ) -> None:
+        bound = volume_claim("data", "Bound")
+        finding = answer(node("a", {GPU: 1}), bound, pod("p", {GPU: 1}, message=message, **fields)).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.SCHEDULER_MESSAGE, certainty)
+        assert not any("scheduler's message" in line for line in finding.evidence)
 
-    def test_a_message_that_is_not_of_filters_cannot_be_compared(self) -> None:
-        gated = "Scheduling is blocked due to non-empty scheduling gates"
-        pending = answer(*self.FULL, pod("p", {GPU: 1}, message=gated, schedulingGates=GATES))
-        assert pending.agreement is Agreement.NOT_COMPARABLE
-        assert pending.finding.reason == PendingReason.ALL_ALLOCATED
-        assert "the pod also has scheduling gates: kueue.x-k8s.io/admission" in pending.finding.evidence
-
-    def test_filters_that_are_not_modelled_are_noted(self) -> None:
-        message = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
-        pending = answer(*self.FULL, volume_claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
-        assert pending.agreement is Agreement.NOT_COMPARABLE
-        assert pending.note.startswith("not modelled: ")
-
-    def test_the_message_is_read_from_the_last_event_without_a_condition(self) -> None:
+    def test_it_is_read_from_the_last_event_without_a_condition(self) -> None:
         waiting = pod("p", {GPU: 1}, status={"conditions": []})
         old = event(waiting, "FailedScheduling", "0/1 nodes are available: 1 Too many pods.", last=ago(hours=1))
-        new = event(waiting, "FailedScheduling", self.NEW, last=ago(minutes=1))
+        new = event(waiting, "FailedScheduling", self.MESSAGE, last=ago(minutes=1))
         other = event(waiting, "Preempted", "by another pod", last=ago(seconds=1))
-        pending = answer(*self.FULL, waiting, new, old, other)
-        assert (pending.recorded, pending.agreement) == (self.NEW, Agreement.AGREES)
+        assert self.evidence(waiting, new, old, other)[-1] == f"the scheduler's message: {self.MESSAGE}"
 
     def test_events_of_an_earlier_pod_of_the_same_name_are_not_read(self) -> None:
         earlier = pod("p", {GPU: 1}, metadata={"uid": "1"}, status={"conditions": []})
         waiting = pod("p", {GPU: 1}, metadata={"uid": "2"}, status={"conditions": []})
-        old = event(earlier, "FailedScheduling", self.NEW, last=ago(minutes=1))
-        assert answer(*self.FULL, waiting, old).recorded == ""
+        old = event(earlier, "FailedScheduling", self.MESSAGE, last=ago(minutes=1))
+        assert not any(self.MESSAGE in line for line in self.evidence(waiting, old))
 
 
-class TestEntries:
-    """Pods with equal answers are one entry."""
+def test_only_pods_of_the_scope_are_returned() -> None:
+    recorded = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
+    entries = pending_pods(recorded, scheduler_of(recorded), None, lambda item: item.namespace == "other")
+    assert [str(entry.pod) for entry in entries] == ["Pod/other/q"]
 
-    def test_pods_with_equal_answers_are_one_entry_the_oldest_first(self) -> None:
-        pods = [
-            pod("young", {GPU: 1}, metadata={"creationTimestamp": ago(hours=1)}),
-            pod("old", {GPU: 1}, metadata={"creationTimestamp": ago(hours=9)}),
-            pod("other", {GPU: 2}, metadata={"creationTimestamp": ago(hours=10)}),
-        ]
-        first, second = answers(node("a", {GPU: 4}, taints=TAINTED), *pods)
-        assert [each.name for each in first.pods] == ["other"]
-        assert [each.name for each in second.pods] == ["old", "young"]
-        assert second.finding is not None
-        assert second.finding.object.name == "old"
-        assert second.since is not None
-        assert (NOW - second.since).total_seconds() == 9 * 3600
 
-    def test_pods_whose_recorded_messages_differ_are_two_entries(self) -> None:
-        message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-        assert len(answers(node("a"), pod("p", {GPU: 1}, message=message), pod("q", {GPU: 1}))) == 2
+def test_answers_are_the_same_without_cached_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [node("a", {GPU: 4, MIG1: 2}), pod("p", {GPU: 8, MIG1: 1}), pod("q", {GPU: 1, "cpu": 99})]
+    expected = answers(*objects)
+    monkeypatch.setattr(node_sets, "MAX_CACHED", 1)
+    assert answers(*objects) == expected
 
-    def test_only_pods_of_the_scope_are_returned(self) -> None:
-        recorded = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
-        entries = pending_pods(recorded, scheduler_of(recorded), None, lambda item: item.namespace == "other")
-        assert [str(name) for entry in entries for name in entry.pods] == ["Pod/other/q"]
 
-    def test_answers_are_the_same_without_cached_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        objects = [node("a", {GPU: 4, MIG1: 2}), pod("p", {GPU: 8, MIG1: 1}), pod("q", {GPU: 1, "cpu": 99})]
-        expected = answers(*objects)
-        monkeypatch.setattr(node_sets, "MAX_CACHED", 1)
-        assert answers(*objects) == expected
-
-    @given(st.permutations([pod(name, {GPU: count}) for name, count in (("p", 1), ("q", 1), ("r", 2), ("s", 9))]))
-    def test_the_order_of_pods_does_not_matter(self, pods: list[Object]) -> None:
-        nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
-        entries = answers(*nodes, *pods)
-        assert [[name.name for name in entry.pods] for entry in sorted(entries, key=lambda entry: entry.pods)] == [
-            ["p", "q"],
-            ["r"],
-            ["s"],
-        ]
+@given(st.permutations([pod(name, {GPU: count}) for name, count in (("p", 1), ("q", 1), ("r", 2), ("s", 9))]))
+def test_the_order_of_pods_does_not_matter(pods: list[Object]) -> None:
+    nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
+    found = {entry.pod.name: entry.finding for entry in answers(*nodes, *pods)}
+    assert found == {entry.pod.name: entry.finding for entry in answers(*nodes, *sorted(pods, key=str))}
 
 
 class TestFindings:

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Agreement, Amounts, PendingPod
 from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.scheduling import scheduler_of
@@ -32,6 +31,7 @@ from tests.support.api import (
     resource_slice,
 )
 from tests.support.remedies import has_its_risk
+from tests.support.reports import reported_amounts
 
 DEVICE_REASONS = frozenset(
     {
@@ -448,37 +448,15 @@ def test_the_reason_is_that_of_the_table(made: tuple[list[Object], dict[str, lis
     assert answer(*objects, pod("p", {GPU: count})).finding.reason == expected_reason(by_node, "gpu", count)
 
 
-class TestMessages:
-    END = "still not schedulable, preemption: 0/1 nodes are available:"
-    NOT_HELPFUL = "1 Preemption is not helpful for scheduling."
-    NO_VICTIMS = "1 No preemption victims found for incoming pod."
-
-    def test_a_lack_of_devices_is_recomputed(self) -> None:
-        objects = POSITIVE["devices of other claims"][1][:-1]
-        message = f"0/1 nodes are available: 1 cannot allocate all claims. {self.END} {self.NOT_HELPFUL}"
-        pending = answer(*objects, pod("p", {GPU: 1}, message=message))
-        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
-
-    def test_other_filters_are_recomputed(self) -> None:
-        message = f"0/1 nodes are available: 1 node(s) had untolerated taint(s). {self.END} {self.NOT_HELPFUL}"
-        pending = answer(node("a", taints=["x:NoSchedule"]), CLASS, TWO, pod("p", {GPU: 1}, message=message))
-        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
-
-    def test_a_device_plugin_is_recomputed(self) -> None:
-        message = f"0/1 nodes are available: 1 Insufficient {GPU}. {self.END} {self.NO_VICTIMS}"
-        pending = answer(node("a", {GPU: 1}), CLASS, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1}, message=message))
-        assert (pending.recomputed, pending.agreement) == (message, Agreement.AGREES)
-
-
 def test_nodes_have_the_devices_of_drivers() -> None:
     recorded = cluster(node("a"), node("b"), CLASS, TWO, held("gpu-0"), pod("x", {GPU: 1}, on="a"))
-    (shown,) = diagnose(recorded, (), None, Scope()).overview.nodes
-    assert (shown.name, shown.resources) == ("a", {GPU: Amounts(capacity=2, allocatable=2, allocated=1)})
+    (shown,) = diagnose(recorded, (), None, Scope()).nodes
+    assert (shown.name, shown.resources) == ("a", {GPU: reported_amounts(2, 2, 1)})
 
 
 def test_a_device_of_a_claim_counts_as_allocated() -> None:
     recorded = cluster(node("a"), CLASS, TWO, resource_claim("shared", "gpu-1"))
-    (shown,) = diagnose(recorded, (), None, Scope()).overview.nodes
+    (shown,) = diagnose(recorded, (), None, Scope()).nodes
     assert shown.resources[GPU].free == 1
 
 

@@ -66,23 +66,22 @@ def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objec
     recorded = cluster(*objects)
     scheduler = scheduler_of(recorded)
     for entry in pending_pods(recorded, scheduler, None):
-        for name in entry.pods:
-            waiting = recorded.find("Pod", name.name, name.namespace)
-            assert waiting is not None
-            feasible = scheduler.explain(waiting).feasible
-            finding = entry.finding
-            if not feasible:
-                assert finding.reason not in WITHOUT_NODES
-            elif finding.reason not in WITHOUT_NODES:
-                # A node that is not Ready passes the filters until it is tainted.
-                assert finding.certainty is Certainty.POSSIBLE
+        waiting = recorded.find("Pod", entry.pod.name, entry.pod.namespace)
+        assert waiting is not None
+        feasible = scheduler.explain(waiting).feasible
+        finding = entry.finding
+        if not feasible:
+            assert finding.reason not in WITHOUT_NODES
+        elif finding.reason not in WITHOUT_NODES:
+            # A node that is not Ready passes the filters until it is tainted.
+            assert finding.certainty is Certainty.POSSIBLE
 
 
 @given(clusters())
-def test_every_pending_gpu_pod_is_in_one_entry(objects: list[Object]) -> None:
+def test_every_pending_gpu_pod_has_one_answer(objects: list[Object]) -> None:
     recorded = cluster(*objects)
     entries = pending_pods(recorded, scheduler_of(recorded), None)
-    names = [name for entry in entries for name in entry.pods]
+    names = [entry.pod for entry in entries]
     expected = {
         each.object_name for each in recorded.pods if not each.node_name and {GPU, MIG1} & _positive(requests_of(each))
     }

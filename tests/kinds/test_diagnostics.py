@@ -84,10 +84,10 @@ def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
             Remedy(text="Drain the node.", command="kubectl drain b", risk=Risk.HIGH),
         ),
         on_host=True,
-        source="Diagnostic/one",
-        location=finding.location,
+        diagnostic="Diagnostic/one",
+        source=finding.source,
     )
-    assert str(finding.location).endswith("one.yaml:3:18")
+    assert str(finding.source).endswith("one.yaml:3:18")
 
 
 def test_it_is_evaluated_for_the_concerned_objects_of_its_kind(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_error_is_counted_with_its_first_object(expression: str, error: str, 
     compiled = diagnostic(f'messageExpression: "string({expression})"', tmp_path)
     evaluation = run(compiled, cluster(node("a"), node("b", labels={"x": "y"}), node("c")))
     (failed,) = evaluation.not_evaluated
-    assert (failed.source, failed.first) == ("Diagnostic/one", ObjectName("Node", "a"))
+    assert (failed.diagnostic, failed.first) == ("Diagnostic/one", ObjectName("Node", "a"))
     assert failed.why.endswith(error)
     assert len(evaluation.findings) + failed.objects == 3
 
@@ -210,7 +210,9 @@ def test_a_kind_that_was_not_read_is_not_treated_as_empty(tmp_path: Path) -> Non
     evaluation = run(compiled, objects)
     assert evaluation == Evaluation(
         findings=(),
-        not_evaluated=(NotEvaluated(source="Diagnostic/one", why="daemonsets were not read", objects=2),),
+        not_evaluated=(
+            NotEvaluated(diagnostic="Diagnostic/one", why="daemonsets were not read", unread=True, objects=2),
+        ),
     )
     assert run(compiled, cluster(node("a"))).findings
     # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
@@ -242,7 +244,7 @@ def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypat
     assert failed.why.endswith("the cost limit of 1000 for one Diagnostic is used up")
     first = len(evaluation.findings) - 1  # findings until then remain
     assert (failed.objects, failed.first) == (100 - first, ObjectName("Node", f"n{first}"))
-    assert evaluation.findings[-1].source == "Diagnostic/two"
+    assert evaluation.findings[-1].diagnostic == "Diagnostic/two"
 
 
 def test_a_result_that_is_too_large_fails_for_its_object_alone(tmp_path: Path) -> None:

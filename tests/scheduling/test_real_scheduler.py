@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.scheduling import PostFilter, messages_agree, parse_recorded_message, scheduler_of
+from rules_engine.scheduling import scheduler_of
 from tests.support.clusters import Generator
+from tests.support.post_filter import message_end
 from tests.support.real import REAL
 from tests.support.real_scheduler import RealScheduler, real_scheduler
 
@@ -43,10 +44,5 @@ def test_counts_agree_with_the_message_of_kube_scheduler(real: RealScheduler, fi
                 if attempt.node:
                     assert attempt.node in answer.feasible_nodes, seed
                     continue
-                recorded = parse_recorded_message(attempt.message)
-                assert recorded is not None, attempt.message
-                assert messages_agree(recorded, answer), (
-                    f"seed {seed}, pod {number}:\n{attempt.message}\n{answer.message()}"
-                )
-                end = PostFilter(objects, scheduler_of(objects)).message(PodObject(attempt.pod), answer)
+                end = message_end(objects, scheduler_of(objects), PodObject(attempt.pod), answer)
                 assert attempt.message == f"{answer.message()} {end}", f"seed {seed}, pod {number}"

@@ -1,21 +1,21 @@
 """Reports of a diagnosis, made by hand."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import (
-    Agreement,
+    Affected,
     Amounts,
     DevicePlugin,
     Diagnosis,
+    FindingCounts,
     FindingGroup,
     GpuNode,
     GpuPod,
-    Overview,
-    PendingPod,
     RecentError,
     UnreadKind,
     UnreadyPod,
@@ -35,7 +35,7 @@ def pod_name(name: str, namespace: str = "ml") -> ObjectName:
 
 def reported_node(name: str, allocated: int | None = 6, **fields: Any) -> GpuNode:
     """A ready node with eight cards."""
-    amounts = Amounts(capacity=8, allocatable=8, allocated=allocated)
+    amounts = reported_amounts(8, 8, allocated)
     node = GpuNode(name=name, product=CARD, ready=True, cordoned=False, resources={"nvidia.com/gpu": amounts})
     return replace(node, **fields)
 
@@ -60,14 +60,20 @@ def reported_finding(**fields: Any) -> Finding:
             ),
         ),
         on_host=True,
-        source="Diagnostic/mig-layout",
-        location=Location("rules/mig.yaml", 3, 1),
+        diagnostic="Diagnostic/mig-layout",
+        source=Location("rules/mig.yaml", 3, 1),
     )
     return replace(found, **fields)
 
 
-def group(finding: Finding, objects: Sequence[ObjectName] = ()) -> FindingGroup:
-    return FindingGroup(finding=finding, objects=tuple(objects) or (finding.object,))
+def reported_amounts(capacity: int | None, allocatable: int, allocated: int | None) -> Amounts:
+    free = None if allocated is None else allocatable - allocated
+    return Amounts(capacity=capacity, allocatable=allocatable, allocated=allocated, free=free)
+
+
+def group(finding: Finding, objects: Sequence[ObjectName] = (), owner: ObjectName | None = None) -> FindingGroup:
+    affected = Affected(owner=owner, objects=tuple(objects) or (finding.object,))
+    return FindingGroup(**asdict(finding), affected=(affected,))
 
 
 ALLOCATED = Finding(
@@ -76,22 +82,25 @@ ALLOCATED = Finding(
     object=pod_name("train-0"),
     message="all 16 nvidia.com/gpu are allocated",
     certainty=Certainty.POSSIBLE,
+    since=TEN,
 )
-
-SILENT = replace(ALLOCATED, reason="NoSchedulerMessage", object=pod_name("odd"), message="none is recorded")
 
 
 def empty_report(**fields: Any) -> Diagnosis:
     """A report about a cluster without GPUs."""
-    overview = Overview(nodes=(), device_plugins=(), pods=(), pending=(), errors=())
     report = Diagnosis(
-        now=NOW,
+        time=NOW,
         scope=Scope(),
         objects={"nodes": 1, "pods": 0},
-        overview=overview,
+        not_read=(),
+        counts=FindingCounts(error=0, warning=0, info=0, possible=0),
+        pending_pods=0,
         findings=(),
+        nodes=(),
+        device_plugins=(),
+        pods=(),
+        errors=(),
         not_evaluated=(),
-        absent=(),
     )
     return replace(report, **fields)
 
@@ -99,7 +108,10 @@ def empty_report(**fields: Any) -> Diagnosis:
 def whole_report(**fields: Any) -> Diagnosis:
     """A report that has something in every section."""
     waiting = tuple(pod_name(f"train-{n}") for n in range(7))
-    overview = Overview(
+    report = empty_report(
+        objects={"nodes": 3, "pods": 1200},
+        counts=FindingCounts(error=2, warning=0, info=1, possible=1),
+        pending_pods=7,
         nodes=(
             reported_node("worker-1"),
             reported_node(
@@ -107,8 +119,8 @@ def whole_report(**fields: Any) -> Diagnosis:
                 ready=False,
                 cordoned=True,
                 resources={
-                    "nvidia.com/gpu": Amounts(capacity=8, allocatable=7, allocated=8),
-                    "nvidia.com/mig-1g.10gb": Amounts(capacity=14, allocatable=14, allocated=0),
+                    "nvidia.com/gpu": reported_amounts(8, 7, 8),
+                    "nvidia.com/mig-1g.10gb": reported_amounts(14, 14, 0),
                 },
             ),
             reported_node("worker-3", product="", resources={}),
@@ -128,44 +140,26 @@ def whole_report(**fields: Any) -> Diagnosis:
             GpuPod(name=pod_name("b"), node="worker-1", status="Running", amounts={"nvidia.com/gpu": 2}, since=None),
             GpuPod(name=pod_name("c"), node="worker-2", status="Terminating", amounts={"nvidia.com/gpu": 8}, since=TEN),
         ),
-        pending=(
-            PendingPod(
-                pods=waiting,
-                since=TEN,
-                amounts={"nvidia.com/gpu": 8},
-                recomputed="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-                recorded="0/3 nodes are available: 2 Insufficient nvidia.com/gpu.",
-                agreement=Agreement.DIFFERS,
-                note="the message is older than the newest pod",
-                finding=ALLOCATED,
-            ),
-            PendingPod(
-                pods=(pod_name("odd"),),
-                since=None,
-                amounts={"nvidia.com/mig-1g.10gb": 1},
-                recomputed="1 node is feasible",
-                recorded="",
-                agreement=Agreement.NOT_RECORDED,
-                note="",
-                finding=SILENT,
-            ),
-        ),
         errors=(
             RecentError(
-                objects=(ObjectName("Node", "worker-3"),), reason="XidError", message="Xid 79", count=3, at=TEN
+                affected=(Affected(owner=None, objects=(ObjectName("Node", "worker-3"),)),),
+                reason="XidError",
+                message="Xid 79",
+                count=3,
+                at=TEN,
             ),
-            RecentError(objects=waiting, reason="FailedScheduling", message="0/3 nodes", count=7, at=None),
+            RecentError(
+                affected=(Affected(owner=None, objects=waiting),),
+                reason="FailedScheduling",
+                message="0/3 nodes",
+                count=7,
+                at=None,
+            ),
         ),
         more_errors=2,
-    )
-    report = Diagnosis(
-        now=NOW,
-        scope=Scope(),
-        objects={"nodes": 3, "pods": 1200},
-        overview=overview,
         findings=(
             group(reported_finding()),
-            group(ALLOCATED, waiting),
+            group(ALLOCATED, waiting, ObjectName("Job", "train", "ml")),
             group(
                 Finding(
                     reason="TimeSlicing",
@@ -176,10 +170,10 @@ def whole_report(**fields: Any) -> Diagnosis:
             ),
         ),
         not_evaluated=(
-            NotEvaluated(source="Diagnostic/costly", why="over the budget", objects=12, first=pod_name("a")),
-            NotEvaluated(source="Diagnostic/jobs", why="jobs were not read", objects=0),
+            NotEvaluated(diagnostic="Diagnostic/costly", why="over the budget", objects=12, first=pod_name("a")),
+            NotEvaluated(diagnostic="Diagnostic/jobs", why="jobs were not read", unread=True, objects=0),
         ),
-        absent=(UnreadKind(objects="jobs", unknown="which Jobs lack pods"),),
+        not_read=(UnreadKind(objects="jobs", unknown="which Jobs lack pods"),),
         rules="rules",
     )
     return replace(report, **fields)

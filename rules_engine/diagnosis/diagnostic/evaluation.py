@@ -176,7 +176,9 @@ def evaluate_diagnostics(
         if not unread:
             run.evaluate(targets)
         elif targets or for_each.value in objects.absent:
-            run.record_failure(unread, len(targets), None)
+            not_evaluated.append(
+                NotEvaluated(diagnostic=diagnostic.diagnostic.id, why=unread, unread=True, objects=len(targets))
+            )
         findings += run.findings
         not_evaluated += run.not_evaluated
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
@@ -191,14 +193,14 @@ class _DiagnosticRun:
         self._objects = objects
         self._base = {**base, "params": compiled.diagnostic.params}
         self._budget = Budget(DIAGNOSTIC_COST, "one Diagnostic")
-        self._failures: dict[str, tuple[int, ObjectName | None]] = {}
+        self._failures: dict[str, tuple[int, ObjectName]] = {}
         """For each error, the number of objects and the first of them."""
 
     @property
     def not_evaluated(self) -> tuple[NotEvaluated, ...]:
-        source = self._compiled.diagnostic.id
+        diagnostic = self._compiled.diagnostic.id
         return tuple(
-            NotEvaluated(source=source, why=why, objects=count, first=first)
+            NotEvaluated(diagnostic=diagnostic, why=why, objects=count, first=first)
             for why, (count, first) in self._failures.items()
         )
 
@@ -211,7 +213,7 @@ class _DiagnosticRun:
         names = [name for kind in kinds if (name := objects.unread(kind))]
         return f"{' and '.join(names)} were not read" if names else ""
 
-    def record_failure(self, why: str, count: int, first: ObjectName | None) -> None:
+    def _record_failure(self, why: str, count: int, first: ObjectName) -> None:
         """Count objects for which the Diagnostic could not be evaluated."""
         counted, first = self._failures.get(why, (0, first))
         self._failures[why] = counted + count, first
@@ -223,11 +225,11 @@ class _DiagnosticRun:
                 self._evaluate(item)
             except CostExceeded as error:
                 if self._budget.mark == self._budget.kept:  # nothing is left
-                    self.record_failure(str(error), len(targets) - index, _finding_object(item))
+                    self._record_failure(str(error), len(targets) - index, _finding_object(item))
                     return
-                self.record_failure(str(error), 1, _finding_object(item))
+                self._record_failure(str(error), 1, _finding_object(item))
             except EvaluationError as error:
-                self.record_failure(str(error), 1, _finding_object(item))
+                self._record_failure(str(error), 1, _finding_object(item))
 
     def _evaluate(self, item: ApiObject | ClusterView) -> None:
         compiled = self._compiled
@@ -243,7 +245,6 @@ class _DiagnosticRun:
                 message=self._evaluate_message(scope),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
-                caused_by=diagnostic.caused_by,
                 evidence=tuple(
                     self.unread_message(line.needs) or _evaluate_text(scope, line.program) for line in compiled.evidence
                 ),
@@ -256,8 +257,8 @@ class _DiagnosticRun:
                     for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
                 ),
                 on_host=diagnostic.on_host,
-                source=diagnostic.id,
-                location=diagnostic.location,
+                diagnostic=diagnostic.id,
+                source=diagnostic.location,
             )
         )
 

@@ -3,8 +3,16 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.model.gpu.resources import is_gpu, is_rdma
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
-from rules_engine.model.kubernetes.cluster_objects import NodeObject, PodObject, requests_of
+from rules_engine.model.json.lenient import (
+    Object,
+    as_mapping,
+    as_string_map,
+    controller_reference,
+    object_items,
+    text_member,
+)
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, requests_of
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
 PRODUCT_LABELS = (
@@ -37,6 +45,23 @@ PLUGIN_WORDS = (
     "rdma-shared-dp",
 )
 """Parts of the names of DaemonSets that GPU nodes need: device plugins, and the DaemonSets of the GPU Operator."""
+
+MAX_OWNERS = 4
+"""Controllers above a pod: a ReplicaSet and its Deployment, or a Job, its JobSet and what submits that."""
+
+
+def workload_of(cluster: ClusterObjects, name: ObjectName) -> ObjectName | None:
+    """Return the workload of a pod, as far as the controllers above it were read; None without a controller."""
+    if name.kind != "Pod":
+        return None
+    owner = None
+    for _ in range(MAX_OWNERS):
+        found = cluster.find(name.kind, name.name, name.namespace)
+        reference = None if found is None else controller_reference(found)
+        if reference is None or text_member(reference, "kind") == "Node":  # the kubelet's own pods
+            break
+        name = owner = ObjectName(text_member(reference, "kind"), text_member(reference, "name"), name.namespace)
+    return owner
 
 
 def is_device(resource: str) -> bool:

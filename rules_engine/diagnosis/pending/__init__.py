@@ -1,5 +1,5 @@
-"""GPU pods that are not scheduled: the scheduler's message, and the first reason that is true."""
+"""GPU pods that are not scheduled, each with the first reason that is true."""
 
-from rules_engine.diagnosis.pending.pods import pending_pods
+from rules_engine.diagnosis.pending.pods import PendingPod, pending_pods
 
-__all__ = ["pending_pods"]
+__all__ = ["PendingPod", "pending_pods"]

@@ -1,4 +1,4 @@
-"""GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
+"""GPU pods that are not scheduled, each with the first reason that is true."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,27 +24,31 @@ from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.pending.unoffered import explain_unoffered_gpus
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.values import Agreement, PendingPod
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
-from rules_engine.scheduling import (
-    DEFAULT_SCHEDULER,
-    PostFilter,
-    Scheduler,
-    Scheduling,
-    Wording,
-    messages_agree,
-    parse_recorded_message,
-)
+from rules_engine.scheduling import Scheduler, Scheduling
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod:
+    """A GPU pod that is not scheduled, with the first reason that is true.
+
+    `blocking`: findings about nodes that could serve the pod without these findings.
+    """
+
+    pod: ObjectName
+    finding: Finding
+    blocking: tuple[Finding, ...] = ()
 
 
 def pending_pods(
@@ -54,45 +58,22 @@ def pending_pods(
     concerns: Callable[[ApiObject], bool] = lambda _: True,
     findings: Iterable[Finding] = (),
 ) -> tuple[PendingPod, ...]:
-    """Return the GPU pods that are not scheduled, the longest pending first; pods with equal answers are one entry.
+    """Return the GPU pods that are not scheduled.
 
     A pod with resource claims counts as a GPU pod. `rule_set`: the active ladders, if they are known. `concerns`: a
     function that is True for a pod to return. `findings`: the findings of Diagnostics.
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)
-    entries: dict[object, list[tuple[PodObject, PendingPod]]] = {}
-    for pod in cluster.pods:
-        if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims")):
-            answer = answers.about(pod)
-            entries.setdefault(_entry_key(answer), []).append((pod, answer))
-    merged = map(_merge_answers, entries.values())
-    return tuple(sorted(merged, key=lambda entry: (entry.since is None, entry.since or LONG_AGO)))
+    return tuple(
+        answers.about(pod)
+        for pod in cluster.pods
+        if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims"))
+    )
 
 
 def is_pending(pod: PodObject) -> bool:
     """Return True if the scheduler has not found a node for a pod yet."""
     return not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
-
-
-def _entry_key(answer: PendingPod) -> object:
-    """Return the parts of an answer that are equal for pods of one entry: all but names, ages and commands."""
-    finding = answer.finding
-    finding_key = (
-        finding.reason,
-        finding.severity,
-        finding.message,
-        finding.certainty,
-        finding.cause,
-        finding.evidence,
-        tuple(remedy.text for remedy in finding.remedies),
-    )
-    amounts = tuple(answer.amounts.items())
-    return amounts, answer.recomputed, answer.recorded, answer.agreement, answer.note, finding_key
-
-
-def _merge_answers(answers: list[tuple[PodObject, PendingPod]]) -> PendingPod:
-    answers.sort(key=lambda item: (item[1].since or LONG_AGO, item[0].namespace, item[0].name))
-    return replace(answers[0][1], pods=tuple(pod.object_name for pod, _ in answers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +102,6 @@ class _Answers:
                 self._findings.setdefault(finding.object.name, []).append(finding)
         self._cluster = cluster
         self._scheduler = scheduler
-        self._post_filter = PostFilter(cluster, scheduler)
         self._ladders = None if rule_set is None else ActiveLadders(rule_set)
         self._drivers = drivers_of(cluster)
         self._sets = NodeSets(cluster)
@@ -129,7 +109,7 @@ class _Answers:
         self._place = cache(self._search)
 
     def about(self, pod: PodObject) -> PendingPod:
-        """Return the answers for one pod, as an entry of its own."""
+        """Return the answer for one pod."""
         recorded = _scheduler_message(pod, self._cluster)
         try:
             request, scheduling = Request.of(pod), self._scheduler.explain(pod)
@@ -138,37 +118,20 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
         if "Node" in self._cluster.absent:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
-        agreement, recomputed, note = self._compare_messages(pod, scheduling, recorded)
-        certainty = Certainty.POSSIBLE if agreement is Agreement.DIFFERS else Certainty.CERTAIN
-        explanation = self._first_explanation(pod, placed, scheduling, recorded) or waiting.explain_by_message(
-            pod, self._cluster, recorded, scheduling.not_modelled, certainty
-        )
+        explanation = self._first_explanation(pod, placed, scheduling, recorded)
+        if explanation is None:
+            explanation = waiting.explain_by_message(
+                pod, self._cluster, recorded, scheduling.not_modelled, scheduling.feasible_nodes
+            )
         return PendingPod(
-            pods=(pod.object_name,),
-            since=parse_timestamp(pod.metadata, "creationTimestamp"),
-            amounts=request.amounts,
-            recomputed=recomputed,
-            recorded=recorded,
-            agreement=agreement,
-            note=note,
-            finding=self._finding(pod, explanation, placed.broken),
+            pod=pod.object_name,
+            finding=self._finding(pod, explanation, placed.broken, recorded),
             blocking=tuple(finding for findings in placed.broken.values() for finding in findings),
         )
 
-    def _unevaluated_answer(self, pod: PodObject, recorded: str, note: str) -> PendingPod:
-        return PendingPod(
-            pods=(pod.object_name,),
-            since=parse_timestamp(pod.metadata, "creationTimestamp"),
-            amounts=gpus_of(pod),
-            recomputed="",
-            recorded=recorded,
-            agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
-            note=note,
-            finding=waiting.explain_by_message(pod, self._cluster, recorded, (note,), Certainty.CERTAIN).about(
-                pod.object_name
-            ),
-            evaluated=False,
-        )
+    def _unevaluated_answer(self, pod: PodObject, recorded: str, unknown: str) -> PendingPod:
+        explanation = waiting.explain_by_message(pod, self._cluster, recorded, (unknown,))
+        return PendingPod(pod=pod.object_name, finding=_finding_about(pod, explanation))
 
     def _search(self, request: Request) -> _NodeAnswer:
         sets = self._sets
@@ -204,7 +167,9 @@ class _Answers:
             return replace(explanation, certainty=Certainty.POSSIBLE)
         return explanation or waiting.explain_gates(pod) or waiting.explain_unbound_claims(pod, self._cluster, recorded)
 
-    def _finding(self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]]) -> Finding:
+    def _finding(
+        self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]], recorded: str
+    ) -> Finding:
         evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
         if broken:
             nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
@@ -217,7 +182,9 @@ class _Answers:
             evidence.extend(lines)
             if resources:
                 remedies.append(recreation_remedy(pod, resources))
-        return explanation.about(pod.object_name, tuple(evidence), tuple(remedies))
+        if recorded and explanation.reason is not PendingReason.SCHEDULER_MESSAGE:
+            evidence.append(f"the scheduler's message: {recorded}")
+        return _finding_about(pod, explanation, tuple(evidence), tuple(remedies))
 
     def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
         """Yield evidence of later reasons that are true as well."""
@@ -228,31 +195,22 @@ class _Answers:
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
 
-    def _compare_messages(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
-        """Compare the recorded message with the recomputed one; return their agreement, the latter, and a note."""
-        parsed = parse_recorded_message(recorded)
-        recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
-        end = self._post_filter.message(pod, scheduling, claims=parsed is None or parsed.claims)
-        recomputed = f"{recomputed} {end}" if end else recomputed
-        notes = []
-        if scheduling.feasible:
-            notes.append(f"nodes that pass all filters: {join_names(scheduling.feasible_nodes)}")
-        if scheduling.not_modelled:
-            notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
-        if not recorded:
-            agreement = Agreement.NOT_RECORDED
-        elif parsed is None or text_member(pod.spec, "schedulerName") not in ("", DEFAULT_SCHEDULER):
-            agreement = Agreement.NOT_COMPARABLE
-            if parsed is None:
-                notes.append("the recorded message is not one of the scheduler's filters")
-        elif messages_agree(parsed, scheduling):
-            agreement = Agreement.AGREES
-        elif scheduling.not_modelled:
-            agreement = Agreement.NOT_COMPARABLE
-        else:
-            agreement = Agreement.DIFFERS
-            notes.append("the cluster may have changed since the scheduler tried")
-        return agreement, recomputed, "; ".join(notes)
+
+def _finding_about(
+    pod: PodObject, explanation: Explanation, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()
+) -> Finding:
+    """Return the finding about a pod, with further evidence and, first, further remedies."""
+    return Finding(
+        reason=explanation.reason,
+        severity=explanation.severity,
+        object=pod.object_name,
+        message=explanation.message,
+        certainty=explanation.certainty,
+        cause=explanation.cause,
+        evidence=(*explanation.evidence, *evidence),
+        remedies=(*remedies, *explanation.remedies),
+        since=parse_timestamp(pod.metadata, "creationTimestamp"),
+    )
 
 
 def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:

@@ -10,11 +10,10 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.evaluation.nodes import Demand
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import Object
-from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
 
 Amounts = tuple[tuple[str, int], ...]
 """Resources with their nanos, in the order of the pod."""
@@ -66,16 +65,3 @@ class Explanation:
     evidence: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     missing: tuple[str, ...] = ()
-
-    def about(self, pod: ObjectName, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()) -> Finding:
-        """Return the finding about a pod, with further evidence and, first, further remedies."""
-        return Finding(
-            reason=self.reason,
-            severity=self.severity,
-            object=pod,
-            message=self.message,
-            certainty=self.certainty,
-            cause=self.cause,
-            evidence=(*self.evidence, *evidence),
-            remedies=(*remedies, *self.remedies),
-        )

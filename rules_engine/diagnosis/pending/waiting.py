@@ -1,5 +1,6 @@
 """Pods that wait for something other than resources: other filters, scheduling gates and volume claims."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ CLAIM = "PersistentVolumeClaim"
 
 LATE_BINDING_REASONS = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
 """Reasons of Events of a claim that is bound only after its pod has a node (pkg/controller/volume/events)."""
+
+_COUNTED_NODES = re.compile(r"0/[0-9]+ nodes are available: [0-9]")
+"""The start of the scheduler's message that counts the nodes for each reason."""
 
 UNBOUND_CLAIMS = "unbound immediate PersistentVolumeClaims"
 """Words in the scheduler's message about claims that must be bound before the pod has a node."""
@@ -140,11 +144,11 @@ def _claim_names(pod: PodObject) -> Iterator[str]:
 
 
 def explain_by_message(
-    pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], certainty: Certainty
+    pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], feasible: Sequence[str] = ()
 ) -> Explanation:
     """Return the scheduler's message as the reason of a pod for which no other reason is known to be true.
 
-    `unknown`: the parts of the pod that were not evaluated. `certainty`: the certainty of a recorded message.
+    `unknown`: the parts of the pod that were not evaluated. `feasible`: the nodes that pass all filters.
     """
     claims = [claim for name in dict.fromkeys(_claim_names(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
@@ -153,6 +157,8 @@ def explain_by_message(
         for event in cluster.events_about(about)
         if text_member(event, "reason") != "FailedScheduling"
     }
+    # Nodes that pass all filters: the cluster has changed since the scheduler counted the nodes.
+    outdated = bool(feasible and not unknown and _COUNTED_NODES.match(recorded))
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return Explanation(
@@ -160,8 +166,12 @@ def explain_by_message(
         severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
         message=f"{scheduler}: {recorded or 'no message is recorded'}",
         cause="The pod waits for what is not evaluated, such as a volume or a resource claim, or for its scheduler.",
-        certainty=certainty if recorded else Certainty.POSSIBLE,
-        evidence=(*(f"not evaluated: {each}" for each in unknown), *sorted(events)),
+        certainty=Certainty.CERTAIN if recorded and not outdated else Certainty.POSSIBLE,
+        evidence=(
+            *(f"not evaluated: {each}" for each in unknown),
+            *([f"nodes that pass all filters: {join_names(feasible)}"] if feasible else []),
+            *sorted(events),
+        ),
         remedies=(
             Remedy(
                 text="Look at the events, at the pod's claims, and for its scheduler.", command=shell_command(*words)

@@ -75,9 +75,11 @@ def _gpu_node(
             resource: Amounts(
                 capacity=capacity.get(resource, 0 if "capacity" in node.status else None),
                 allocatable=allocatable.get(resource, 0),
-                allocated=None if allocated is None else allocated.get(resource, 0),
+                allocated=in_use,
+                free=None if in_use is None else allocatable.get(resource, 0) - in_use,
             )
             for resource in sorted({*capacity, *allocatable, *(allocated or {})})
+            for in_use in [None if allocated is None else allocated.get(resource, 0)]
         },
     )
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node
 from rules_engine.diagnosis.objects.timestamps import last_seen, parse_timestamp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
-from rules_engine.diagnosis.values import RecentError
+from rules_engine.diagnosis.values import Affected, OwnerOf, RecentError, affected_by_owner
 from rules_engine.diagnosis.wording import quote_message, without_names
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
@@ -39,6 +40,7 @@ def recent_errors(
     plugins: Mapping[ObjectName, Sequence[PodObject]],
     in_scope: InScope,
     since: datetime,
+    owner_of: OwnerOf,
 ) -> tuple[tuple[RecentError, ...], int]:
     """Return the errors since a time, the newest first, and the number of older errors beyond MAX_ERRORS."""
     watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
@@ -47,22 +49,26 @@ def recent_errors(
     related.update(node.object_name for node in cluster.nodes if is_gpu_node(node))
     groups: dict[tuple[str, str, str], list[RecentError]] = {}
     for error in (*_event_errors(cluster, related), *_container_errors(watched)):
-        (about,) = error.objects
+        about = _first_object(error)
         if in_scope(about) and (error.at is None or error.at >= since):
             key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
-    errors = sorted(map(_merge_errors, groups.values()), key=_newest_first)
+    errors = sorted((_merge_errors(group, owner_of) for group in groups.values()), key=_newest_first)
     return tuple(errors[:MAX_ERRORS]), len(errors[MAX_ERRORS:])
 
 
 def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
-    return -error.at.timestamp() if error.at else 0.0, error.objects[0], error.reason, error.message
+    return -error.at.timestamp() if error.at else 0.0, _first_object(error), error.reason, error.message
 
 
-def _merge_errors(errors: Sequence[RecentError]) -> RecentError:
+def _first_object(error: RecentError) -> ObjectName:
+    return error.affected[0].objects[0]
+
+
+def _merge_errors(errors: Sequence[RecentError], owner_of: OwnerOf) -> RecentError:
     return replace(
-        min(errors, key=lambda error: (error.objects, error.message)),
-        objects=tuple(sorted({about for error in errors for about in error.objects})),
+        min(errors, key=lambda error: (_first_object(error), error.message)),
+        affected=affected_by_owner(map(_first_object, errors), owner_of),
         count=sum(error.count for error in errors),
         at=max((error.at for error in errors if error.at), default=None),
     )
@@ -76,7 +82,7 @@ def _event_errors(cluster: ClusterObjects, related: Collection[ObjectName]) -> I
         message = text_member(event, "message")
         if about.kind and (about in related or _GPU_WORDS.search(message)):
             yield RecentError(
-                objects=(about,),
+                affected=(Affected(owner=None, objects=(about,)),),
                 reason=text_member(event, "reason"),
                 message=_OMITTED_MESSAGE if text_member(event, "reason") in _OUTPUT_REASONS else quote_message(message),
                 count=max(
@@ -92,6 +98,7 @@ def _container_errors(pods: Iterable[PodObject]) -> Iterator[RecentError]:
     The message of a container that ended is omitted: it may be the end of its log, with values of its environment.
     """
     for pod in pods:
+        affected = (Affected(owner=None, objects=(pod.object_name,)),)
         for status in container_statuses(pod):
             state, container = as_mapping(status.get("state")), text_member(status, "name")
             count = max(integer_member(status, "restartCount"), 1)
@@ -103,10 +110,10 @@ def _container_errors(pods: Iterable[PodObject]) -> Iterator[RecentError]:
             if code:
                 message = f"container {container} ended with exit code {code}"
                 yield RecentError(
-                    objects=(pod.object_name,), reason=text_member(ended, "reason"), message=message, count=count, at=at
+                    affected=affected, reason=text_member(ended, "reason"), message=message, count=count, at=at
                 )
             waiting = as_mapping(state.get("waiting"))
             reason = text_member(waiting, "reason")
             if reason and reason not in _STARTING:
                 message = quote_message(f"container {container}: {text_member(waiting, 'message')}".removesuffix(": "))
-                yield RecentError(objects=(pod.object_name,), reason=reason, message=message, count=count, at=at)
+                yield RecentError(affected=affected, reason=reason, message=message, count=count, at=at)

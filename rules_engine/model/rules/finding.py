@@ -1,8 +1,12 @@
 """Findings of a diagnosis: the problem of an object of the cluster, its cause, and steps against it."""
 
-from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
+from msgspec import Meta
+
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.source import Location
 
@@ -30,44 +34,40 @@ class Risk(StrEnum):
     HIGH = "High"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """A step against a finding; `command` is the line to run, or "" if there is none."""
+class Remedy(Output, frozen=True, kw_only=True):
+    """A step against a finding."""
 
     text: str
-    command: str = ""
+    command: Annotated[str, Meta(description='The lines to run, with names filled in; "" if there are none.')] = ""
     risk: Risk = Risk.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding about one object.
-
-    `source`: the Diagnostic (`Diagnostic/name`), or "" for a built-in reason. `location`: where the Diagnostic is.
-    `evidence`: facts that the objects show, a line each. `cause`: the reason behind them. `caused_by`: reasons of other
-    findings that cause this finding if they are about the same object. `on_host`: the API cannot show the cause; the
-    commands of the remedies inspect the node itself.
-    """
+class Finding(Output, frozen=True, kw_only=True):
+    """One finding about one object."""
 
     reason: str
     severity: FindingSeverity
-    object: ObjectName
+    object: Annotated[
+        ObjectName, Meta(description="The object of message, evidence and commands; the cluster as a whole is Cluster.")
+    ]
     message: str
     certainty: Certainty = Certainty.CERTAIN
-    cause: str = ""
-    caused_by: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
+    cause: Annotated[str, Meta(description='The reason behind the message; may be "".')] = ""
+    evidence: Annotated[tuple[str, ...], Meta(description="What the objects show.")] = ()
     remedies: tuple[Remedy, ...] = ()
-    on_host: bool = False
-    source: str = ""
-    location: Location | None = None
+    on_host: Annotated[
+        bool, Meta(description="The API cannot show the cause: the commands look on the node itself.")
+    ] = False
+    since: Annotated[datetime | None, Meta(description="The creation of a pod that waits; null for others.")] = None
+    diagnostic: Annotated[str, Meta(description='Diagnostic/NAME; "" for a built-in reason.')] = ""
+    source: Annotated[Location | None, Meta(description="The Diagnostic; null for a built-in reason.")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotEvaluated:
-    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, with the reason in `why`."""
+class NotEvaluated(Output, frozen=True, kw_only=True):
+    """A Diagnostic that was not evaluated for some objects."""
 
-    source: str
+    diagnostic: str
     why: str
-    objects: int
-    first: ObjectName | None = None
+    unread: Annotated[bool, Meta(description="Objects that it needs were not read. False: it failed.")] = False
+    objects: Annotated[int, Meta(description="The number of objects for which it was not evaluated.")]
+    first: Annotated[ObjectName | None, Meta(description="The first of the objects for which it failed.")] = None

@@ -125,10 +125,6 @@ class DeviceUse:
                 raise DevicesError(kind.failures[number])
         return {why: found for why, nodes in kind.excluded.items() if (found := nodes & served)}
 
-    def serves(self, containers: Containers) -> bool:
-        """Return True if a DeviceClass has a resource that containers request, whatever serves it on nodes."""
-        return any(each.resource in self._classes and each.count for each in containers)
-
     def having(self, containers: Containers, among: NodeSet) -> NodeSet:
         """Return the nodes of `among` that have enough devices, each searched apart from the others."""
         if not containers or not self._classes:

@@ -1,10 +1,10 @@
 """The filters TaintToleration and NodeUnschedulable: taints of nodes that a pod does not tolerate."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, node_set
+from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, node_set, union
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.scheduling.requirements import CORDON
@@ -15,12 +15,8 @@ CACHED_TOLERATIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Untolerated:
-    """The nodes by the first taint that the pod does not tolerate.
+    """The nodes with a taint that a pod does not tolerate, and those whose cordon it does not tolerate."""
 
-    `every`: the nodes with such a taint. `cordoned`: the nodes whose cordon it does not tolerate.
-    """
-
-    nodes: Mapping[Taint, NodeSet]
     every: NodeSet
     cordoned: NodeSet
 
@@ -66,12 +62,7 @@ class Taints:
 
     def _find_untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
         tolerated = Tolerated(tolerations)
-        by_taint: dict[Taint, NodeSet] = {}
-        every = 0
-        for taints, nodes in self._groups.nodes.items():
-            for taint in taints:
-                if not tolerated.includes(taint):
-                    by_taint[taint] = by_taint.get(taint, 0) | nodes
-                    every |= nodes
-                    break
-        return Untolerated(by_taint, every, 0 if tolerated.includes(CORDON) else self._cordoned)
+        every = union(
+            [nodes for taints, nodes in self._groups.nodes.items() if not all(map(tolerated.includes, taints))]
+        )
+        return Untolerated(every, 0 if tolerated.includes(CORDON) else self._cordoned)

@@ -14,6 +14,9 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import UNUSABLE
+from rules_engine.diagnosis.values import Diagnosis
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.report.answer import answer_schema
 from server.cli import main
 from server.doctor import preparation
 from tests.support.apiserver import ApiServer, Status, bound, namespace, node
@@ -21,11 +24,10 @@ from tests.support.authoring import ladder
 from tests.support.cluster_files import SECRET
 from tests.support.diagnostics import document
 from tests.support.doctor import CURIOUS, add_secrets
-from tests.support.server import ROOT, command, environment
+from tests.support.server import command, environment
 from tests.support.terminals import shown_on
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
-SCHEMA = json.loads((ROOT / "schemas" / "output" / "doctor.json").read_text())
 PREPARE = cache(preparation.prepare_diagnosis)
 
 LADDER = ladder("small", MIG, GPU)
@@ -68,7 +70,8 @@ def dump(folder: Path, *objects: dict[str, Any], name: str = "cluster.json") -> 
 
 def found(result: Result) -> list[tuple[str, str]]:
     """Return reason and first object of the findings in JSON."""
-    return [(each["reason"], each["objects"][0]) for each in json.loads(result.stdout)["findings"]]
+    findings = json.loads(result.stdout)["findings"]
+    return [(each["reason"], str(ObjectName(**each["object"]))) for each in findings]
 
 
 # A live cluster.
@@ -80,11 +83,11 @@ def test_a_live_cluster_is_diagnosed(api: ApiServer, tmp_path: Path) -> None:
     result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
 
     document = json.loads(result.stdout)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    assert [error.message for error in Draft202012Validator(answer_schema(Diagnosis)).iter_errors(document)] == []
     assert ("GPUResourceOnNoNode", "Pod/ml/train") in found(result)
     assert result.exit_code == 1
     assert re.fullmatch(r"cluster: the current context .*: nodes 1, pods 1, namespaces 1\n", result.stderr)
-    assert [each["objects"] for each in document["pendingPods"]] == [["Pod/ml/train"]]
+    assert document["pendingPods"] == 1
 
 
 def test_the_live_cluster_may_be_named(api: ApiServer, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Events of findings: contents, names and namespaces, and no repetition."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, FINDINGS, ClusterObjects

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from rules_engine.diagnosis.values import UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
@@ -38,7 +40,7 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
     groups = (
         group(reported_finding(), nodes),
         group(reported_finding(message="x", object=pod_name("p"))),
-        replace(group(possible), effects=(replace(possible, reason="NoDevices"),)),
+        structs.replace(group(possible), effects=(structs.replace(possible, reason="NoDevices"),)),
     )
     last = count_findings(empty_report(findings=groups), 1.5)
 
@@ -53,10 +55,9 @@ def test_findings_are_counted_in_objects_by_reason() -> None:
 
 
 def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
-    gaps = [NotEvaluated(source=source, why="too expensive", objects=9) for source in ("Diagnostic/a", "Diagnostic/a")]
-    report = replace(
-        whole_report(), findings=(), absent=(UnreadKind(objects="jobs", unknown=""),), not_evaluated=tuple(gaps)
-    )
+    gap = NotEvaluated(diagnostic="Diagnostic/a", why="too expensive", objects=9)
+    jobs = UnreadKind(objects="jobs", unknown="")
+    report = whole_report(findings=(), not_read=(jobs,), not_evaluated=(gap, gap))
     last = replace(count_findings(report, 0.0), at=datetime(2026, 11, 23, tzinfo=UTC), objects={"nodes": 3, "pods": 12})
 
     assert values(WatchState(last=last)) == {
@@ -68,7 +69,7 @@ def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
         "doctor_not_evaluated": 1,
         "doctor_objects{collection=nodes}": 3,
         "doctor_objects{collection=pods}": 12,
-        "doctor_pending_pods": 8,
+        "doctor_pending_pods": 7,
         "rules_last_reload_successful": 1,
         "rules_reloads_refused_total": 0,
     }

@@ -212,7 +212,7 @@ class _WorkloadRun:
         if id(schedulable) in self._failed:
             pod.message = self._failed[id(schedulable)]
             return False
-        bound = self._bind(pod, schedulable)
+        bound = self._bind(pod, self._above(schedulable) if self._is_ending else schedulable)
         if bound is None:
             self._failed[id(schedulable)] = pod.message
             return False
@@ -223,13 +223,15 @@ class _WorkloadRun:
         self._hold(bound.node, pod.admitted.record.given, 1)
         return True
 
+    @staticmethod
+    def _above(schedulable: SchedulablePod) -> SchedulablePod:
+        """Return a pod with a priority just above its own, whose preemption chooses which pods of its own end."""
+        above = replace(schedulable.requirements, priority=schedulable.priority + 1)
+        return replace(schedulable, requirements=above, preempts=True)
+
     def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
         """Bind a pod to a node, where need be in place of others; None if no node can run it."""
         cycle = self._state.play.cycle
-        if self._is_ending:
-            # Preemption by a priority just above its own chooses which pods of its own priority end.
-            above = replace(schedulable.requirements, priority=schedulable.priority + 1)
-            schedulable = replace(schedulable, requirements=above, preempts=True)
         held = cycle.devices.held
         try:
             bound = cycle.schedule(pod.name, schedulable, 0)
@@ -238,12 +240,12 @@ class _WorkloadRun:
             return None
         if bound is None:
             return None
-        pod.victims = tuple([victim.name for victim in bound.victims])
+        pod.victims += tuple([victim.name for victim in bound.victims])
         for victim in bound.victims:
             self._undo.callback(cycle.bind, victim, held.get(victim.name))
             self._evict(victim)
-        if bound.waits:
-            return None
+        if bound.waits:  # kube-scheduler tries again once its victims are gone
+            return self._bind(pod, schedulable)
         self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
         return bound
 

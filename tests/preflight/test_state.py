@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rules_engine.model.rules.simulation import Distribution, Simulation
@@ -56,6 +56,7 @@ def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
 
 
 @given(SEEDS)
+@example(seed=1764)
 def test_pods_run_where_a_simulation_runs_them(seed: int) -> None:
     random = Random(seed)
     generator = SimulationGenerator(random)

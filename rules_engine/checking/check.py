@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
@@ -19,40 +20,38 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
+from rules_engine.report.answer import Answer
 from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, read_rules
 from rules_engine.webhooks.configuration import find_warnings
 
 NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
 
+class CheckAnswer(Answer, frozen=True, kw_only=True):
+    """All problems of rule files."""
+
+    ignored: Annotated[tuple[IgnoredWarning, ...], Meta(description="Warnings that are not among the problems.")]
+    errors: int
+    warnings: Annotated[int, Meta(description="With those that comments ignore.")]
+    files: Annotated[int, Meta(description="Files that were checked.")]
+    skipped: Annotated[tuple[str, ...], Meta(description="Files of other tools, which were not checked.")]
+    rules: Annotated[int, Meta(description="Rules without errors of their form.")]
+    tests: Annotated[int, Meta(description="RuleTests without errors of their form.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of a check. `files` is the number of files checked, which excludes files of other tools.
+    """The result of a check, and the lines of the files."""
 
-    `problems` excludes the warnings that comments ignore.
-    """
-
-    problems: tuple[Problem, ...]
-    ignored: tuple[IgnoredWarning, ...]
+    answer: CheckAnswer
     sources: Sources
-    files: int
-    passed_over: tuple[str, ...]
-    rules: int
-    tests: int
-
-    @property
-    def errors(self) -> int:
-        return sum(problem.severity is Severity.ERROR for problem in self.problems)
-
-    @property
-    def warnings(self) -> int:
-        return len(self.problems) - self.errors
 
     def strict(self) -> "CheckResult":
         """Return the same result with warnings as errors, except the warnings that comments ignore."""
-        return replace(
-            self, problems=tuple(structs.replace(problem, severity=Severity.ERROR) for problem in self.problems)
-        )
+        answer = self.answer
+        problems = tuple(structs.replace(problem, severity=Severity.ERROR) for problem in answer.problems)
+        changed = structs.replace(answer, problems=problems, errors=len(problems), warnings=len(answer.ignored))
+        return replace(self, answer=changed)
 
 
 def check_files(
@@ -96,15 +95,19 @@ def check_files(
     kept, ignored = apply_ignores(
         tuple(_unique_problems(problems)), sources, checked.loaded.files, on_cluster=cluster is not None
     )
-    return CheckResult(
-        problems=sort_problems(kept, checked.loaded.files),
+    problems_in_order = sort_problems(kept, checked.loaded.files)
+    errors = sum(problem.severity is Severity.ERROR for problem in problems_in_order)
+    answer = CheckAnswer(
+        problems=problems_in_order,
         ignored=ignored,
-        sources=sources,
+        errors=errors,
+        warnings=len(problems_in_order) - errors + len(ignored),
         files=len(checked.loaded.files) - len(checked.loaded.passed_over),
-        passed_over=checked.loaded.passed_over,
+        skipped=checked.loaded.passed_over,
         rules=len(checked.loaded.rules),
         tests=len(checked.loaded.tests),
     )
+    return CheckResult(answer=answer, sources=sources)
 
 
 def advising_compiler(rule: Rule) -> Compiler:

@@ -4,13 +4,16 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from rules_engine.checking.problem_reference import nearest_code, reference_entries
 from rules_engine.loading.files import STDIN, SUFFIXES
 from rules_engine.loading.yaml.comments import Comment, find_comments
+from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Severity, warning
@@ -28,12 +31,11 @@ _entries_by_code = cache(reference_entries)
 """Cached entries of all codes, since a rule file may have thousands of comments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredWarning:
-    """A warning that a comment ignores, with the reason."""
+class IgnoredWarning(Output, frozen=True, kw_only=True):
+    """A warning that a comment ignores."""
 
     problem: Problem
-    reason: str
+    reason: Annotated[str, Meta(description="In the comment.")]
 
 
 def apply_ignores(

@@ -76,28 +76,34 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     """
     from rules_engine.checking.check import NOTHING_CHECKED
     from rules_engine.checking.check import check_files as check_rules
-    from rules_engine.explaining import machine
+    from rules_engine.report.answer import NoAnswer
 
     reading = None if cluster is None else cluster.read()
     checked = check_rules(paths, reading)
     if strict:
         checked = checked.strict()
+    answer = checked.answer
+    unread = reading is not None and reading.objects is None
     match output:
         case "json":
-            print_json(machine.check_json(checked))
+            print_json(NoAnswer(problems=answer.problems) if unread else answer)
         case "sarif":
-            print_json(machine.check_sarif(checked))
+            from rules_engine.checking.sarif import check_sarif
+
+            print_json(check_sarif(answer))
         case "github":
-            for line in machine.check_github(checked):
+            from rules_engine.testing.github_annotations import check_github
+
+            for line in check_github(answer):
                 click.echo(line)
         case _:
             from rules_engine.explaining.text import check_summary
             from rules_engine.report.text import Screen
 
             screen = Screen(sys.stdout)
-            screen.problems(checked.problems, checked.sources)
-            screen.line(check_summary(checked))
-    if output != "text" and not checked.files and not checked.errors:
+            screen.problems(answer.problems, checked.sources)
+            screen.line(check_summary(answer))
+    if output != "text" and not answer.files and not answer.errors:
         click.echo(f"gpu-rules: {NOTHING_CHECKED} in {' '.join(map(str, paths))}", err=True)
-    fail_if(reading is not None and reading.objects is None, UNUSABLE)
-    fail_if(checked.errors > 0)
+    fail_if(unread, UNUSABLE)
+    fail_if(answer.errors > 0)

@@ -9,7 +9,6 @@ import click
 
 from rules_engine.cli.check import check
 from rules_engine.cli.convert import convert
-from rules_engine.cli.effective import effective
 from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
@@ -27,7 +26,6 @@ from rules_engine.cli.webhook_config import webhook_config
 COMMANDS: tuple[click.Command, ...] = (
     check,
     convert,
-    effective,
     evaluate,
     explain,
     init,

@@ -1,9 +1,6 @@
 """`explain`: decisions for the pods of a manifest, with their reasons."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +19,18 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     UNKNOWN,
-    UNUSABLE,
     Command,
     InputProblems,
     SingleOption,
     end_unusable,
     fail_if,
     help_examples,
-    json_text,
     print_json,
 )
 
 if TYPE_CHECKING:
-    from rules_engine.documents.manifest_stream import PodPart
-    from rules_engine.explaining.explain import Explanation
+    from rules_engine.explaining.explain import ExplainedPod
     from rules_engine.explaining.field_documentation import FieldDocumentation
-    from rules_engine.loading import Manifest
     from rules_engine.sources.rule_sources import RuleSource
 
 
@@ -131,8 +124,7 @@ def explain(
         raise click.UsageError("Missing option '-f' / '--filename'.")
     from rules_engine.documents.clusters import read_cluster
     from rules_engine.documents.manifest_stream import stream_manifests
-    from rules_engine.explaining import machine
-    from rules_engine.explaining.explain import explain_pod, read_material
+    from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods, read_material
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
@@ -143,49 +135,35 @@ def explain(
     material = read_material(rules or DEFAULT_SOURCES, reading, name)
     problems = InputProblems("explain", [Target(output, None)])
     problems.add(material.problems, material.sources)
-    run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run), problems)
-    made = run.explanations(() if problems.failed else stream_manifests(manifests))
-    start = next(made, None)
-    if output == "json":
-        for text in machine.explain_json(material, chain(filter(None, [start]), made), problems.members, json_text):
-            click.echo(text, nl=False)
-    elif start is not None:
-        screen = Screen(sys.stdout)
-        screen.block(default_inputs(rules=not rules, cluster=cluster is None), 0)
-        for index, explanation in enumerate(chain((start,), made)):
-            if index:
-                screen.line("")
-            screen.blocks(explanation_blocks(explanation, skipped=every))
-    fail_if(problems.failed, UNUSABLE)
-    fail_if(run.denied)
-    fail_if(run.unknown, UNKNOWN)
-
-
-class _Run:
-    """Explanations of the pods of manifests, one part after the other.
-
-    `denied`: a pod so far is denied. `unknown`: rules read what a pod lost.
-    """
-
-    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"], problems: InputProblems) -> None:
-        self.denied = self.unknown = False
-        self._explain_pod = explain_pod
-        self._problems = problems
-
-    def explanations(self, parts: Iterable["PodPart"]) -> Iterator["Explanation"]:
-        """Yield the explanations."""
-        from rules_engine.explaining.explain import NamespaceError
-
-        for part in parts:
-            self._problems.add(part.problems, part.sources)
+    if problems.failed:
+        problems.end()
+    screen = Screen(sys.stdout)
+    pods: list[ExplainedPod] = []  # those of text are printed one by one, of which there may be many thousands
+    verdicts: set[Verdict] = set()
+    for part in stream_manifests(manifests):
+        problems.add(part.problems, part.sources)
+        for pod_manifest in part.pods:
             try:
-                explanations = [self._explain_pod(pod) for pod in part.pods]
+                explanation = explain_pod(
+                    material, pod_manifest, namespace=namespace, operation=operation, dry_run=dry_run
+                )
             except NamespaceError as error:
                 raise click.UsageError(str(error)) from None
-            for explanation in explanations:
-                self.unknown = self.unknown or bool(explanation.unknown)
-                self.denied = self.denied or not (explanation.admission.allowed or explanation.unknown)
-                yield explanation
+            if output == "json":
+                pods.append(explanation.answer)
+            else:
+                if verdicts:
+                    screen.line("")
+                else:
+                    screen.block(default_inputs(rules=not rules, cluster=cluster is None), 0)
+                screen.blocks(explanation_blocks(explanation, skipped=every))
+            verdicts.add(explanation.answer.verdict)
+    if problems.failed:
+        problems.end()
+    if output == "json":
+        print_json(join_pods(material, pods, problems.items))
+    fail_if(Verdict.DENIED in verdicts)
+    fail_if(Verdict.UNKNOWN in verdicts, UNKNOWN)
 
 
 _WITH_LOG = frozenset({"log", "pod", "every", "output"})
@@ -219,19 +197,19 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
         logged = read_log(log, wanted)
     except OSError as error:
         end_unusable("explain", f"{shown} cannot be read: {error.strerror or error}")
-    if logged.unread and logged.decisions:
+    if logged.unread and logged.logged:
         lines = "1 line is not a decision" if logged.unread == 1 else f"{logged.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
-    if not logged.records:
-        among = f"among {logged.decisions}" if logged.decisions else "and none at all: is it a decision log?"
+    if not logged.decisions:
+        among = f"among {logged.logged}" if logged.logged else "and none at all: is it a decision log?"
         end_unusable("explain", escape_controls(f"{log}: no decision for pod {wanted} {among}"))
     if output == "json":
-        print_json(logged.to_json())
+        print_json(logged)
         return
     screen = Screen(sys.stdout)
-    for index, record in enumerate(logged.records):
+    for index, line in enumerate(logged.decisions):
         if index:
             screen.line("")
-        screen.blocks(decision_blocks(record, skipped=every))
-    if logged.found > len(logged.records):
-        click.echo(f"{shown}: the newest {len(logged.records)} of {logged.found} decisions are shown", err=True)
+        screen.blocks(decision_blocks(line, skipped=every))
+    if logged.found > len(logged.decisions):
+        click.echo(f"{shown}: the newest {len(logged.decisions)} of {logged.found} decisions are shown", err=True)

@@ -1,6 +1,5 @@
 """`native`: policies with which the API server evaluates rules itself."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,10 +9,11 @@ from rules_engine.cli.options import (
     ObjectName,
     cluster_option,
     cluster_version,
+    report_problems,
     rules_option,
     server_namespace_option,
 )
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
+from rules_engine.cli.program import Command, help_examples, print_json
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
 
 if TYPE_CHECKING:
@@ -53,16 +53,17 @@ def native(
     Exits with 2 if rules or cluster have errors.
     """
     from rules_engine.model.json.lenient import as_mapping
+    from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.native.offers import build_offers
     from rules_engine.native.policy import translate_rules
-    from rules_engine.report.text import Screen
+    from rules_engine.report.answer import ObjectList
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks.policies import NativeObjects
 
     files = read_sources(rules or DEFAULT_SOURCES)
-    Screen(sys.stderr).problems(files.problems, files.loaded.sources)
-    fail_if(files.failed or not files.loaded.rules, UNUSABLE)
+    unusable = files.failed or not files.loaded.rules
+    report_problems("native", output, files.problems, files.loaded.sources, unusable=unusable)
     translated = translate_rules(files.rule_set)
     objects = NativeObjects(translated, files.loaded.digest, Settings(name=name, namespace=namespace))
     documents = [*objects.policies()]
@@ -72,20 +73,17 @@ def native(
         click.echo(f"warning: the cluster has Kubernetes {text}, and these policies need 1.36", err=True)
     if cluster is not None:
         reading = cluster.read()
-        Screen(sys.stderr).problems(reading.problems, reading.sources)
-        if reading.cluster is None:
-            fail_if(True, UNUSABLE)
-        else:
-            spec = build_offers(translated, reading.cluster)
-            for rule, reason in as_mapping(spec.get("omitted")).items():
-                click.echo(f"warning: {rule} has no offers: {reason}", err=True)
-            if objects.reads_offers:
-                documents.append(objects.offers(spec))
+        report_problems("native", output, reading.problems, reading.sources, unusable=reading.cluster is None)
+        spec = build_offers(translated, reading.cluster or Cluster())
+        for rule, reason in as_mapping(spec.get("omitted")).items():
+            click.echo(f"warning: {rule} has no offers: {reason}", err=True)
+        if objects.reads_offers:
+            documents.append(objects.offers(spec))
     if not translated.exported:
         click.echo("warning: no rule is exported", err=True)
     for each in translated.staying:
         click.echo(f"{each.location}: {each.rule.id} stays with the webhook: {each.reason}", err=True)
     if output == "json":
-        print_json({"apiVersion": "v1", "kind": "List", "items": documents})
+        print_json(ObjectList(items=tuple(documents)))
     else:
         click.echo("---\n".join(map(dump_yaml, documents)), nl=False)

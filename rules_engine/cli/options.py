@@ -3,7 +3,7 @@
 import gc
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EEXIST
 from functools import partial, wraps
@@ -22,6 +22,7 @@ from rules_engine.webhooks.settings import DEFAULT_SETTINGS
 if TYPE_CHECKING:
     from rules_engine.documents.clusters import ClusterReading
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+    from rules_engine.model.problems.problem import Problem
     from rules_engine.model.rules.simulation import Simulation
     from rules_engine.sources.rule_files import RuleFiles
     from rules_engine.sources.rule_sources import ParseSource, RuleSource
@@ -364,6 +365,21 @@ def read_load(
     if not simulations or has_errors(tuple(seen)):
         problems.end()
     return simulations, files
+
+
+def report_problems(
+    command: str,
+    output: str,
+    found: "Collection[Problem]",
+    sources: Mapping[str, Sequence[str]],
+    *,
+    unusable: bool,
+) -> None:
+    """Print the problems of a command's input as text; or end the command, which has no answer, if it is unusable."""
+    problems = InputProblems(command, [Target(output, None)] if unusable else ())
+    problems.add(found, sources)
+    if unusable:
+        problems.end()
 
 
 def check_live_options(context: click.Context, needed: str) -> None:

@@ -1,43 +1,140 @@
-"""`list`: rules of files, with their digest. The module is not named after its command, a builtin of Python."""
+"""`list`: rules, or what applies in a namespace. The module is not named after its command, a builtin of Python."""
 
 import sys
-from pathlib import Path
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
+from rules_engine.cli.options import (
+    ClusterArgument,
+    NamespaceName,
+    PathOrStdin,
+    RuleSourceType,
+    Target,
+    cluster_option,
+    output_option,
+)
+from rules_engine.cli.program import Command, InputProblems, help_examples, print_json
+from rules_engine.model.kubernetes.names import is_label_key, is_label_value
+
+if TYPE_CHECKING:
+    from rules_engine.sources.rule_sources import RuleSource
+
+
+class SourceOrStdin(RuleSourceType):
+    """A source of rules, or `-` for standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
+        if value != "-":
+            return super().convert(value, param, ctx)
+        from rules_engine.sources.rule_sources import PathSource
+
+        return PathSource(PathOrStdin().convert(value, param, ctx))
+
+
+class Labels(click.ParamType[Mapping[str, str]]):
+    """Labels as kubectl writes them: KEY=VALUE, separated by commas. Empty: no labels."""
+
+    name = "LABELS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, str]:
+        labels: dict[str, str] = {}
+        for text in filter(None, str(value).split(",")):
+            key, sign, label = text.partition("=")
+            if not (sign and is_label_key(key) and is_label_value(label)):
+                self.fail(f"{text!r} is not a label: write KEY=VALUE, separated by commas", param, ctx)
+            if labels.setdefault(key, label) != label:
+                self.fail(f"the label {key} has two values", param, ctx)
+        return labels
 
 
 @click.command(
     "list",
     cls=Command,
-    short_help="List the rules in files and folders, with their digest.",
+    short_help="List rules with their digest, or what applies in a namespace.",
     epilog=help_examples(
         "gpu-rules list rules",
-        "gpu-rules list --output json rules",
+        "gpu-rules list -n ml rules",
+        "gpu-rules list -n ml rules --cluster cluster.yaml",
+        "gpu-rules list -n ml rules --labels team=ml -o json",
     ),
 )
-@paths_argument(PathOrStdin(exists=True, path_type=Path))
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=SourceOrStdin())
+@click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Show what applies in this namespace.")
+@click.option(
+    "--labels",
+    type=Labels(),
+    metavar="KEY=VALUE,...",
+    help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
+)
+@click.option("--pod-labels", type=Labels(), metavar="KEY=VALUE,...", help="Labels of the pods. Default: any labels.")
+@cluster_option(".", ("Node", "Namespace"), help_start="A cluster, for the labels of the namespace. ")
 @output_option("text", "json")
-def list_command(paths: tuple[Path, ...], output: str) -> None:
-    """List the rules in files and folders, with their digest.
+def list_command(
+    sources: "tuple[RuleSource, ...]",
+    namespace: str | None,
+    labels: Mapping[str, str] | None,
+    pod_labels: Mapping[str, str] | None,
+    cluster: ClusterArgument | None,
+    output: str,
+) -> None:
+    """List rules and Diagnostics, with the digest that a server with these rules reports at /rules.
 
-    PATH is a file or a folder; - for standard input. Rules of a kind are in order of evaluation. The digest is the one
-    that a server with these rules reports at /rules. Diagnostics are listed too. Exits with 2 if there are errors, or
-    neither a rule nor a Diagnostic.
+    SOURCE: a file, a folder, set:NAME, git:REF:PATH or configmap:NAMESPACE/NAME; - for standard input. Default:
+    set:gpu-allocation. Rules of a kind are in order of evaluation.
+
+    With -n: the rules that can apply to pods of a namespace. Each value has the file and line where it is written, and
+    the value that it overrides there.
+
+    Exits with 2 if rules or cluster have errors, or there is neither a rule nor a Diagnostic.
     """
+    from rules_engine.explaining.rule_list import list_rules, load_listed
+    from rules_engine.explaining.text import default_inputs, print_rules
+    from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_list import list_rules, rule_list_json, rule_table
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
-    listing = list_rules(paths)
+    if namespace is None:
+        for option, value in (("--labels", labels), ("--pod-labels", pod_labels), ("--cluster", cluster)):
+            if value is not None:
+                raise click.UsageError(f"{option} requires --namespace")
+    elif labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
+        raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
+    problems = InputProblems("list", [Target(output, None)])
+    loaded, found = load_listed(sources or DEFAULT_SOURCES)
+    problems.add(found, loaded.sources)
+    warning = ""
+    if cluster is not None and namespace is not None:
+        cluster_labels, warning = _namespace_labels(cluster, namespace, problems)
+        labels, warning = (cluster_labels, warning) if labels is None else (labels, "")
+    if problems.failed:
+        problems.end()
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
+    listing = list_rules(loaded, problems=problems.items, namespace=namespace, labels=labels, pod_labels=pod_labels)
     if output == "json":
-        print_json(rule_list_json(listing))
-    else:
-        Screen(sys.stderr).problems(listing.problems, listing.sources)
-    fail_if(listing.failed, UNUSABLE)
-    if output == "text":
-        table = rule_table(listing)
-        screen = Screen(sys.stdout)
-        screen.table(table, 0, len(table.rows))
-        screen.line(f"digest {listing.digest}")
+        print_json(listing)
+        return
+    screen = Screen(sys.stdout)
+    screen.block(default_inputs(rules=not sources), 0)
+    print_rules(listing, screen)
+
+
+def _namespace_labels(
+    cluster: ClusterArgument, namespace: str, problems: InputProblems
+) -> tuple[Mapping[str, str] | None, str]:
+    """Return the labels of a namespace in a cluster, and a warning if it is not there."""
+    from rules_engine.model.problems.excerpt import escape_controls
+    from rules_engine.model.problems.problem import did_you_mean
+
+    reading = cluster.read()
+    problems.add(reading.problems, reading.sources)
+    inventory = reading.cluster
+    if inventory is None:
+        return None, ""
+    labels = inventory.namespace_labels(namespace)
+    if namespace in inventory.namespaces:
+        return labels, ""
+    name, meant = escape_controls(cluster.name), did_you_mean(namespace, inventory.namespaces)
+    return labels, f"namespace {namespace} is not in {name}{meant}: it has no labels there"

@@ -1,14 +1,14 @@
 """`test`: results of RuleTests. The module is not named after its command, so that pytest does not collect it."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from rules_engine.cli.options import Target, paths_argument, targets_option
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, json_text, open_output
+from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, open_output, print_json
 
 if TYPE_CHECKING:
     from rules_engine.testing.rule_tests import TestRun
@@ -56,7 +56,7 @@ def test(
     """
     from rules_engine.sources.file_watch import read_signatures, wait_for_change
     from rules_engine.sources.rule_files import has_errors
-    from rules_engine.testing.coverage import coverage_table
+    from rules_engine.testing.coverage import coverage_total
     from rules_engine.testing.rule_tests import run_tests
 
     measured = coverage or minimum is not None
@@ -65,16 +65,16 @@ def test(
     while True:
         before = read_signatures(watched, written=outputs)
         run = run_tests(paths, keyword, coverage=measured)
-        enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
-        shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
-        table = () if shown is None else tuple(coverage_table(shown, minimum or 0))
+        answer = run.answer
+        enough = minimum is None or answer.coverage is None or answer.coverage.reaches(minimum)
         for target in targets:
-            _write_results(target, run, table, quiet=quiet)
-        if not enough and all(target.format != "text" for target in targets):
-            click.echo(table[-1], err=True)
-        if not run.results and not run.problems:
+            with open_output(target.file) as stream:
+                _print_results(target.format, run, stream, quiet=quiet, minimum=minimum)
+        if answer.coverage is not None and not enough and all(target.format != "text" for target in targets):
+            click.echo(coverage_total(answer.coverage, minimum or 0), err=True)
+        if not answer.cases and not answer.problems:
             places = " ".join(map(str, paths))
-            missing = f"no case with {keyword!r} in its name" if run.deselected else "no RuleTest"
+            missing = f"no case with {keyword!r} in its name" if answer.deselected else "no RuleTest"
             click.echo(f"{missing} in {places}", err=True)
         if not watch:
             break
@@ -83,34 +83,30 @@ def test(
         signatures = {**read_signatures(watched, written=outputs), **before}
         click.echo(f"watching {len(signatures)} files", err=True)
         wait_for_change(signatures, watched, time.sleep, outputs)
-    fail_if(bool(run.not_run) or has_errors(run.problems) or not run.results, UNUSABLE)
-    fail_if(not (run.succeeded and enough))
+    fail_if(bool(answer.not_run) or has_errors(answer.problems) or not answer.cases, UNUSABLE)
+    fail_if(not (answer.succeeded and enough))
 
 
-def _write_results(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool) -> None:
-    """Write the results in a format. Raises FileError if the file cannot be written."""
-    with open_output(target.file) as stream:
-        _print_results(target.format, run, table, stream, quiet=quiet)
-
-
-def _print_results(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
-    from rules_engine.explaining import machine
-
-    lines: Iterable[str]
+def _print_results(form: str, run: "TestRun", stream: TextIO, *, quiet: bool, minimum: float | None) -> None:
+    lines: Iterable[str] = ()
     match form:
         case "json":
-            lines = [json_text(machine.tests_json(run), stream)]
+            print_json(run.answer, stream)
         case "junit":
             from rules_engine.testing.junit import junit_xml
 
-            lines = [junit_xml(run)]
+            lines = [junit_xml(run.answer)]
         case "github":
-            lines = machine.tests_github(run)
+            from rules_engine.testing.github_annotations import tests_github
+
+            lines = tests_github(run.answer)
         case _:
-            from rules_engine.explaining.text import print_tests
+            from rules_engine.explaining.text import print_coverage, print_tests
             from rules_engine.report.text import Screen
 
-            print_tests(run, Screen(stream), quiet=quiet)
-            lines = table
+            screen = Screen(stream)
+            print_tests(run, screen, quiet=quiet)
+            if run.answer.coverage is not None:
+                print_coverage(run.answer.coverage, screen, quiet=quiet, minimum=minimum)
     for line in lines:
         click.echo(line, file=stream)

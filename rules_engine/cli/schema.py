@@ -10,11 +10,19 @@ from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
+    "check": "rules_engine.checking.check:CheckAnswer",
     "diff": "rules_engine.difference.answer:DifferenceAnswer",
     "doctor": "rules_engine.diagnosis.values:Diagnosis",
+    "explain": "rules_engine.explaining.explain:Explained",
+    "explain-from-log": "rules_engine.explaining.recorded:LoggedDecisions",
+    "list": "rules_engine.explaining.rule_list:RuleList",
+    "native": "rules_engine.report.answer:ObjectList",
     "plan": "rules_engine.planning.plan:PlanAnswer",
     "preflight": "rules_engine.preflight.answer:PreflightAnswer",
+    "sets-suggest": "rules_engine.sources.card_sets:SetSuggestion",
     "simulate": "rules_engine.simulation.answer:SimulationAnswer",
+    "test": "rules_engine.testing.rule_tests:TestAnswer",
+    "webhook-config": "rules_engine.report.answer:ObjectList",
 }
 """The type of each command's answer, which is imported when its schema is printed."""
 

@@ -12,11 +12,12 @@ from rules_engine.cli.options import (
     OFFER_KINDS,
     ClusterArgument,
     KnownValue,
+    Target,
     cluster_option,
     output_option,
     write_new_files,
 )
-from rules_engine.cli.program import UNUSABLE, Command, Group, fail_if, help_examples, print_json
+from rules_engine.cli.program import Command, Group, InputProblems, help_examples, print_json
 
 USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""
@@ -119,23 +120,23 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     A node's card is known by its label nvidia.com/gpu.product, else by its MIG devices. Exits with 2 if the cluster has
     errors.
     """
-    from rules_engine.model.kubernetes.cluster import Cluster
-    from rules_engine.report.documents import problem_members
     from rules_engine.report.text import Screen
     from rules_engine.report.values import Table
-    from rules_engine.sources.card_sets import group_cards, sufficient_sets
+    from rules_engine.sources.card_sets import suggest_sets
 
+    problems = InputProblems("sets suggest", [Target(output, None)])
     reading = cluster.read()
-    groups = group_cards(reading.cluster or Cluster())
-    names = sufficient_sets(groups.keys())
+    problems.add(reading.problems, reading.sources)
+    if reading.cluster is None:
+        problems.end()
+    answer = suggest_sets(reading.cluster, problems.items)
     if output == "json":
-        cards = [{"product": product, "nodes": nodes, "sets": sets} for (product, sets), nodes in groups.items()]
-        print_json({"cards": cards, "sets": names, "problems": [*map(problem_members, reading.problems)]})
-    else:
-        Screen(sys.stderr).problems(reading.problems, reading.sources)
-    fail_if(reading.objects is None, UNUSABLE)
-    if output == "text":
-        rows = [(key[0] or "unknown", str(len(nodes)), ", ".join(key[1]) or "none") for key, nodes in groups.items()]
-        screen = Screen(sys.stdout)
-        screen.table(Table(heads=("cards", "nodes", "sets"), rows=rows, numbers=("nodes",)), 0, len(rows))
-        screen.line(f"--rules {' '.join(f'set:{name}' for name in names)}" if names else "no packaged set fits")
+        print_json(answer)
+        return
+    rows = [
+        (group.product or "unknown", str(len(group.nodes)), ", ".join(group.sets) or "none") for group in answer.cards
+    ]
+    screen = Screen(sys.stdout)
+    screen.table(Table(heads=("cards", "nodes", "sets"), rows=rows, numbers=("nodes",)), 0, len(rows))
+    arguments = " ".join(f"set:{name}" for name in answer.sets)
+    screen.line(f"--rules {arguments}" if arguments else "no packaged set fits")

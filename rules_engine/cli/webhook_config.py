@@ -1,7 +1,6 @@
 """`webhook-config`: webhook configurations that follow from rules."""
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,11 @@ from rules_engine.cli.options import (
     check_live_options,
     given_options,
     live_options,
+    report_problems,
     rules_option,
     server_namespace_option,
 )
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
+from rules_engine.cli.program import Command, help_examples, print_json
 from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
@@ -136,7 +136,7 @@ def webhook_config(
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.native.policy import translate_rules
-    from rules_engine.report.text import Screen
+    from rules_engine.report.answer import ObjectList
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
@@ -144,8 +144,9 @@ def webhook_config(
     files = read_sources(rules or DEFAULT_SOURCES)
     rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
-    Screen(sys.stderr).problems(sort_problems((*files.problems, *warnings), files.loaded.files), files.loaded.sources)
-    fail_if(files.failed or not files.loaded.rules, UNUSABLE)
+    problems = sort_problems((*files.problems, *warnings), files.loaded.files)
+    unusable = files.failed or not files.loaded.rules
+    report_problems("webhook-config", output, problems, files.loaded.sources, unusable=unusable)
     by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}
     unenforced = webhooks.ignore_policy_warnings(rule_set, policies, as_values=output == "helm-values")
@@ -174,7 +175,7 @@ def webhook_config(
     )
     made = webhooks.build_configurations(rule_set, settings)
     if output == "json":
-        print_json({"apiVersion": "v1", "kind": "List", "items": made})
+        print_json(ObjectList(items=tuple(made)))
     else:
         click.echo("---\n".join(map(dump_yaml, made)), nl=False)
 

@@ -1,8 +1,12 @@
 """`gpu-rules explain`: the decisions for pods, with their traces."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from rules_engine.documents.clusters import ClusterReading
 from rules_engine.documents.references import Sources
@@ -10,14 +14,17 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_reads import RuleReads, removed_members
 from rules_engine.loading import Manifest
+from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.model.rules.rule import RuleId
-from rules_engine.report.documents import location_members
+from rules_engine.model.rules.logged_decision import LoggedDecision
+from rules_engine.report.answer import Answer
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
 
@@ -41,25 +48,58 @@ class NamespaceError(ValueError):
     """A requested namespace that differs from the manifest's; kubectl rejects that as well."""
 
 
+class Verdict(StrEnum):
+    """The outcome for a pod; Unknown: a rule reads a value that was removed from it."""
+
+    ALLOWED = "Allowed"
+    DENIED = "Denied"
+    UNKNOWN = "Unknown"
+
+
+class UnknownRule(Output, frozen=True, kw_only=True):
+    """A rule that may decide otherwise, since it reads values that were removed from the pod."""
+
+    rule: Annotated[str, Meta(description="Kind and name.")]
+    reads: Annotated[tuple[str, ...], Meta(description="The removed values, such as object.spec.containers.args.")]
+
+
+class ExplainedPod(Output, frozen=True, kw_only=True):
+    """The decisions for one pod of a manifest."""
+
+    kind: Annotated[str, Meta(description="Of the manifest: Pod, or a workload whose pod it is.")]
+    name: str
+    namespace: str
+    source: Location
+    verdict: Verdict
+    message: Annotated[str, Meta(description='Of the denial; "" if the pod is allowed.')]
+    warnings: Annotated[tuple[str, ...], Meta(description="For the user who creates the pod.")]
+    unknown: tuple[UnknownRule, ...]
+    mutation: LoggedDecision
+    validation: Annotated[LoggedDecision | None, Meta(description="Null: the mutation denied the pod.")]
+    pod: Annotated[dict[str, Any], Meta(description="The pod after the mutation, without values that may be secret.")]
+
+
+class Explained(Answer, frozen=True, kw_only=True):
+    """The decisions for the pods of manifests."""
+
+    rules: Annotated[tuple[str, ...], Meta(description="Sources of the rules, as given.")]
+    cluster: Annotated[str, Meta(description="The cluster, as given.")]
+    verdict: Annotated[Verdict, Meta(description="Denied: a pod is denied; else Unknown: it is for a pod.")]
+    pods: tuple[ExplainedPod, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The decisions for one pod of a manifest.
-
-    `unknown`: rules that may decide otherwise, since they read values that were removed from the pod, with the names.
-    """
+    """The admission of one pod of a manifest, with the answer about it."""
 
     manifest: Manifest
     request: AdmissionRequest
     admission: Admission
-    unknown: Mapping[RuleId, Collection[str]]
-
-    @property
-    def namespace(self) -> str:
-        return self.request.namespace
+    answer: ExplainedPod
 
     @property
     def title(self) -> str:
-        return self.manifest.title(self.namespace)
+        return self.manifest.title(self.request.namespace)
 
     @property
     def diff(self) -> tuple[str, ...]:
@@ -67,25 +107,8 @@ class Explanation:
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        before, after = (_yaml_lines(_shown(pod)) for pod in (self.request.object, self.admission.result))
+        before, after = (dump_yaml(pod).splitlines() for pod in (_shown(self.request.object), self.answer.pod))
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the explanation for `--output json`: the outcome and both decisions."""
-        validation = self.admission.validation
-        return {
-            "kind": self.manifest.kind,
-            "name": self.manifest.name,
-            "namespace": self.namespace,
-            "source": location_members(self.manifest.location),
-            "allowed": self.admission.allowed,
-            "message": self.admission.message,
-            "warnings": list(self.admission.warnings),
-            "unknown": [{"rule": str(rule), "reads": [*names]} for rule, names in self.unknown.items()],
-            "mutation": self.admission.mutation.to_json(location_members),
-            "validation": validation.to_json(location_members) if validation is not None else None,
-            "pod": _shown(self.admission.result),
-        }
 
 
 def read_material(rules: Sequence[RuleSource], cluster: ClusterReading, cluster_name: str) -> Material:
@@ -112,7 +135,35 @@ def explain_pod(
     admission = admit_pod(material.rule_set, request, material.cluster)
     removed = removed_members(manifest.pod)
     unknown = RuleReads(material.rule_set).dependent_rules(admission.trace, removed) if removed else {}
-    return Explanation(manifest=manifest, request=request, admission=admission, unknown=unknown)
+    verdict = Verdict.UNKNOWN if unknown else Verdict.ALLOWED if admission.allowed else Verdict.DENIED
+    validation = admission.validation
+    answer = ExplainedPod(
+        kind=manifest.kind,
+        name=manifest.name,
+        namespace=request.namespace,
+        source=manifest.location,
+        verdict=verdict,
+        message=admission.message,
+        warnings=admission.warnings,
+        unknown=tuple(UnknownRule(rule=rule, reads=tuple(names)) for rule, names in unknown.items()),
+        mutation=LoggedDecision.of(admission.mutation),
+        validation=None if validation is None else LoggedDecision.of(validation),
+        pod=_shown(admission.result),
+    )
+    return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
+
+
+def join_pods(material: Material, pods: Sequence[ExplainedPod], problems: Sequence[Problem]) -> Explained:
+    """Return the answer about all pods."""
+    verdicts = {pod.verdict for pod in pods}
+    worst = next((each for each in (Verdict.DENIED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED)
+    return Explained(
+        problems=tuple(problems),
+        rules=material.rules,
+        cluster=material.cluster_name,
+        verdict=worst,
+        pods=tuple(pods),
+    )
 
 
 def mutation_request(
@@ -133,10 +184,6 @@ def mutation_request(
     return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
 
 
-def _shown(pod: Json) -> Json:
+def _shown(pod: Json) -> dict[str, Any]:
     """Return a pod without the values that may be secret."""
-    return without_fields(pod, POD, {})
-
-
-def _yaml_lines(pod: Json) -> list[str]:
-    return dump_yaml(pod).splitlines() if isinstance(pod, dict) else []
+    return {**as_mapping(without_fields(pod, POD, {}))}

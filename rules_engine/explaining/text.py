@@ -4,26 +4,35 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.checking.check import NOTHING_CHECKED, CheckResult
-from rules_engine.evaluation.admission import Admission
-from rules_engine.explaining.effective import EffectiveRule, EffectiveRules
-from rules_engine.explaining.explain import Explanation
-from rules_engine.explaining.recorded import LoggedDecision
+from msgspec import UNSET
+
+from rules_engine.checking.check import NOTHING_CHECKED, CheckAnswer
+from rules_engine.explaining.explain import Explanation, Verdict
+from rules_engine.explaining.recorded import LogLine
+from rules_engine.explaining.rule_list import ListedRule, RuleList
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Severity
-from rules_engine.model.problems.source import Field, Location
-from rules_engine.model.rules.decision import Action, Amount, Decision, ResourceDecision, Step
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.logged_decision import (
+    LoggedAmount,
+    LoggedDecision,
+    LoggedOperation,
+    LoggedResource,
+    LoggedStep,
+)
 from rules_engine.model.rules.rule import Setting
 from rules_engine.model.wording import format_count
 from rules_engine.report.text import Screen
-from rules_engine.report.values import Block, Lines, Span, Tone, Tree, Words
+from rules_engine.report.values import Block, Lines, Span, Table, Tone, Tree, Words
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
-from rules_engine.testing.rule_tests import CaseResult, Result, TestRun
+from rules_engine.testing.coverage import Coverage, coverage_total
+from rules_engine.testing.rule_tests import CaseResult, TestRun
 
 MAX_VALUE = 120
-"""Characters of a value in the text of `effective`: the location beside it leads to the whole value."""
+"""Characters of a value in the text of `list`: the location beside it leads to the whole value."""
 
 _INDENT = 6
 """Indentation of the lines below the name of a failed case."""
@@ -55,60 +64,67 @@ _SKIPPED: Mapping[str, str] = {
 """Reasons of skipped rules, in words."""
 
 
-def check_summary(checked: CheckResult) -> Words:
+def check_summary(checked: CheckAnswer) -> Words:
     """Return the numbers of files that `check` read and of their problems."""
-    ignored = len(checked.ignored)
-    warnings = checked.warnings + ignored
     counts = [
         *([format_count(checked.errors, "error")] if checked.errors else []),
-        *([format_count(warnings, "warning")] if warnings else []),
+        *([format_count(checked.warnings, "warning")] if checked.warnings else []),
     ]
-    if ignored:
-        counts[-1] += f" ({ignored} ignored)"
+    if checked.ignored:
+        counts[-1] += f" ({len(checked.ignored)} ignored)"
     parts = [
         f"{format_count(checked.files, 'file')} checked",
-        *([f"{len(checked.passed_over)} skipped"] if checked.passed_over else []),
+        *([f"{len(checked.skipped)} skipped"] if checked.skipped else []),
         *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
     ]
-    warned = checked.warnings or not checked.files
+    warned = checked.warnings > len(checked.ignored) or not checked.files
     return Span(", ".join(parts), Tone.BAD if checked.errors else Tone.WARNING if warned else Tone.GOOD)
 
 
 def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
     """Print each case with its mismatches, then the totals. `quiet`: omit the cases that passed."""
-    screen.problems(run.problems, run.sources)
-    for first, number in run.not_run_groups:
-        name = str(first.name) if number == 1 else f"{first.name.test}: {format_count(number, 'case')}"
-        since = f"  {name}, since {first.obstacle}"
-        screen.line((Span("not run", Tone.BAD), since, _place_span(first.name.case.location)))
-    for result in run.results:
+    answer = run.answer
+    screen.problems(answer.problems, run.sources)
+    for first, number in answer.not_run_groups:
+        name = str(first) if number == 1 else f"{first.test}: {format_count(number, 'case')}"
+        screen.line((Span("not run", Tone.BAD), f"  {name}, since {first.reason}", _place_span(first.source)))
+    for result in answer.cases:
         if not (quiet and result.passed):
             _print_case(result, screen)
-    if quiet and run.succeeded:
+    if quiet and answer.succeeded:
         return
-    errors = sum(problem.severity is Severity.ERROR for problem in run.problems)
+    errors = sum(problem.severity is Severity.ERROR for problem in answer.problems)
     parts = [
-        f"{len(run.results) - run.failures} passed",
-        *([f"{run.failures} failed"] if run.failures else []),
-        *([f"{len(run.not_run)} not run"] if run.not_run else []),
-        *([f"{run.deselected} deselected"] if run.deselected else []),
+        f"{answer.passed} passed",
+        *([f"{answer.failed} failed"] if answer.failed else []),
+        *([f"{answer.not_run} not run"] if answer.not_run else []),
+        *([f"{answer.deselected} deselected"] if answer.deselected else []),
         *([format_count(errors, "error")] if errors else []),
     ]
-    screen.line(Span(", ".join(parts), Tone.GOOD if run.succeeded else Tone.BAD))
+    screen.line(Span(", ".join(parts), Tone.GOOD if answer.succeeded else Tone.BAD))
 
 
-def _print_case(result: Result, screen: Screen) -> None:
+def _print_case(result: CaseResult, screen: Screen) -> None:
     mark = Span("pass", Tone.GOOD) if result.passed else Span("FAIL", Tone.BAD)
-    place = () if result.passed else (_place_span(result.name.case.location),)
-    screen.line((mark, f"  {result.name}", *place))
+    place = () if result.passed else (_place_span(result.source),)
+    screen.line((mark, f"  {result}", *place))
     if result.passed:
         return
     for mismatch in result.mismatches:
         screen.line(Span(mismatch.what, Tone.STRONG), _INDENT)
         screen.line(Span(f"- expected {mismatch.expected}", Tone.BAD), _INDENT + 2)
         screen.line(Span(f"+ actual   {mismatch.actual}", Tone.GOOD), _INDENT + 2)
-    if isinstance(result, CaseResult):
-        screen.tree(_trace_tree(result.admission, Span("why", Tone.QUIET), skipped=True), _INDENT)
+    if result.mutation is not None:
+        screen.tree(_trace_tree(result.mutation, result.validation, Span("why", Tone.QUIET), skipped=True), _INDENT)
+
+
+def print_coverage(coverage: Coverage, screen: Screen, *, quiet: bool, minimum: float | None) -> None:
+    """Print a table of what is not covered, and the total. `quiet`: nothing if a minimum is reached."""
+    if quiet and minimum is not None and coverage.reaches(minimum):
+        return
+    rows = [(str(item.location), item.name, f"never {item.event}") for item in coverage.uncovered]
+    screen.table(Table(heads=("place", "not covered", "event"), rows=rows), 0, len(rows))
+    screen.line(coverage_total(coverage, minimum or 0))
 
 
 def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
@@ -127,44 +143,64 @@ def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> It
 
     `skipped`: show each skipped rule; else several are shown as one line with their number.
     """
-    admission = explanation.admission
-    yield _trace_tree(admission, Span(explanation.title, Tone.STRONG), skipped=skipped)
-    diff = ["", *map(_diff_line, explanation.diff)] if admission.mutation.patch else []
-    outcome: Words = (Span("denied", Tone.BAD), f": {admission.message}")
-    if admission.allowed:
-        outcome = _outcome_words(changed=bool(admission.mutation.patch))
-    if explanation.unknown:
-        reads = "; ".join(f"{rule} reads {', '.join(names)}" for rule, names in explanation.unknown.items())
-        outcome = Span("unknown", Tone.WARNING), f": this pod lost values when it was captured, and {reads}"
-    yield Lines(lines=[*diff, "", *_warning_lines(admission.warnings), outcome], whole=True)
+    answer = explanation.answer
+    yield _trace_tree(answer.mutation, answer.validation, Span(explanation.title, Tone.STRONG), skipped=skipped)
+    changed = bool(answer.mutation.patch)
+    diff = ["", *map(_diff_line, explanation.diff)] if changed else []
+    outcome: Words
+    match answer.verdict:
+        case Verdict.ALLOWED:
+            outcome = _allowed_words(changed=changed)
+        case Verdict.DENIED:
+            outcome = Span("denied", Tone.BAD), f": {answer.message}"
+        case Verdict.UNKNOWN:
+            reads = "; ".join(f"{each.rule} reads {', '.join(each.reads)}" for each in answer.unknown)
+            outcome = Span("unknown", Tone.WARNING), f": this pod lost values when it was captured, and {reads}"
+    yield Lines(lines=[*diff, "", *_warning_lines(answer.warnings), outcome], whole=True)
 
 
-def decision_blocks(record: LoggedDecision, *, skipped: bool = False) -> Iterator[Block]:
-    """Yield a logged decision in the form of `explanation_blocks`, but with the patch: the log has no pod."""
-    title = (Span(record.pod, Tone.STRONG), f" {record.title}")
-    yield Tree(line=title, children=[_decision_tree(record.endpoint, record.decision, skipped=skipped)])
-    lines: list[Words] = ["", *map(_patch_line, record.patch), *_warning_lines(record.decision.warnings)]
-    if record.truncated:
-        lines.append(Span(f"shortened in the log: {', '.join(record.truncated)}", Tone.WARNING))
-    if record.outcome in ("Allowed", "Changed"):
-        lines.append(_outcome_words(changed=record.outcome == "Changed"))
+def decision_blocks(line: LogLine, *, skipped: bool = False) -> Iterator[Block]:
+    """Yield a logged decision in the form of `explanation_blocks`, but with the patch: few logs have the pod."""
+    by = f" by {line.user}" if line.user else ""
+    digest = f", rules {line.rules.digest[:12]}" if line.rules is not None and line.rules.digest else ""
+    dry_run = ", dry run" if line.dry_run else ""
+    title = (Span(f"{line.namespace}/{line.pod}", Tone.STRONG), f" at {line.time}{by}{digest}{dry_run}")
+    refused = "" if line.trace or line.status is None else line.message
+    yield Tree(line=title, children=[_decision_tree(line.endpoint, line.trace, refused, skipped=skipped)])
+    lines: list[Words] = ["", *map(_operation_line, line.patch), *_warning_lines(line.warnings)]
+    if line.truncated:
+        lines.append(Span(f"shortened in the log: {', '.join(line.truncated)}", Tone.WARNING))
+    if line.outcome in ("Allowed", "Changed"):
+        lines.append(_allowed_words(changed=line.outcome == "Changed"))
     else:
-        message = f": {record.message}" if record.message else ""
-        lines.append((Span(record.outcome.lower(), Tone.BAD), message))
+        message = f": {line.message}" if line.message else ""
+        lines.append((Span(line.outcome.lower(), Tone.BAD), message))
     yield Lines(lines=lines, whole=True)
 
 
-def effective_blocks(effective: EffectiveRules) -> Iterator[Block]:
+def print_rules(listing: RuleList, screen: Screen) -> None:
+    """Print a table of the rules and Diagnostics, and the digest; or the rules that can apply in a namespace."""
+    if listing.namespace is not None:
+        screen.blocks(_applicable_blocks(listing, listing.namespace))
+        return
+    rules = [(each.kind, each.name, each.mode.value, str(each.priority), str(each.source)) for each in listing.rules]
+    diagnostics = [("Diagnostic", each.name, "-", "-", str(each.source)) for each in listing.diagnostics]
+    rows = [*rules, *diagnostics]
+    screen.table(Table(heads=("kind", "name", "mode", "priority", "place"), rows=rows), 0, len(rows))
+    screen.line(f"digest {listing.digest}")
+
+
+def _applicable_blocks(listing: RuleList, namespace: str) -> Iterator[Block]:
     """Yield the rules that can apply in a namespace as a tree, then the rules that cannot."""
-    labels = f", {_labels_text('namespace', effective.labels)}, {_labels_text('pod', effective.pod_labels)}"
+    labels = f", {_labels_text('namespace', listing.labels)}, {_labels_text('pod', listing.pod_labels)}"
     branches: dict[str, list[Tree]] = {}
-    for item in effective.rules:
-        branches.setdefault(item.endpoint.name.lower(), []).append(_rule_tree(item))
+    for rule in listing.rules:
+        branches.setdefault(rule.endpoint, []).append(_rule_tree(rule))
     children = [Tree(line=Span(name, Tone.STRONG), children=rules) for name, rules in branches.items()]
     none = [Tree(line=Span("no rule can apply", Tone.QUIET))]
-    yield Tree(line=(Span(f"namespace {effective.namespace}", Tone.STRONG), labels), children=children or none)
-    if effective.others:
-        lines = [(f"  {other.rule.id}: {other.field}", _place_span(other.location)) for other in effective.others]
+    yield Tree(line=(Span(f"namespace {namespace}", Tone.STRONG), labels), children=children or none)
+    if listing.excluded:
+        lines = [(f"  {each.rule}: {each.field}", _place_span(each.source)) for each in listing.excluded]
         yield Lines(lines=["", "cannot apply here", *lines], whole=True)
 
 
@@ -179,31 +215,34 @@ def _diff_line(line: str) -> Words:
     return line if tone is None else Span(line, tone)
 
 
-def _patch_line(line: str) -> Words:
-    return Span(line, Tone.BAD if line.startswith("remove") else Tone.GOOD)
+def _operation_line(operation: LoggedOperation) -> Words:
+    value = "" if operation.value is UNSET else f" {json.dumps(operation.value, ensure_ascii=False)}"
+    tone = Tone.BAD if operation.op == "remove" else Tone.GOOD
+    return Span(f"{operation.op} {operation.path}{value}", tone)
 
 
-def _outcome_words(*, changed: bool) -> Words:
+def _allowed_words(*, changed: bool) -> Words:
     return Span("allowed", Tone.GOOD), f", {'changed' if changed else 'unchanged'}"
 
 
-def _trace_tree(admission: Admission, title: Words, *, skipped: bool) -> Tree:
-    if admission.validation is None:
-        validation = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
+def _trace_tree(mutation: LoggedDecision, validation: LoggedDecision | None, title: Words, *, skipped: bool) -> Tree:
+    if validation is None:
+        second = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
     else:
-        validation = _decision_tree("validate", admission.validation, skipped=skipped)
-    return Tree(line=title, children=[_decision_tree("mutate", admission.mutation, skipped=skipped), validation])
+        second = _decision_tree("validate", validation.trace, validation.refused, skipped=skipped)
+    first = _decision_tree("mutate", mutation.trace, mutation.refused, skipped=skipped)
+    return Tree(line=title, children=[first, second])
 
 
-def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
+def _decision_tree(name: str, trace: Sequence[LoggedStep], refused: str, *, skipped: bool) -> Tree:
     children: list[Tree] = []
-    if decision.refusal is not None:
-        children.append(Tree(line=Span(f"refused: {decision.refusal.message}", Tone.BAD)))
-    elif not decision.trace:
+    if refused:
+        children.append(Tree(line=Span(f"refused: {refused}", Tone.BAD)))
+    elif not trace:
         children.append(Tree(line=Span("no rule was evaluated", Tone.QUIET)))
-    reasons = Counter(_SKIPPED.get(step.reason, step.reason) for step in decision.trace if step.action is Action.SKIP)
+    reasons = Counter(_SKIPPED.get(step.reason, step.reason) for step in trace if step.action is Action.SKIP)
     folded = not skipped and reasons.total() > 1
-    children += [_step_tree(step) for step in decision.trace if not (folded and step.action is Action.SKIP)]
+    children += [_step_tree(step) for step in trace if not (folded and step.action is Action.SKIP)]
     if folded:
         by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         line = f"{format_count(reasons.total(), 'rule')} skipped: {by_reason} (--all shows each)"
@@ -211,18 +250,17 @@ def _decision_tree(name: str, decision: Decision, *, skipped: bool) -> Tree:
     return Tree(line=Span(name, Tone.STRONG), children=children)
 
 
-def _step_tree(step: Step) -> Tree:
+def _step_tree(step: LoggedStep) -> Tree:
     word, tone = _WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
         word = f"{word} (audit mode)"
-    text = ", ".join(map(str, step.fields)) or str(step.location)
-    place = step.fields[0].location if step.fields else step.location
+    further_fields = "".join(f", {each.source} {each.field}" for each in step.further_fields)
     line = (
         Span(step.rule, Tone.QUIET if step.action is Action.SKIP else Tone.STRONG),
         "  ",
         Span(word, tone),
         f": {step.message or step.reason}" if step.action is not Action.PASS else "",
-        Span(f"  {text}", Tone.QUIET, place),
+        _field_span(step.source, f"{step.field}{further_fields}"),
     )
     requests = (f"{request.container} requests {request.count} of {request.resource}" for request in step.requests)
     further: list[Words] = [
@@ -240,7 +278,7 @@ def _step_tree(step: Step) -> Tree:
     return Tree(line=line, children=children)
 
 
-def _resource_tree(decision: ResourceDecision) -> Tree:
+def _resource_tree(decision: LoggedResource) -> Tree:
     if decision.reason == "placed":
         outcome = f"{decision.resource}: the pod gets the labels of its pool"
     else:
@@ -249,20 +287,21 @@ def _resource_tree(decision: ResourceDecision) -> Tree:
         (
             Span("✓ ", Tone.GOOD) if attempt.taken else Span("✗ ", Tone.BAD),
             f"{attempt.resource}: {attempt.reason}",
-            _field_span(attempt.field),
+            _field_span(attempt.source, attempt.field),
         )
         for attempt in decision.attempts
     ]
     return Tree(line=outcome, children=[*map(Tree, attempts)])
 
 
-def _amount_words(amount: Amount) -> Words:
+def _amount_words(amount: LoggedAmount) -> Words:
     before = amount.before if amount.before is not None else "none"
-    return f"{amount.container}  {amount.resource}: {before} → {amount.after}", _field_span(amount.field)
+    words = f"{amount.container}  {amount.resource}: {before} → {amount.after}"
+    return words, _field_span(amount.source, amount.field)
 
 
-def _field_span(field: Field | None) -> Span:
-    return Span("", Tone.QUIET) if field is None else Span(f"  {field}", Tone.QUIET, field.location)
+def _field_span(source: str, field: str) -> Span:
+    return Span(f"  {source} {field}".rstrip(), Tone.QUIET, Location.parse(source))
 
 
 def _labels_text(of: str, labels: Mapping[str, str] | None) -> str:
@@ -276,23 +315,15 @@ def _place_span(location: Location) -> Span:
     return Span(f"  {location}", Tone.QUIET, location)
 
 
-def _rule_tree(item: EffectiveRule) -> Tree:
-    rule = item.rule
-    lines: list[Words] = []
-    for first in item.preceded_by:
-        when = "always decided" if first.always else "if both match, decided"
-        names = ", ".join(first.resources)
-        text = f"{names}: {when} by {first.rule.id}, which comes first by {first.by}"
-        lines.append((Span(text, Tone.WARNING), _place_span(first.rule.location)))
-    if item.more_preceding:
-        lines.append(Span("more earlier rules may decide first", Tone.WARNING))
-    lines += [_setting_words(setting, setting.location) for setting in item.settings if setting.location is not None]
-    defaults = [setting for setting in item.settings if setting.location is None]
+def _rule_tree(rule: ListedRule) -> Tree:
+    settings = rule.settings or ()
+    lines = [_setting_words(setting, setting.location) for setting in settings if setting.location is not None]
+    defaults = [setting for setting in settings if setting.location is None]
     if defaults:
         values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
     return Tree(
-        line=(Span(rule.id, Tone.STRONG), _place_span(rule.location)),
+        line=(Span(f"{rule.kind}/{rule.name}", Tone.STRONG), _place_span(rule.source)),
         children=[*map(Tree, lines)],
     )
 

@@ -3,12 +3,12 @@
 import json
 import re
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rules_engine.model.json.output import Output
+from rules_engine.model.json.output import Output, SparseOutput
 from rules_engine.model.problems.problem import Problem
 
 _CONTROLS = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -21,6 +21,14 @@ class Answer(Output, frozen=True, kw_only=True):
     """The answer of a command: the whole of its `--output json`."""
 
     problems: Annotated[tuple[Problem, ...], Meta(description="Problems of the input, in file order.")] = ()
+
+
+class ObjectList(Output, frozen=True, kw_only=True):
+    """Kubernetes objects, as `kubectl apply` reads them."""
+
+    api_version: Literal["v1"] = "v1"
+    kind: Literal["List"] = "List"
+    items: tuple[dict[str, Any], ...]
 
 
 class NoAnswer(Output, frozen=True, kw_only=True):
@@ -46,8 +54,11 @@ def answer_schema(answer: type[Output]) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of an answer, and of the problems alone that are printed if there is none."""
     types: tuple[Any, ...] = (answer, NoAnswer)
     refs, definitions = msgspec.json.schema_components(types, schema_hook=_plain_schema, ref_template="#/$defs/{name}")
-    for definition in definitions.values():
-        if "properties" in definition:  # a member with its default is printed, too
+    sparse = {each.__name__ for each in SparseOutput.__subclasses__()}
+    for name, definition in definitions.items():
+        if name in sparse:
+            definition["additionalProperties"] = False
+        elif "properties" in definition:  # a member with its default is printed, too
             definition["required"] = [*definition["properties"]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": [*refs], "$defs": definitions}
 

@@ -2,11 +2,17 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from rules_engine.model.gpu.mig import device_resource
 from rules_engine.model.gpu.placements import PLACEMENTS
 from rules_engine.model.gpu.resources import is_gpu, is_mig
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.problems.problem import Problem
+from rules_engine.report.answer import Answer
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label of nodes with the name of their cards, by GPU feature discovery."""
@@ -26,16 +32,35 @@ CARD_SETS = {f"mig-{card.lower()}": frozenset(map(device_resource, PLACEMENTS[ca
 """The MIG devices of a card by the name of its set."""
 
 
-def group_cards(cluster: Cluster) -> Mapping[tuple[str | None, tuple[str, ...]], list[str]]:
-    """Return the names of nodes with GPUs by the label of their cards and the sets that fit them."""
+class Cards(Output, frozen=True, kw_only=True):
+    """The nodes whose cards have the same label, and whom the same sets fit."""
+
+    product: Annotated[str | None, Meta(description=f"The label {PRODUCT}. Null: none.")]
+    nodes: Annotated[tuple[str, ...], Meta(description="Names of nodes.")]
+    sets: Annotated[tuple[str, ...], Meta(description="Without the label: all with the MIG devices of the nodes.")]
+
+
+class SetSuggestion(Answer, frozen=True, kw_only=True):
+    """The packaged sets that fit the cards of a cluster's nodes."""
+
+    cards: Annotated[tuple[Cards, ...], Meta(description="Nodes without GPUs are left out.")]
+    sets: Annotated[tuple[str, ...], Meta(description="Sets that suffice for all nodes.")]
+
+
+def suggest_sets(cluster: Cluster, problems: Sequence[Problem] = ()) -> SetSuggestion:
+    """Suggest sets for the nodes with GPUs."""
     groups: dict[tuple[str | None, tuple[str, ...]], list[str]] = {}
     for node in cluster.nodes:
         if PRODUCT in node.labels or any(map(is_gpu, node.allocatable)):
             groups.setdefault((node.labels.get(PRODUCT), _sets_of(node)), []).append(node.name)
-    return groups
+    return SetSuggestion(
+        problems=tuple(problems),
+        cards=tuple(Cards(product=key[0], nodes=tuple(nodes), sets=key[1]) for key, nodes in groups.items()),
+        sets=_sufficient_sets(groups.keys()),
+    )
 
 
-def sufficient_sets(groups: Collection[tuple[str | None, tuple[str, ...]]]) -> Sequence[str]:
+def _sufficient_sets(groups: Collection[tuple[str | None, tuple[str, ...]]]) -> tuple[str, ...]:
     """Return the sets of all groups, without sets whose MIG devices are all in an earlier one.
 
     Unlabelled cards may be any that fit: they add no set if one of theirs fits a labelled card.
@@ -46,7 +71,7 @@ def sufficient_sets(groups: Collection[tuple[str | None, tuple[str, ...]]]) -> S
     for name, devices in CARD_SETS.items():
         if name in fitting and not any(devices <= CARD_SETS[other] for other in names):
             names.append(name)
-    return names
+    return tuple(names)
 
 
 def _sets_of(node: Node) -> tuple[str, ...]:

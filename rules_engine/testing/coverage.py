@@ -4,58 +4,53 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, field
 
 from rules_engine.cel import Budget, Program
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.model.json.patch import Json
-from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.json.output import Output
+from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.decision import RulePart, Step
-from rules_engine.model.rules.rule import ExpressionDocument, Rule, RuleId
-from rules_engine.report.documents import field_members, location_members
+from rules_engine.model.rules.rule import ExpressionDocument, Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageItem:
-    """An event of a part of a rule, and how often test cases caused it."""
+class CoverageItem(Output, frozen=True, kw_only=True):
+    """An event of a part of a rule."""
 
-    rule: RuleId
-    location: Location
-    name: str
-    event: str
-    hits: int
-
-    @property
-    def covered(self) -> bool:
-        return self.hits > 0
+    rule: Annotated[str, Meta(description="Kind and name.")]
+    location: Location = field(name="source")
+    name: Annotated[str, Meta(description="The rule, a part of it, or a condition.")]
+    event: Annotated[str, Meta(description="What no case caused: applied, requested, given, used, true, false.")] = (
+        field(name="never")
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """The items of all rules that are not Off, in file order."""
+class Coverage(Output, frozen=True, kw_only=True):
+    """Coverage of all rules that are not Off, and of Diagnostics."""
 
-    items: tuple[CoverageItem, ...]
+    percent: Annotated[float, Meta(description="Rounded down to a tenth: never 100 if an item is uncovered.")]
+    covered: Annotated[int, Meta(description="Items that a case covers.")]
+    total: Annotated[int, Meta(description="Rules, their parts, and both outcomes of each condition.")]
+    uncovered: Annotated[tuple[CoverageItem, ...], Meta(description="In file order.")]
 
-    @property
-    def uncovered(self) -> tuple[CoverageItem, ...]:
-        return tuple(item for item in self.items if not item.covered)
-
-    @property
-    def covered(self) -> int:
-        return len(self.items) - len(self.uncovered)
-
-    @property
-    def percent(self) -> float:
-        """Percentage of covered items, rounded down to a tenth: never 100 if an item is uncovered."""
-        return 1000 * self.covered // len(self.items) / 10 if self.items else 100.0
+    @classmethod
+    def of(cls, items: Iterable[tuple[CoverageItem, int]]) -> "Coverage":
+        """Return the coverage of items, each with the number of its events."""
+        hits = sorted(items, key=lambda item: item[0].location)
+        uncovered = tuple(item for item, count in hits if not count)
+        total, covered = len(hits), len(hits) - len(uncovered)
+        percent = 1000 * covered // total / 10 if total else 100.0
+        return cls(percent=percent, covered=covered, total=total, uncovered=uncovered)
 
     def reaches(self, percent: float) -> bool:
         """Return True if the percentage of covered items, not rounded, is at least `percent`."""
-        return 100 * self.covered >= percent * len(self.items)
+        return 100 * self.covered >= percent * self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +159,7 @@ class CoverageRecorder:
         items = [item for record in self._records.values() for item in _rule_items(record)]
         for diagnostic, conditions in self._diagnostics.values():
             items += _condition_items(diagnostic.id, conditions)
-        return Coverage(tuple(sorted(items, key=lambda item: item.location)))
+        return Coverage.of(items)
 
     def _outcomes_at(self, location: Location) -> Counter[bool]:
         return self._outcomes.setdefault(self._place(location), Counter())
@@ -176,47 +171,23 @@ class CoverageRecorder:
         return Location(file, location.line, location.column)
 
 
-def _rule_items(record: _Record) -> Iterator[CoverageItem]:
+def _rule_items(record: _Record) -> Iterator[tuple[CoverageItem, int]]:
     rule = record.rule
-    yield CoverageItem(rule=rule.id, location=rule.location, name=rule.id, event="applied", hits=record.applied)
+    yield CoverageItem(rule=rule.id, location=rule.location, name=rule.id, event="applied"), record.applied
     for part, hits in zip(record.parts, record.hits, strict=True):
-        yield CoverageItem(rule=rule.id, location=part.location, name=part.name, event=part.event, hits=hits)
+        yield CoverageItem(rule=rule.id, location=part.location, name=part.name, event=part.event), hits
     yield from _condition_items(rule.id, record.conditions)
 
 
-def _condition_items(rule: RuleId, conditions: Iterable[_RecordedProgram]) -> Iterator[CoverageItem]:
+def _condition_items(rule: str, conditions: Iterable[_RecordedProgram]) -> Iterator[tuple[CoverageItem, int]]:
     for condition in conditions:
+        location, name = condition.source.location, truncate(" ".join(condition.source.text.split()))
         for outcome in (True, False):
-            yield CoverageItem(
-                rule=rule,
-                location=condition.source.location,
-                name=truncate(" ".join(condition.source.text.split())),
-                event=str(outcome).lower(),
-                hits=condition.outcomes[outcome],
-            )
+            event = str(outcome).lower()
+            yield CoverageItem(rule=rule, location=location, name=name, event=event), condition.outcomes[outcome]
 
 
-def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
-    """Yield a table of the uncovered items, and the total, with the minimum if it is not reached."""
-    rows = [
-        (escape_controls(str(item.location)), escape_controls(item.name), f"never {item.event}")
-        for item in coverage.uncovered
-    ]
-    if rows:
-        place, name = (max(len(row[column]) for row in rows) for column in (0, 1))
-        yield "not covered"
-        yield from (f"  {row[0]:{place}}  {row[1]:{name}}  {row[2]}" for row in rows)
+def coverage_total(coverage: Coverage, minimum: float = 0) -> str:
+    """Return the total, with the minimum if it is not reached."""
     low = "" if coverage.reaches(minimum) else f", less than {minimum:g} %"
-    yield f"coverage {coverage.percent:g} %: {coverage.covered} of {len(coverage.items)}{low}"
-
-
-def coverage_json(coverage: Coverage) -> Json:
-    """Return the coverage in the document of `test --output json`."""
-    return {
-        **field_members(coverage, "percent covered"),
-        "total": len(coverage.items),
-        "uncovered": [
-            {"rule": item.rule, **location_members(item.location), "name": item.name, "never": item.event}
-            for item in coverage.uncovered
-        ],
-    }
+    return f"coverage {coverage.percent:g} %: {coverage.covered} of {coverage.total}{low}"

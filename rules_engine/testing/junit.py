@@ -5,22 +5,22 @@ from xml.etree import ElementTree as ET
 
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.problems.source import Location
-from rules_engine.testing.rule_tests import CaseName, CaseNotRun, Result, TestRun
+from rules_engine.testing.rule_tests import CaseName, CaseNotRun, CaseResult, TestAnswer
 
 _PROBLEMS = "problems"
 """Name of the suite of errors in files."""
 
 
-def junit_xml(run: TestRun) -> str:
+def junit_xml(run: TestAnswer) -> str:
     """Return the document: a suite for each test, and one for errors in files, which prevented cases.
 
     A case that was not run is an error, so that a CI server does not take it for passed. There are no times: results
     do not depend on a clock.
     """
     root = ET.Element("testsuites", name="gpu-rules")
-    cases: list[Result | CaseNotRun] = [*run.results, *run.not_run]
-    cases.sort(key=lambda case: _suite_key(case.name))
-    for (_, test), suite_cases in groupby(cases, key=lambda case: _suite_key(case.name)):
+    cases: list[CaseResult | CaseNotRun] = [*run.cases, *run.cases_not_run]
+    cases.sort(key=_suite_key)
+    for (_, test), suite_cases in groupby(cases, key=_suite_key):
         suite = ET.SubElement(root, "testsuite", name=_xml_text(test))
         for case in suite_cases:
             _add_result(suite, case)
@@ -41,18 +41,16 @@ def junit_xml(run: TestRun) -> str:
 
 
 def _suite_key(name: CaseName) -> tuple[str, str]:
-    return name.file, name.test
+    return name.source.file, name.test
 
 
-def _add_result(suite: ET.Element, result: Result | CaseNotRun) -> None:
-    name = result.name
-    place = name.case.location
-    case = _add_case(suite, name.test, name.title, place)
+def _add_result(suite: ET.Element, result: CaseResult | CaseNotRun) -> None:
+    case = _add_case(suite, result.test, result.title, result.source)
     if isinstance(result, CaseNotRun):
-        ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
+        ET.SubElement(case, "error", message=f"not run: {result.reason}", type="not-run")
     elif not result.passed:
         failure = ET.SubElement(case, "failure", message=_xml_text(str(result.mismatches[0])), type="mismatch")
-        failure.text = _xml_text(f"{result.explanation}\n{place}")
+        failure.text = _xml_text(f"{result.explanation}\n{result.source}")
 
 
 def _add_case(suite: ET.Element, class_name: str, name: str, place: Location) -> ET.Element:

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Annotated
+
+from msgspec import Meta
 
 from rules_engine.diagnosis.diagnostic import Evaluation
 from rules_engine.evaluation.admission import Admission
+from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.pod import Container, Pod
@@ -14,6 +17,7 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.decision import Action, Step
 from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.logged_decision import LoggedStep
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import AmountsByContainer, Diagnosis, Expectation, ExpectedAudit, ExpectedRule
 
@@ -28,11 +32,10 @@ _AMOUNTS = frozenset({"requests", "limits", "overhead"})
 """Members of a pod that contain amounts, which are compared as quantities."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """A value that differs: its name or path, the expected and the actual value."""
+class Mismatch(Output, frozen=True):
+    """A value that differs from the expected one."""
 
-    what: str
+    what: Annotated[str, Meta(description="Name or path of the value.")]
     expected: str
     actual: str
 
@@ -188,7 +191,7 @@ def _rule_mismatches(
             yield Mismatch(f"{what}.{rule}", "no decision", step_outcome(step))
 
 
-def step_outcome(step: Step | None) -> str:
+def step_outcome(step: Step | LoggedStep | None) -> str:
     """Return the action of a rule, with the reason in brackets."""
     if step is None:
         return "not evaluated"

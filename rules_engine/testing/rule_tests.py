@@ -1,12 +1,13 @@
 """`test`: RuleTests, each case evaluated by both endpoints."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, structs
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
 from rules_engine.checking.check import read_test_rules
@@ -27,39 +28,22 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading import SLIPS
 from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import Problem, Severity, sort_problems
+from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import pod_request
-from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
+from rules_engine.report.answer import Answer
 from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, compile_loaded, has_errors
 from rules_engine.testing.coverage import Coverage, CoverageRecorder
 from rules_engine.testing.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 
 MAX_SHOWN = 20
 """Findings listed in the explanation of a failed diagnosis."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaseName:
-    """A case on one cluster, with the names of the test and of the cluster; "" if the test has only one cluster."""
-
-    test: str
-    case: Case | Diagnosis
-    cluster: str
-
-    def __str__(self) -> str:
-        return f"{self.test}: {self.title}"
-
-    @property
-    def title(self) -> str:
-        """The names of the case and of its cluster."""
-        return f"{self.case.name} [{self.cluster}]" if self.cluster else self.case.name
-
-    @property
-    def file(self) -> str:
-        return self.case.location.file
 
 
 class Obstacle(StrEnum):
@@ -71,94 +55,94 @@ class Obstacle(StrEnum):
     EXPECTATION = "the expectation has errors"
 
 
-@dataclass(frozen=True, slots=True)
-class CaseNotRun:
+class CaseName(Output, frozen=True, kw_only=True):
+    """A case, or a diagnosis, on one cluster."""
+
+    test: Annotated[str, Meta(description="Name of the RuleTest.")]
+    case: Annotated[str, Meta(description="Name of the case.")]
+    cluster: Annotated[str, Meta(description='Name of the cluster; "" if the test has only one.')]
+    source: Annotated[Location, Meta(description="Of the name of the case.")]
+
+    def __str__(self) -> str:
+        return f"{self.test}: {self.title}"
+
+    @property
+    def title(self) -> str:
+        """The names of the case and of its cluster."""
+        return f"{self.case} [{self.cluster}]" if self.cluster else self.case
+
+
+class CaseNotRun(CaseName, frozen=True, kw_only=True):
     """A case that cannot be run, on one cluster."""
 
-    name: CaseName
-    obstacle: Obstacle
+    reason: Obstacle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(ABC):
+class FoundFinding(Output, frozen=True, kw_only=True):
+    """A finding of a diagnosis."""
+
+    reason: str
+    object: ObjectName
+    message: str
+
+
+class CaseResult(CaseName, frozen=True, kw_only=True):
     """A case, or a diagnosis, that was run on one cluster."""
 
-    name: CaseName
+    passed: bool
     mismatches: tuple[Mismatch, ...]
-
-    @property
-    def passed(self) -> bool:
-        return not self.mismatches
-
-    @property
-    @abstractmethod
-    def explanation(self) -> str:
-        """The mismatches and their reasons, a line each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisResult(Result):
-    """A diagnosis that was run on one cluster."""
-
-    findings: tuple[Finding, ...]
+    mutation: Annotated[LoggedDecision | None, Meta(description="Null: a diagnosis.")] = None
+    validation: Annotated[
+        LoggedDecision | None, Meta(description="Null: a diagnosis, or the mutation denied the pod.")
+    ] = None
+    findings: Annotated[tuple[FoundFinding, ...] | None, Meta(description="Null: not a diagnosis.")] = None
 
     @property
     def explanation(self) -> str:
-        """The mismatches, and the findings."""
-        findings = [f"{finding.reason} of {finding.object}: {finding.message}" for finding in self.findings]
-        return "\n".join([*map(str, self.mismatches), "found:", *(findings[:MAX_SHOWN] or ["nothing"])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseResult(Result):
-    """A case that was run on one cluster."""
-
-    admission: Admission
-
-    @property
-    def explanation(self) -> str:
-        """The mismatches, and the reasons of the decision: the outcome of each rule, a line each."""
-        refusals = [decision.refusal for decision in self.admission.decisions if decision.refusal is not None]
+        """The mismatches and their reasons, a line each: the outcome of each rule, or the findings."""
+        if self.findings is not None:
+            reasons = [f"{each.reason} of {each.object}: {each.message}" for each in self.findings[:MAX_SHOWN]]
+            return "\n".join([*map(str, self.mismatches), "found:", *(reasons or ["nothing"])])
+        decisions = [decision for decision in (self.mutation, self.validation) if decision is not None]
         reasons = [
-            *(f"refused: {refusal.message}" for refusal in refusals),
-            *(f"{step.rule}: {step_outcome(step)}" for step in self.admission.trace),
+            *(f"refused: {decision.refused}" for decision in decisions if decision.refused),
+            *(f"{step.rule}: {step_outcome(step)}" for decision in decisions for step in decision.trace),
         ]
         return "\n".join([*map(str, self.mismatches), "why:", *(reasons or ["no rule was evaluated"])])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestRun:
-    """The results of cases and the cases not run; `deselected` counts the cases that do not match the keyword.
-
-    `coverage` is None unless it was recorded, in a run without errors.
-    """
+class TestAnswer(Answer, frozen=True, kw_only=True):
+    """The results of RuleTests."""
 
     __test__ = False  # its name begins like a test class, but pytest must not collect it
 
-    results: tuple[Result, ...]
-    problems: tuple[Problem, ...]
-    sources: Sources
-    not_run: tuple[CaseNotRun, ...]
-    deselected: int
-    coverage: Coverage | None
-    references: tuple[Path, ...]
-    """Files and folders that tests refer to, even if they do not exist."""
-
-    @property
-    def failures(self) -> int:
-        return sum(not result.passed for result in self.results)
+    succeeded: Annotated[bool, Meta(description="A case was run, all passed, and no error prevented any.")]
+    passed: Annotated[int, Meta(description="Cases, each once for each of its clusters.")]
+    failed: int
+    not_run: Annotated[int, Meta(description="Cases that errors prevented.")]
+    deselected: Annotated[int, Meta(description="Cases that -k excludes.")]
+    cases: tuple[CaseResult, ...]
+    cases_not_run: Annotated[tuple[CaseNotRun, ...], Meta(description="Cases that were not run.")]
+    coverage: Annotated[Coverage | None, Meta(description="Null: not measured, or there are errors.")]
 
     @property
     def not_run_groups(self) -> Iterator[tuple[CaseNotRun, int]]:
         """Yield the first of consecutive cases of a test that have the same obstacle, and their number."""
-        for _, group in groupby(self.not_run, key=lambda case: (case.name.file, case.name.test, case.obstacle)):
+        for _, group in groupby(self.cases_not_run, key=lambda case: (case.source.file, case.test, case.reason)):
             first, *others = group
             yield first, 1 + len(others)
 
-    @property
-    def succeeded(self) -> bool:
-        """True if at least one case was run, all passed, and no error prevented any from running."""
-        return bool(self.results) and not self.failures and not has_errors(self.problems)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRun:
+    """The results of cases, and the lines of files."""
+
+    __test__ = False
+
+    answer: TestAnswer
+    sources: Sources
+    references: tuple[Path, ...]
+    """Files and folders that tests refer to, even if they do not exist."""
 
 
 def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
@@ -172,29 +156,30 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     recorder = CoverageRecorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
-    results: list[Result] = []
+    results: list[CaseResult] = []
     not_run = [
-        CaseNotRun(name, Obstacle.TEST)
+        _not_run(name, Obstacle.TEST)
         for test in loaded.of(RuleTest, valid=False)
         for case in _select_cases(test, test.cases + test.diagnoses, keyword)
         for name in _case_names(test, case)
     ]
     for test in loaded.tests:
         files = rules.of(test)
-        failed = has_errors(files.rule_problems)
+        unusable = has_errors(files.rule_problems)
         for case in _select_cases(test, test.cases, keyword):
             names = _case_names(test, case)
-            impossible = () if failed else tuple(analyse_case(case, files.loaded.rules))
+            impossible = () if unusable else tuple(analyse_case(case, files.loaded.rules))
             problems.extend(impossible)
-            if failed or has_errors(impossible):
-                obstacle = Obstacle.RULES if failed else Obstacle.EXPECTATION
-                not_run.extend(CaseNotRun(name, obstacle) for name in names)
+            if unusable or has_errors(impossible):
+                obstacle = Obstacle.RULES if unusable else Obstacle.EXPECTATION
+                not_run.extend(_not_run(name, obstacle) for name in names)
                 continue
             for name in names:
-                result = _run_case(name, case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
-                results.append(result)
+                cluster = test.clusters.get(name.cluster, test.cluster)
+                admission = _admit_case(case, cluster, files.rule_set)
+                results.append(_case_result(name, case, admission))
                 if recorder is not None:
-                    recorder.observe(result.admission.trace, _pod_namespace(case))
+                    recorder.observe(admission.trace, _pod_namespace(case))
         diagnosis_results, diagnoses_not_run, diagnosis_problems = _run_diagnoses(test, keyword, rules)
         results.extend(diagnosis_results)
         not_run.extend(diagnoses_not_run)
@@ -211,15 +196,19 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     problems.extend(rules.problems)
     every_test = (*loaded.of(RuleTest, valid=False), *loaded.tests)
     cases = sum(len(_case_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
-    return TestRun(
-        results=tuple(results),
+    failed = sum(not result.passed for result in results)
+    answer = TestAnswer(
         problems=sort_problems(problems, loaded.files),
-        sources={**loaded.sources, **rules.sources},
-        not_run=tuple(not_run),
+        succeeded=bool(results) and not failed and not has_errors(problems),
+        passed=len(results) - failed,
+        failed=failed,
+        not_run=len(not_run),
         deselected=cases - len(results) - len(not_run),
+        cases=tuple(results),
+        cases_not_run=tuple(not_run),
         coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
-        references=loaded.references,
     )
+    return TestRun(answer=answer, sources={**loaded.sources, **rules.sources}, references=loaded.references)
 
 
 class _TestedRules:
@@ -280,12 +269,18 @@ def _select_cases(test: RuleTest, cases: Sequence[AnyCase], keyword: str) -> Ite
 def _case_names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
     """Return the names of a case, one for each of its clusters."""
     clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
-    return [CaseName(test.name, case, cluster) for cluster in clusters or ("",)]
+    return [
+        CaseName(test=test.name, case=case.name, cluster=cluster, source=case.location) for cluster in clusters or ("",)
+    ]
+
+
+def _not_run(name: CaseName, reason: Obstacle) -> CaseNotRun:
+    return CaseNotRun(**structs.asdict(name), reason=reason)
 
 
 def _run_diagnoses(
     test: RuleTest, keyword: str, rules: _TestedRules
-) -> tuple[list[DiagnosisResult], list[CaseNotRun], list[Problem]]:
+) -> tuple[list[CaseResult], list[CaseNotRun], list[Problem]]:
     """Run the diagnoses of a test. Return the results, the diagnoses that cannot be run, and their problems."""
     results, not_run, problems = [], [], []
     for diagnosis in _select_cases(test, test.diagnoses, keyword):
@@ -296,7 +291,7 @@ def _run_diagnoses(
         for name in _case_names(test, diagnosis):
             if diagnostics is None or impossible:
                 obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
-                not_run.append(CaseNotRun(name, obstacle))
+                not_run.append(_not_run(name, obstacle))
             else:
                 results.append(_run_diagnosis(name, diagnosis, test.objects[name.cluster](), diagnostics))
     return results, not_run, problems
@@ -304,12 +299,15 @@ def _run_diagnoses(
 
 def _run_diagnosis(
     name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
-) -> DiagnosisResult:
+) -> CaseResult:
     reasons = diagnosis.reasons
     compared = [item for item in diagnostics if reasons is None or item.diagnostic.reason in reasons]
     evaluation = evaluate_diagnostics(compared, objects, lambda _: True)
     mismatches = tuple(diagnosis_mismatches(diagnosis, evaluation))
-    return DiagnosisResult(name=name, mismatches=mismatches, findings=evaluation.findings)
+    findings = tuple(
+        FoundFinding(reason=each.reason, object=each.object, message=each.message) for each in evaluation.findings
+    )
+    return CaseResult(**structs.asdict(name), passed=not mismatches, mismatches=mismatches, findings=findings)
 
 
 def _pod_namespace(case: Case) -> str:
@@ -317,7 +315,7 @@ def _pod_namespace(case: Case) -> str:
     return text_member(as_mapping(as_mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 
-def _run_case(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
+def _admit_case(case: Case, cluster: Cluster, rule_set: RuleSet) -> Admission:
     if case.namespace_labels:
         labels = {**cluster.namespaces.get(case.namespace, {}), **case.namespace_labels}
         cluster = replace(cluster, namespaces={**cluster.namespaces, case.namespace: labels})
@@ -329,10 +327,17 @@ def _run_case(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -
         dry_run=case.dry_run,
         old_pod=case.old_pod,
     )
-    admission = admit_pod(rule_set, request, cluster)
-    return CaseResult(name=name, admission=admission, mismatches=tuple(_case_mismatches(case, name.cluster, admission)))
+    return admit_pod(rule_set, request, cluster)
 
 
-def _case_mismatches(case: Case, cluster: str, admission: Admission) -> Iterator[Mismatch]:
-    for expect in case.expectations(cluster):
-        yield from admission_mismatches(expect, admission)
+def _case_result(name: CaseName, case: Case, admission: Admission) -> CaseResult:
+    expectations = case.expectations(name.cluster)
+    mismatches = tuple(each for expect in expectations for each in admission_mismatches(expect, admission))
+    validation = admission.validation
+    return CaseResult(
+        **structs.asdict(name),
+        passed=not mismatches,
+        mismatches=mismatches,
+        mutation=LoggedDecision.of(admission.mutation),
+        validation=None if validation is None else LoggedDecision.of(validation),
+    )

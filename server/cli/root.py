@@ -31,7 +31,7 @@ for command in (*COMMANDS, capture, demo, diff, doctor, playground, serve):
 
 main.sections = {
     "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert", "playground"),
-    "Understand decisions": ("explain", "effective", "list", "diff"),
+    "Understand decisions": ("explain", "list", "diff"),
     "Look at a cluster": ("preflight", "doctor", "capture", "simulate", "plan"),
     "Run the server": ("serve", "webhook-config", "native", "demo"),
 }

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from rules_engine.checking.check import check_files
@@ -17,8 +18,7 @@ from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.loader import RULES
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.explaining.explain import Explanation, explain_pod, read_material
-from rules_engine.explaining.machine import explain_json
+from rules_engine.explaining.explain import Explanation, explain_pod, join_pods, read_material
 from rules_engine.explaining.text import explanation_blocks
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
@@ -28,7 +28,6 @@ from rules_engine.preflight.answer import NodeReasons, build_answer
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
-from rules_engine.report.documents import field_members, problem_members
 from rules_engine.report.values import Span
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import PathSource
@@ -60,15 +59,15 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     material = read_material([PathSource(rules)], reading.with_assumptions(["Pod"]), CLUSTER_FILE)
     # The check has its warnings, some of which comments ignore, but does not require rules.
     errors = [each for each in material.problems if each.severity is Severity.ERROR]
-    problems = [*dict.fromkeys((*checked.problems, *errors, *pods.problems))]
+    problems = [*dict.fromkeys((*checked.answer.problems, *errors, *pods.problems))]
     yield {"problems": [*map(_problem_members, problems)]}
     if has_errors((*material.problems, *pods.problems)):
         return
     explanations = [explain_pod(material, manifest) for manifest in pods.pods]
-    inputs = [problem_members(problem) for problem in (*material.problems, *pods.problems)]
+    inputs = (*material.problems, *pods.problems)
     yield {
         "decisions": [_members([*explanation_blocks(each, skipped=True)]) for each in explanations],
-        "explain": json.loads("".join(explain_json(material, explanations, inputs, json.dumps))),
+        "explain": json.loads(answer_text(join_pods(material, [each.answer for each in explanations], inputs))),
         "test": dump_yaml(_rule_test(explanations)),
     }
     simulation, further, _ = read_inputs([pod], reading.with_assumptions(API_KINDS), "")
@@ -87,14 +86,14 @@ def answer_parts() -> Iterator[dict[str, Any]]:
 
 
 def _problem_members(problem: Problem) -> dict[str, Any]:
-    return {**problem_members(problem), "remedy": _REMEDIES[problem.code]}
+    return {**msgspec.to_builtins(problem), "remedy": _REMEDIES[problem.code]}
 
 
 def _members(value: object) -> Any:
     """Return a value of a report as JSON; spans of places in the rules have their line and column."""
     match value:
         case Span(text, tone, place):
-            of_rules = {} if place is None or place.file != RULES_FILE else field_members(place, "line column")
+            of_rules = {} if place is None or place.file != RULES_FILE else {"line": place.line, "column": place.column}
             return {"text": _members(text), "tone": tone.value, **of_rules}
         case str():
             return truncate(escape_controls(value), MAX_TEXT)
@@ -127,5 +126,5 @@ def _case_members(explanation: Explanation) -> dict[str, Json]:
     if admission.warnings:
         expect["warnings"] = [*admission.warnings]
     expect |= {"pod": admission.result} if admission.allowed else {"message": admission.message}
-    request: Json = {"namespace": explanation.namespace}
+    request: Json = {"namespace": explanation.answer.namespace}
     return {"request": request, "pod": explanation.manifest.submitted(), "expect": expect}

@@ -18,18 +18,18 @@ GPU = "{resource: nvidia.com/gpu, assume: true}"
 def found(tmp_path: Path, *documents: str) -> list[str]:
     """Code, line and column of each problem."""
     write(tmp_path, {"rules.yaml": "---\n".join(documents)})
-    problems = check_files([tmp_path]).problems
+    problems = check_files([tmp_path]).answer.problems
     return [f"{problem.code} {problem.location.line}:{problem.location.column}" for problem in problems]
 
 
 def test_a_resource_of_an_earlier_ladder_is_a_warning_at_the_rung(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": ladder("a", ABOVE, BELOW, GPU), "b.yaml": ladder("b", ABOVE, BELOW, GPU)})
     checked = check_files([tmp_path])
-    assert [f"{problem.location.line} {problem.code}" for problem in checked.problems] == [
+    assert [f"{problem.location.line} {problem.code}" for problem in checked.answer.problems] == [
         "6 unreachable-rung",
         "7 unreachable-rung",
     ]
-    assert render_problem(checked.problems[0], checked.sources) == (
+    assert render_problem(checked.answer.problems[0], checked.sources) == (
         f"{tmp_path}/b.yaml:6:18: warning: requests for nvidia.com/mig-2g.20gb are decided by "
         f"FallbackLadder/a ({tmp_path}/a.yaml:3:18) instead, which comes first by name [unreachable-rung]\n"
         "    6 |     - {resource: nvidia.com/mig-2g.20gb}\n"
@@ -41,7 +41,7 @@ def test_a_higher_priority_comes_first_whatever_the_names(tmp_path: Path) -> Non
     documents = ladder("a", ABOVE, BELOW), ladder("b", ABOVE, "x.y/z", priority="5")
     assert found(tmp_path, *documents) == ["unreachable-rung 6:18"]
     write(tmp_path, {"rules.yaml": "---\n".join(documents)})
-    assert "which comes first by priority" in check_files([tmp_path]).problems[0].message
+    assert "which comes first by priority" in check_files([tmp_path]).answer.problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,8 @@ def test_injecting_the_gpu_resource_of_another_injection_is_a_warning(tmp_path: 
     documents = inject("a", gpuType="V100", coefficients=CORE), inject("b", gpuType="V100", **COUNTS_CORE)
     assert found(tmp_path, *documents) == ["injection-conflict 5:18"]
     assert (
-        "is denied for different GPU resources when it is admitted again" in check_files([tmp_path]).problems[0].message
+        "is denied for different GPU resources when it is admitted again"
+        in check_files([tmp_path]).answer.problems[0].message
     )
 
 
@@ -229,7 +230,7 @@ spec:
 )
 def test_an_impossible_expectation_is_reported(tmp_path: Path, decider: str, expected: str, message: str) -> None:
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
-    (problem,) = check_files([tmp_path]).problems
+    (problem,) = check_files([tmp_path]).answer.problems
     assert f"{problem.code} {problem.location.line}:{problem.location.column}" == expected
     assert message in problem.message
 
@@ -242,7 +243,7 @@ RULES = "---\n".join(
 def test_a_possible_expectation_is_not_reported(tmp_path: Path) -> None:
     decider = f"FallbackLadder/ladder, rung: {BELOW}"
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
-    assert check_files([tmp_path]).problems == ()
+    assert check_files([tmp_path]).answer.problems == ()
 
 
 CLAIMS = """\
@@ -339,7 +340,7 @@ def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path
     test = rule("RuleTest", f"{{clusters: {{mig: {{nodes: []}}}}, cases: {cases}}}")
     problems = check_files(
         [write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]
-    ).problems
+    ).answer.problems
     assert [(problem.code, problem.message) for problem in problems] == [
         ("unknown-rule", "rule 'FallbackLadder/x' not found (did you mean 'FallbackLadder/a'?)"),
         ("idle-rule", "FallbackLadder/a is in mode Enforce: only rules in mode Audit are audited"),

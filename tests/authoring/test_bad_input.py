@@ -26,8 +26,7 @@ COMMANDS = {
     "explain --rules": "explain -f pod.yaml --rules FILE",
     "explain --cluster": "explain -f pod.yaml --cluster FILE",
     "explain --from-log": "explain --from-log FILE --pod ml/train",
-    "effective --rules": "effective -n ml --rules FILE",
-    "effective --cluster": "effective -n ml --cluster FILE",
+    "list --cluster": "list -n ml --cluster FILE",
     "eval -f": "eval 1 -f FILE",
     "eval --cluster": "eval 1 -f pod.yaml --cluster FILE",
     "eval --rules": "eval 1 -f pod.yaml --rules FILE --rule FallbackLadder/a",
@@ -37,7 +36,7 @@ COMMANDS = {
     "webhook-config": "webhook-config --rules FILE",
 }
 PRINTS = (
-    "effective -n ml",
+    "list -n ml",
     "list ladder.yaml",
     "sets list",
     "sets show gpu-allocation",

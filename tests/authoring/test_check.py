@@ -14,7 +14,7 @@ from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.sources.card_sets import CARD_SETS
-from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
+from tests.support.authoring import cli, completed, completions, injection, ladder, place, validation, write
 from tests.support.documents import REPOSITORY
 
 GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
@@ -46,8 +46,8 @@ def test_an_error_hides_no_other_error_of_its_document(tmp_path: Path) -> None:
         head.format("ResourceInjection", "i") + "namespaces: {ml-*: {coefficients: {cpu: 1}}}\n",
     ]
     (tmp_path / "a.yaml").write_text("---\n".join(documents))
-    problems = check_files([tmp_path]).problems
-    assert [problem.code.value for problem in problems] == [
+    problems = check_files([tmp_path]).answer.problems
+    assert [problem.code for problem in problems] == [
         "cel-undeclared", "wrong-value", "cel-undeclared", "missing-field", "cel-undeclared", "missing-field",
         "cel-undeclared", "every-pod", "duplicate-document", "cel-undeclared", "wrong-form",
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_documents_beside_one_with_a_syntax_error_are_checked_against_each_other
     later = GOOD.replace("name: mig", "name: next")
     write(tmp_path, {"a.yaml": f"{GOOD}---\nkind: [\n---\n{BAD.replace('name: mig', 'name: bad')}---\n{later}"})
     problems = json.loads(cli("check", tmp_path, "--output", "json").stdout)["problems"]
-    assert [(problem["code"], problem["line"]) for problem in problems] == [
+    assert [(problem["code"], problem["source"]["line"]) for problem in problems] == [
         ("yaml-syntax", 9),
         ("unknown-field", 15),
         ("unreachable-rung", 24),
@@ -123,7 +123,7 @@ def test_files_of_other_tools_are_counted(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": GOOD, "b.yaml": WARNED, "kustomization.yaml": "resources: [a.yaml]\n"})
     assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 skipped, 1 warning\n")
     document = json.loads(cli("check", tmp_path, "--output", "json").stdout)
-    assert (document["files"], document["ignoredFiles"]) == (2, [f"{tmp_path}/kustomization.yaml"])
+    assert (document["files"], document["skipped"]) == (2, [f"{tmp_path}/kustomization.yaml"])
 
 
 def test_a_check_of_nothing_does_not_look_like_success(tmp_path: Path) -> None:
@@ -172,17 +172,15 @@ def test_json_has_the_same_results(tmp_path: Path) -> None:
                 "code": "unknown-field",
                 "severity": "error",
                 "message": "FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)",
-                "file": f"{tmp_path}/a.yaml",
-                "line": 5,
-                "column": 3,
+                "source": place(f"{tmp_path}/a.yaml:5:3"),
                 "length": 5,
             }
         ],
         "errors": 1,
         "warnings": 0,
-        "ignored": 0,
+        "ignored": [],
         "files": 1,
-        "ignoredFiles": [],
+        "skipped": [],
         "rules": 0,
         "tests": 0,
     }

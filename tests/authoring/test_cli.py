@@ -149,7 +149,9 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     gpu = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n"
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "gpu.yaml": gpu, "job.yaml": pod.replace(", namespace: ml", "")}
-    log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}
+    pod_name = {"namespace": "ml", "pod": "train"}
+    decision = {"time": "", "endpoint": "mutate", "dryRun": False, "outcome": "Allowed", **pod_name}
+    log = {"log.jsonl": f"{json.dumps(decision)}\n"}
     dumps = {"cluster.json": "{}", "a.json": "{}", "must-gather/nodes.json": "{}"}
     sources = {"a/rules.yaml": rules["rules/ladder.yaml"], "b/rules.yaml": "", "new-rules/rules.yaml": ""}
     monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log, **dumps, **sources}))
@@ -191,7 +193,7 @@ def test_schema_prints_the_schema_of_a_kind_in_any_case(kind: str) -> None:
 def test_an_unknown_kind_is_a_usage_error_with_a_suggestion() -> None:
     result = cli("schema", "FalbackLader")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "unknown kind 'FalbackLader' (did you mean 'FallbackLadder'?)" in result.stderr
+    assert "unknown name 'FalbackLader' (did you mean 'FallbackLadder'?)" in result.stderr
 
 
 def test_the_combined_schema_accepts_each_kind_and_nothing_else() -> None:

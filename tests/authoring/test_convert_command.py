@@ -57,10 +57,10 @@ def test_a_folder_gets_rules_and_a_case_for_each_entry(tmp_path: Path) -> None:
     assert result.exit_code == 0
     names = ["v100.yaml", "t4.yaml", "v100.test.yaml", "t4.test.yaml"]
     assert result.stdout.splitlines() == [str(made / name) for name in names]
-    assert check_files([made]).errors == 0
+    assert check_files([made]).answer.errors == 0
     run = run_tests([made])
-    assert run.succeeded
-    assert [case.name.case.name for case in run.results] == [
+    assert run.answer.succeeded
+    assert [case.case for case in run.answer.cases] == [
         *("one GPU in default", "one GPU in ml"),  # not in kube-system, which is on the white list
         *(f"one GPU in {namespace}" for namespace in ("default", "training", "sandbox")),
     ]
@@ -69,7 +69,7 @@ def test_a_folder_gets_rules_and_a_case_for_each_entry(tmp_path: Path) -> None:
         text = rules.read_text()
         assert text.count(before) == 1
         rules.write_text(text.replace(before, after))
-        assert run_tests([made]).failures > 0
+        assert run_tests([made]).answer.failed > 0
         rules.write_text(text)
 
 
@@ -77,15 +77,15 @@ def test_a_folder_gets_rules_and_a_case_for_each_entry(tmp_path: Path) -> None:
 def test_the_cases_of_each_conversion_pass(tmp_path: Path, vector: dict[str, Any]) -> None:
     conversion = convert_text(vector.get("configRaw") or json.dumps(vector.get("config")))
     write(tmp_path, {**conversion.files, **conversion.tests})
-    assert not conversion.rules or run_tests([tmp_path]).succeeded
+    assert not conversion.rules or run_tests([tmp_path]).answer.succeeded
 
 
 def test_a_rule_whose_only_namespace_is_skipped_has_a_case(tmp_path: Path) -> None:
     entries = {"ops": {"V100": {GPU: items(cpu=(4, ""))}}}
     text = json.dumps({"namespaceResourceMap": entries, "namespaceWhiteList": ["ops"]})
     cli("convert", "gpuinjector", configuration(tmp_path, text), "-o", tmp_path / "made")
-    assert [case.name.case.name for case in run_tests([tmp_path / "made"]).results] == ["one GPU in default"]
-    assert run_tests([tmp_path / "made"]).succeeded
+    assert [case.case for case in run_tests([tmp_path / "made"]).answer.cases] == ["one GPU in default"]
+    assert run_tests([tmp_path / "made"]).answer.succeeded
 
 
 def test_the_default_is_tested_in_a_namespace_without_an_entry(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_the_default_is_tested_in_a_namespace_without_an_entry(tmp_path: Path) -
     )
     cli("convert", "gpuinjector", configuration(tmp_path, text), "-o", tmp_path / "made")
     run = run_tests([tmp_path / "made"])
-    assert run.succeeded
-    assert [case.name.case.name for case in run.results] == ["one GPU in default-2", "one GPU in default"]
+    assert run.answer.succeeded
+    assert [case.case for case in run.answer.cases] == ["one GPU in default-2", "one GPU in default"]
 
 
 def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ spec:
   annotation: gpu-webhook.k8s.io/fallback
 """
     )
-    assert check_files([write(tmp_path, {"ladder.yaml": result.stdout})]).problems == ()
+    assert check_files([write(tmp_path, {"ladder.yaml": result.stdout})]).answer.problems == ()
 
 
 @pytest.mark.parametrize(

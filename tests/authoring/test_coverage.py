@@ -19,13 +19,12 @@ from rules_engine.documents.loader import rule_kind
 from rules_engine.evaluation import compile_rules, mutate
 from rules_engine.kinds import KINDS
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.rule import RuleId
 from rules_engine.sources.file_watch import read_signatures, wait_for_change
 from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecorder
 from rules_engine.testing.junit import junit_xml
 from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
-from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.authoring import cli, injection, ladder, place, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -61,7 +60,7 @@ def rule_test(*cases: str) -> str:
 
 
 def uncovered(folder: Path) -> list[str]:
-    coverage = run_tests([folder], coverage=True).coverage
+    coverage = run_tests([folder], coverage=True).answer.coverage
     assert coverage is not None
     return [f"{item.location.line} {item.name} never {item.event}" for item in coverage.uncovered]
 
@@ -161,7 +160,7 @@ def test_rules_that_no_test_refers_to_are_uncovered(tmp_path: Path) -> None:
     assert [line for line in uncovered(tmp_path) if "Validation" in line] == ["3 Validation/b never applied"]
     write(tmp_path, {"other.yaml": validation("b", "objct.spec")})
     run = run_tests([tmp_path], coverage=True)
-    assert [problem.code for problem in run.problems] == ["cel-undeclared"]
+    assert [problem.code for problem in run.answer.problems] == ["cel-undeclared"]
 
 
 def test_a_rule_that_tests_refer_to_by_two_paths_is_counted_once(tmp_path: Path) -> None:
@@ -183,17 +182,14 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     assert problems == ()
     recorder.add(made)
     recorder.observe(mutate(made, request(asks({GPU: 1})), cluster({GPU: 4})).trace, "default")
-    assert [(item.name, item.event, item.hits) for item in recorder.coverage.items] == [("Mark/m", "applied", 1)]
-
-
-def item(line: int, hits: int) -> CoverageItem:
-    return CoverageItem(rule=RuleId("K/a"), location=Location("a.yaml", line, 1), name="x", event="used", hits=hits)
+    assert (recorder.coverage.covered, recorder.coverage.total) == (1, 1)
 
 
 def test_a_share_is_rounded_down_and_compared_exactly() -> None:
-    most = Coverage((*(item(line, 1) for line in range(2999)), item(3000, 0)))
+    item = CoverageItem(rule="K/a", location=Location("a.yaml", 1, 1), name="x", event="used")
+    most = Coverage.of([*[(item, 1)] * 2999, (item, 0)])
     assert (most.percent, most.reaches(100), most.reaches(99.96)) == (99.9, False, True)
-    assert (Coverage(()).percent, Coverage(()).reaches(100)) == (100.0, True)
+    assert (Coverage.of([]).percent, Coverage.of([]).reaches(100)) == (100.0, True)
 
 
 @pytest.fixture
@@ -206,9 +202,10 @@ def folder(tmp_path: Path) -> Path:
 def test_the_table_has_places_and_the_total(folder: Path) -> None:
     result = cli("test", folder / "t.yaml", "-k", "case 0", "--coverage")
     assert result.exit_code == 0
-    table = result.stdout.partition("not covered\n")[2].splitlines()
-    assert table[0] == f"  {folder}/rules.yaml:6:18   nvidia.com/mig-2g.20gb                    never given"
-    assert table[-2] == f"  {folder}/rules.yaml:25:20  !object.spec.?hostNetwork.orValue(false)  never false"
+    table = result.stdout.splitlines()[2:]
+    assert table[0].split() == ["PLACE", "NOT", "COVERED", "EVENT"]
+    assert table[1] == f"{folder}/rules.yaml:6:18   nvidia.com/mig-2g.20gb                    never given"
+    assert table[-2] == f"{folder}/rules.yaml:25:20  !object.spec.?hostNetwork.orValue(false)  never false"
     assert table[-1] == "coverage 38.8 %: 7 of 18"
 
 
@@ -253,7 +250,7 @@ def test_results_are_whole_in_an_encoding_without_their_characters(folder: Path)
 def test_quiet_prints_failures_only(folder: Path) -> None:
     assert cli("test", folder, "-q", "-k", "case 0").stdout == ""
     assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "38").stdout == ""
-    assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "100").stdout.startswith("not covered\n")
+    assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "100").stdout.startswith("PLACE ")
     output = cli("test", folder, "-q").stdout
     assert output.startswith("FAIL  t: case 1")
     assert output.endswith("\n1 passed, 1 failed\n")
@@ -268,9 +265,7 @@ def test_json_has_the_coverage(folder: Path) -> None:
     }
     assert coverage["uncovered"][0] == {
         "rule": "FallbackLadder/mig",
-        "file": f"{folder}/rules.yaml",
-        "line": 6,
-        "column": 18,
+        "source": place(f"{folder}/rules.yaml:6:18"),
         "name": MIG,
         "never": "given",
     }
@@ -331,7 +326,7 @@ def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> Non
     )
     write(folder, {"u.yaml": other})
     run = run_tests([folder])
-    root = ET.fromstring(junit_xml(run))
+    root = ET.fromstring(junit_xml(run.answer))
     assert (root.tag, root.attrib) == (
         "testsuites",
         {"name": "gpu-rules", "tests": "4", "failures": "1", "errors": "2"},
@@ -359,7 +354,7 @@ def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluat
     off = ladder("mig", MIG, "nvidia.com/gpu", mode="Off")
     refused, unread = run_tests(
         [write(tmp_path, {"a.yaml": off, "t.yaml": rule_test(malformed, case(host=True))})]
-    ).results
+    ).answer.cases
     _, why, reason = refused.explanation.splitlines()
     assert (why, reason.startswith("refused: the pod is malformed: /spec/containers/0/")) == ("why:", True)
     assert unread.explanation.splitlines() == ["allowed: expected false, actual true", "why:", "no rule was evaluated"]
@@ -367,7 +362,7 @@ def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluat
 
 def test_junit_escapes_characters_that_xml_forbids(folder: Path) -> None:
     write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", r'name: "a\e[31m & <b>"')})
-    root = ET.fromstring(junit_xml(run_tests([folder])))
+    root = ET.fromstring(junit_xml(run_tests([folder]).answer))
     assert root[0][0].get("name") == r"a\x1b[31m & <b>"
 
 
@@ -464,10 +459,10 @@ def test_a_control_character_in_a_file_name_is_escaped_on_a_terminal(tmp_path: P
     assert out.count("\\x1b[31m.yaml:") == 2
 
 
-@pytest.mark.parametrize("form", ["json", "github"])
-def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(("form", "name"), [("json", "/\\udcff.yaml"), ("github", "/?.yaml")])
+def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form: str, name: str) -> None:
     write(tmp_path, {os.fsdecode(b"\xff.yaml"): validation("v", "object.metadata.name != ''")})
     found = tmp_path / "found"
     result = cli("test", tmp_path, "--coverage", "--output", f"{form}={found}")
     assert result.exit_code == 2
-    assert "/?.yaml" in found.read_text(encoding="utf-8")
+    assert name in found.read_text(encoding="utf-8")

@@ -65,7 +65,7 @@ def test_a_diagnosis_with_the_expected_findings_passes(diagnosis: str, tmp_path:
     ],
 )
 def test_another_finding_is_a_mismatch(expect: str, mismatches: list[tuple[str, ...]], tmp_path: Path) -> None:
-    (result,) = run_tests([folder(tmp_path, f"{{name: a, expect: {expect}}}")]).results
+    (result,) = run_tests([folder(tmp_path, f"{{name: a, expect: {expect}}}")]).answer.cases
     assert [(mismatch.what, mismatch.expected, mismatch.actual) for mismatch in result.mismatches] == mismatches
 
 
@@ -73,9 +73,9 @@ def test_findings_match_expectations_in_any_order(tmp_path: Path) -> None:
     again = document("when: object.spec.?unschedulable.orValue(false)\nreason: Cordoned", "again")
     texts = f"{{name: a, expect: [{FOUND}, {{reason: Cordoned, object: Node/cordoned, message: %s}}]}}"
     both = f"{again}---\n{CORDONED}"
-    (result,) = run_tests([folder(tmp_path, texts % "is cordoned", diagnostics=both)]).results
+    (result,) = run_tests([folder(tmp_path, texts % "is cordoned", diagnostics=both)]).answer.cases
     assert result.passed
-    (other,) = run_tests([folder(tmp_path, texts % "wrong", diagnostics=both)]).results
+    (other,) = run_tests([folder(tmp_path, texts % "wrong", diagnostics=both)]).answer.cases
     assert [mismatch.what for mismatch in other.mismatches] == ["Cordoned of Node/cordoned, message"]
 
 
@@ -83,7 +83,7 @@ def test_a_diagnostic_that_fails_is_a_mismatch_unless_it_is_not_compared(tmp_pat
     every = "{name: every, expect: [" + FOUND + "]}"
     one = "{name: one, reasons: [Cordoned], expect: [" + FOUND + "]}"
     run = run_tests([folder(tmp_path, every, one, diagnostics=f"{CORDONED}---\n{LABELLED}")])
-    failed, passed = run.results
+    failed, passed = run.answer.cases
     assert passed.passed
     (mismatch,) = failed.mismatches
     assert (mismatch.what, mismatch.expected) == ("Diagnostic/labelled", "a result")
@@ -102,7 +102,7 @@ def test_a_cluster_as_a_whole_can_be_diagnosed(tmp_path: Path) -> None:
 def test_many_mismatches_are_counted(tmp_path: Path) -> None:
     every = document("reason: Every", "every")
     path = folder(tmp_path, "{name: a, expect: []}", diagnostics=every, cluster="{nodes: [{name: node, count: 30}]}")
-    (result,) = run_tests([path]).results
+    (result,) = run_tests([path]).answer.cases
     assert len(result.mismatches) == MAX_DIFFERENCES + 1
     assert result.mismatches[-1].actual == "10 more"
 
@@ -122,9 +122,10 @@ def test_a_failed_diagnosis_is_printed_with_its_findings(tmp_path: Path) -> None
 def test_each_format_has_the_findings(tmp_path: Path) -> None:
     path = folder(tmp_path, "{name: a, expect: []}", f"{{name: b, expect: [{FOUND}]}}")
     failed, passed = json.loads(cli("test", path, "--output", "json").stdout)["cases"]
-    finding = {"reason": "Cordoned", "object": "Node/cordoned", "message": "cordoned is cordoned"}
+    node = {"kind": "Node", "name": "cordoned", "namespace": ""}
+    finding = {"reason": "Cordoned", "object": node, "message": "cordoned is cordoned"}
     assert (failed["passed"], passed["passed"], passed["findings"]) == (False, True, [finding])
-    assert "trace" not in passed
+    assert passed["mutation"] is None
     suite = ET.fromstring(cli("test", path, "--output", "junit").stdout)
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     explained = suite.findtext(".//failure") or ""
@@ -134,7 +135,7 @@ def test_each_format_has_the_findings(tmp_path: Path) -> None:
 
 def test_an_explanation_without_findings_says_so(tmp_path: Path) -> None:
     path = folder(tmp_path, "{name: a, expect: [{reason: Cordoned, object: Node/x}]}", cluster="{nodes: []}")
-    (result,) = run_tests([path]).results
+    (result,) = run_tests([path]).answer.cases
     assert result.explanation.endswith("found:\nnothing")
 
 
@@ -166,11 +167,11 @@ def test_a_reason_that_no_diagnostic_has_is_an_error(tmp_path: Path) -> None:
         "'Cordonned' is not one of the diagnosis' reasons, so it is not compared",
         "no Diagnostic has the reason 'Cordonned' (did you mean 'Cordoned'?)",
     ]
-    assert [problem.message for problem in check_files([path]).problems] == messages
+    assert [problem.message for problem in check_files([path]).answer.problems] == messages
     run = run_tests([path])
-    assert [problem.message for problem in run.problems] == messages
-    assert [str(case.obstacle) for case in run.not_run] == ["the expectation has errors"] * 3
-    assert [result.passed for result in run.results] == [True]
+    assert [problem.message for problem in run.answer.problems] == messages
+    assert [str(case.reason) for case in run.answer.cases_not_run] == ["the expectation has errors"] * 3
+    assert [result.passed for result in run.answer.cases] == [True]
 
 
 def test_a_diagnosis_without_diagnostics_is_an_error(tmp_path: Path) -> None:
@@ -179,9 +180,9 @@ def test_a_diagnosis_without_diagnostics_is_an_error(tmp_path: Path) -> None:
         tmp_path, "{name: nothing, expect: []}", diagnostics=ladder("a", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu")
     )
     text = "there is no Diagnostic among the rules, so nothing can be found"
-    assert [problem.message for problem in check_files([tests]).problems] == [text]
+    assert [problem.message for problem in check_files([tests]).answer.problems] == [text]
     run = run_tests([tests])
-    assert ([problem.message for problem in run.problems], run.results) == ([text], ())
+    assert ([problem.message for problem in run.answer.problems], run.answer.cases) == ([text], ())
 
 
 @pytest.mark.parametrize("wrong", [CORDONED.replace("unschedulable", "unschedulabel"), CORDONED + "  mode: Off\n"])
@@ -192,23 +193,23 @@ def test_diagnoses_of_diagnostics_with_errors_are_not_run_and_cases_are(wrong: s
     path = write(tmp_path, {"d.yaml": wrong, "l.yaml": ladder("l", "nvidia.com/gpu"), "d.test.yaml": text})
     for paths in ([path], [path / "d.test.yaml"]):
         run = run_tests(paths)
-        assert [str(case.obstacle) for case in run.not_run] == ["the Diagnostics have errors"]
-        assert [result.name.title for result in run.results if result.passed] == ["case"]
-        assert len(run.problems) == 1
-        assert not run.succeeded
+        assert [str(case.reason) for case in run.answer.cases_not_run] == ["the Diagnostics have errors"]
+        assert [result.title for result in run.answer.cases if result.passed] == ["case"]
+        assert len(run.answer.problems) == 1
+        assert not run.answer.succeeded
 
 
 def test_errors_of_rules_do_not_stop_diagnoses(tmp_path: Path) -> None:
     wrong = ladder("l", "nvidia.com/gpu").replace("rungs", "rugns")
     text = rule_test(f"{{name: a, expect: [{FOUND}]}}")
     run = run_tests([write(tmp_path, {"d.yaml": CORDONED, "l.yaml": wrong, "d.test.yaml": text})])
-    assert [result.passed for result in run.results] == [True]
+    assert [result.passed for result in run.answer.cases] == [True]
 
 
 def test_a_test_with_errors_does_not_run_its_diagnoses(tmp_path: Path) -> None:
     text = rule_test(f"{{name: a, expect: [{FOUND}]}}", more="  unknown: 1\n")
     run = run_tests([write(tmp_path, {"d.yaml": CORDONED, "d.test.yaml": text})])
-    assert [(case.name.title, str(case.obstacle)) for case in run.not_run] == [("a", "the test has errors")]
+    assert [(case.title, str(case.reason)) for case in run.answer.cases_not_run] == [("a", "the test has errors")]
 
 
 def test_coverage_counts_both_outcomes_of_a_condition(tmp_path: Path) -> None:
@@ -216,13 +217,12 @@ def test_coverage_counts_both_outcomes_of_a_condition(tmp_path: Path) -> None:
     path = folder(tmp_path, f"{{name: a, reasons: [Cordoned], expect: [{FOUND}]}}", diagnostics=CORDONED)
     (tmp_path / "rules" / "sub").mkdir()
     (tmp_path / "rules" / "sub" / "o.yaml").write_text(other)
-    coverage = run_tests([path], coverage=True).coverage
+    coverage = run_tests([path], coverage=True).answer.coverage
     assert coverage is not None
-    assert [(item.rule, item.event, item.covered) for item in coverage.items] == [
-        ("Diagnostic/cordoned", "true", True),
-        ("Diagnostic/cordoned", "false", True),
-        ("Diagnostic/other", "true", False),
-        ("Diagnostic/other", "false", False),
+    assert coverage.total == 4
+    assert [(item.rule, item.event) for item in coverage.uncovered] == [
+        ("Diagnostic/other", "true"),
+        ("Diagnostic/other", "false"),
     ]
 
 
@@ -231,11 +231,11 @@ def test_diagnostics_that_no_test_refers_to_are_uncovered(tmp_path: Path) -> Non
     for name, text in (("fine", CORDONED.replace("name: cordoned", "name: fine")), ("wrong", "")):
         untested = text or CORDONED.replace("name: cordoned", "name: wrong").replace("unschedulable", "x")
         run = run_tests([path, write(tmp_path, {f"{name}/d.yaml": untested}) / name], coverage=True)
-        assert (run.coverage is None, len(run.problems)) == ((True, 1) if name == "wrong" else (False, 0))
+        assert (run.answer.coverage is None, len(run.answer.problems)) == ((True, 1) if name == "wrong" else (False, 0))
 
 
 def test_check_reports_diagnostics_that_a_test_refers_to(tmp_path: Path) -> None:
     text = rule_test("{name: a, expect: [{reason: Cordoned, object: Node/a}]}", more="  rules: [../rules]\n")
     wrong = CORDONED.replace("unschedulable", "unschedulabel")
     path = write(tmp_path, {"rules/d.yaml": wrong, "tests/d.test.yaml": text}) / "tests"
-    assert [problem.code for problem in check_files([path]).problems] == ["cel-field"]
+    assert [problem.code for problem in check_files([path]).answer.problems] == ["cel-field"]

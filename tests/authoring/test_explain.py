@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.kubernetes.removed_values import remove_values
-from tests.support.authoring import cli, injection, ladder, place, validation, write
+from tests.support.authoring import cli, injection, ladder, validation, write
 from tests.support.cluster_files import CONTAINER, METADATA, SECRET
 from tests.support.loading import rule
 from tests.support.patching import apply_json
@@ -426,11 +426,11 @@ def test_json_holds_both_decisions_and_a_patch_that_leads_to_the_pod(folder: Pat
     result = cli(*EXPLAINED, "--output", "json")
     found: Any = json.loads(result.stdout)
     (pod,) = found["pods"]
-    assert (found["allowed"], pod["kind"], pod["name"], pod["namespace"]) == (True, "Pod", "train", "default")
+    assert (found["verdict"], pod["kind"], pod["name"], pod["namespace"]) == ("Allowed", "Pod", "train", "default")
     assert pod["mutation"]["trace"][0]["action"] == "change"
     assert pod["validation"]["trace"][0] == {
         "rule": "Validation/fine",
-        "source": place("rules/validation.yaml:3:18"),
+        "source": "rules/validation.yaml:3:18",
         "action": "pass",
         "reason": "valid",
     }
@@ -489,7 +489,7 @@ def test_json_of_a_denial_has_no_validation(folder: Path) -> None:
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
     result = cli(*EXPLAINED, "--output", "json")
     document = json.loads(result.stdout)
-    assert (document["allowed"], document["pods"][0]["validation"], result.exit_code) == (False, None, 1)
+    assert (document["verdict"], document["pods"][0]["validation"], result.exit_code) == ("Denied", None, 1)
     assert "no rung can serve" in document["pods"][0]["message"]
 
 

@@ -14,7 +14,7 @@ POD = "object.spec.enableServiceLinks"
 
 def findings(tmp_path: Path, *documents: str) -> tuple[Problem, ...]:
     """Return the problems of documents in one file: all are warnings."""
-    problems = check_files([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).problems
+    problems = check_files([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).answer.problems
     assert {problem.severity for problem in problems} <= {Severity.WARNING}
     return problems
 
@@ -213,5 +213,5 @@ def test_a_param_that_nothing_reads_is_reported_at_its_key(tmp_path: Path, expre
 
 def test_names_are_not_reported_where_an_expression_has_an_error(tmp_path: Path) -> None:
     rule = validation("v", "objct == params.one", match=MATCH, params="{one: 1, two: 2}")
-    problems = check_files([write(tmp_path, {"rules.yaml": rule})]).problems
+    problems = check_files([write(tmp_path, {"rules.yaml": rule})]).answer.problems
     assert [problem.code for problem in problems] == ["cel-undeclared"]

@@ -25,7 +25,7 @@ def findings(tmp_path: Path, *documents: str, cluster: str = "") -> list[tuple[s
         line = checked.sources[problem.location.file][problem.location.line - 1]
         return line[problem.location.column - 1 :][: problem.length]
 
-    return [(problem.code.value, marked(problem), problem.message) for problem in checked.problems]
+    return [(problem.code.value, marked(problem), problem.message) for problem in checked.answer.problems]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ NAME = "object.metadata.name == 'a'"
 
 def absent(tmp_path: Path, *documents: str) -> list[str]:
     """Return the members that may be absent, by the warnings of documents."""
-    problems = check_files([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).problems
+    problems = check_files([write(tmp_path, {"rules.yaml": "---\n".join(documents)})]).answer.problems
     assert {problem.severity for problem in problems} <= {Severity.WARNING}, problems
     return [p.message.removeprefix("fails if ").split(" is absent")[0] for p in problems if p.code == "cel-absent"]
 

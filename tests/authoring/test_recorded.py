@@ -1,7 +1,6 @@
 """`gpu-rules explain --from-log`: decisions that a server recorded."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def test_decisions_are_shown_newest_first_and_others_are_not(tmp_path: Path) -> 
     out = cli("explain", "--from-log", path, "--pod", "ml/job").stdout
     assert [line[27:29] for line in out.splitlines() if line.startswith("ml/job at")] == ["03", "02", "01"]
     document = json.loads(cli("explain", "--from-log", path, "--pod", "ml/job", "--output", "json").stdout)
-    assert document["found"] == 3
+    assert (document["found"], document["logged"], document["unread"]) == (3, 5, 0)
     assert document["decisions"] == [json.loads(lines[0]), json.loads(lines[2]), json.loads(lines[1])]
 
 
@@ -154,21 +153,16 @@ def test_lines_that_are_not_decisions_are_counted(tmp_path: Path) -> None:
         assert f"warning: {count}" in result.stderr
 
 
-def test_values_of_other_types_are_read_as_absent(tmp_path: Path) -> None:
-    step: Mapping[str, Any] = {
-        "rule": 1,
-        "action": "other",
-        "source": "C:\\rules",
-        "field": "f",
-        "code": "x",
-        "amounts": [{}],
-        "resources": [3, {"attempts": [{"field": "f", "source": "a:b:1:2"}]}],
-    }
-    odd = {"endpoint": "mutate", "outcome": "Late\x1b", "namespace": "ml", "pod": "job", "trace": [step], "patch": [{}]}
-    out = cli("explain", "--from-log", write_log(tmp_path, json.dumps(odd).encode()), "--pod", "ml/job").stdout
-    assert "unchanged:   C:\\rules:1:1 f\n" in out
-    assert "a:b:1:2 f\n" in out
-    assert out.endswith("late\\x1b\n")
+def test_members_of_a_newer_server_are_ignored_and_values_of_other_types_are_no_decision(tmp_path: Path) -> None:
+    made = json.loads(logged("/mutate", asks({MIG2: 1}), FALLS))
+    made["trace"][0] |= {"newer": 1, "source": "C:\\rules", "field": "f"}
+    newer = {**made, "newer": {}, "outcome": "Late\x1b"}
+    others: list[Any] = [{**made, "time": 1}, {**made, "trace": [{"rule": "a/b", "action": "x", "reason": ""}]}]
+    path = write_log(tmp_path, *(f"{json.dumps(line)}\n".encode() for line in (newer, *others)))
+    result = cli("explain", "--from-log", path, "--pod", "ml/job")
+    assert "  C:\\rules f\n" in result.stdout
+    assert result.stdout.endswith("late\\x1b\n")
+    assert "2 lines are not decisions" in result.stderr
 
 
 def test_a_log_may_come_from_standard_input(tmp_path: Path) -> None:

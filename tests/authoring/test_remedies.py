@@ -964,7 +964,7 @@ BESIDE = {
 
 
 def errors(folder: Path) -> list[Problem]:
-    problems = check_files([folder / "example.yaml"]).problems
+    problems = check_files([folder / "example.yaml"]).answer.problems
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
@@ -1056,7 +1056,7 @@ def test_a_remedy_leaves_no_error(tmp_path: Path, mistake: str, text: str, messa
 def test_advice_is_about_the_mistake(tmp_path: Path, mistake: str, text: str, message: str) -> None:
     name = "example.json" if text.startswith("{") else "example.yaml"
     folder = write(tmp_path, {name: text, "rules.yaml": ladder()})
-    errors = [problem for problem in check_files([folder / name]).problems if problem.severity is Severity.ERROR]
+    errors = [problem for problem in check_files([folder / name]).answer.problems if problem.severity is Severity.ERROR]
     assert shown(errors[0]) == message, mistake
 
 
@@ -1087,12 +1087,12 @@ def test_an_expression_with_its_remedy_is_evaluated_for_a_pod_without_the_member
     quote = "'" if '"' in expression else '"'
     text = validation(f"{quote}{expression}{quote}")
     path = write(tmp_path, {"example.yaml": text}) / "example.yaml"
-    [problem] = check_files([path]).problems
+    [problem] = check_files([path]).answer.problems
     assert problem.code == "cel-absent"
     [after] = remedied(text, problem)
     assert after == text.replace(expression, remedied_expression)
     path.write_text(after)
-    assert check_files([path]).problems == ()
+    assert check_files([path]).answer.problems == ()
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {}}]}}
     for written, expected in ((expression, "no such key"), (remedied_expression, True)):
         kind, value = both(compile_expression(SourceText.inline(written), ENVIRONMENT), {"object": pod})
@@ -1113,7 +1113,9 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
     amounts = "{memory: 1 Gi, cpu: -1, nvidia.com/gpu: one, a/b: null, a/c: 010}"
     text = rule_test(f"{{spec: {{containers: [{{name: main, resources: {{requests: {amounts}}}}}]}}}}")
     folder = write(tmp_path, {"example.yaml": text, **BESIDE})
-    problems = [problem for problem in check_files([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
+    problems = [
+        problem for problem in check_files([folder / "example.yaml"]).answer.problems if problem.code == "bad-amount"
+    ]
     assert {problem.severity for problem in problems} == {Severity.WARNING}
     assert [shown(problem) for problem in problems] == [
         "8:77: '1 Gi' is not a quantity: write 1Gi",
@@ -1126,5 +1128,5 @@ def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> 
 
 def test_an_error_in_an_expression_that_begins_with_a_negation_has_its_position(tmp_path: Path) -> None:
     path = write(tmp_path, {"example.yaml": validation("!has(object.spec.nodeNam)")}) / "example.yaml"
-    places = [(problem.code, problem.location.column) for problem in check_files([path]).problems]
+    places = [(problem.code, problem.location.column) for problem in check_files([path]).answer.problems]
     assert places == [("yaml-tag", 19), ("cel-field", 36)]

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rules_engine.checking.check import check_files
+from rules_engine.cli.schema import load_schema
 from rules_engine.sources.card_sets import CARD_SETS, PRODUCT
 from rules_engine.starting.schemas import without_schema_comments
 from rules_engine.testing.rule_tests import run_tests
@@ -17,7 +18,6 @@ from tests.support.authoring import cli, completed, file_size_limit, write
 
 SETS = ["gpu-allocation", "diagnostics", *sorted(CARD_SETS)]
 SHIPPED = Path(__file__).parents[2] / "rules"
-SUGGEST_SCHEMA = SHIPPED.parent / "schemas" / "output" / "sets-suggest.json"
 MIG_OF_NONE = "nvidia.com/mig-1g.34gb"
 POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n"
 
@@ -121,8 +121,8 @@ def test_a_copy_has_the_same_files_and_passes_its_tests(name: str, tmp_path: Pat
     copied = {path.name: path.read_text() for path in folder.iterdir()}
     assert copied == {path.name: without_schema_comments(path.read_text()) for path in (SHIPPED / name).iterdir()}
     assert sorted(result.stdout.splitlines()) == sorted(str(folder / file) for file in copied)
-    assert check_files([folder]).problems == ()
-    assert run_tests([folder]).succeeded
+    assert check_files([folder]).answer.problems == ()
+    assert run_tests([folder]).answer.succeeded
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -134,8 +134,8 @@ def test_a_set_is_shown_as_one_stream_that_passes_its_tests(name: str, tmp_path:
     titles = re.findall(r"^# (\S+\.yaml)$", result.stdout, re.MULTILINE)
     assert titles == sorted(titles, key=lambda title: (title.endswith(".test.yaml"), title))
     write(tmp_path, {"set.yaml": result.stdout})
-    assert check_files([tmp_path]).problems == ()
-    assert run_tests([tmp_path]).succeeded
+    assert check_files([tmp_path]).answer.problems == ()
+    assert run_tests([tmp_path]).answer.succeeded
 
 
 def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def suggested(file: Path) -> Any:
     result = cli("sets", "suggest", "--cluster", file, "--output", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    Draft202012Validator(json.loads(SUGGEST_SCHEMA.read_text())).validate(document)
+    Draft202012Validator(load_schema("sets-suggest")).validate(document)
     return document
 
 

@@ -353,7 +353,7 @@ def test_each_format_has_the_cases_not_run_with_the_reason(folder: Path) -> None
     broken, wrong = f"{folder}/broken.test.yaml:7:13", f"{folder}/t.test.yaml:7:13"
 
     assert f"not run  t: wrong, since the expectation has errors  {wrong}\n" in cli("test", folder, "-q").stdout
-    not_run = json.loads(cli("test", folder, "--output", "json").stdout)["notRun"]
+    not_run = json.loads(cli("test", folder, "--output", "json").stdout)["casesNotRun"]
     assert [(one["case"], one["reason"]) for one in not_run] == [
         ("a case", "the test has errors"),
         ("second", "the test has errors"),
@@ -430,12 +430,18 @@ def test_json_has_the_same_results(folder: Path) -> None:
     result = cli("test", folder, "--output", "json")
     document = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert [document[name] for name in ("succeeded", "notRun", "deselected", "problems")] == [False, [], 0, []]
+    assert [document[name] for name in ("succeeded", "passed", "failed", "notRun", "casesNotRun")] == [
+        False,
+        1,
+        1,
+        0,
+        [],
+    ]
     first, second = document["cases"]
     assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
     assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)
     assert first["source"] == place(f"{folder}/t.test.yaml:7:13")
-    assert first["trace"][0]["rule"] == "FallbackLadder/mig"
+    assert first["mutation"]["trace"][0]["rule"] == "FallbackLadder/mig"
     assert (second["case"], second["passed"], second["mismatches"]) == ("b", True, [])
 
 

@@ -86,7 +86,7 @@ def test_rules_in_examples_are_valid_unless_titled_broken(document: Path, tmp_pa
 
     for folder in {file.parent for file in tmp_path.rglob("*.yaml")}:
         checked = check_files(sorted(folder.glob("*.yaml")))
-        assert [render_problem(problem, checked.sources) for problem in checked.problems] == []
+        assert [render_problem(problem, checked.sources) for problem in checked.answer.problems] == []
 
 
 def anchors(path: Path) -> set[str]:

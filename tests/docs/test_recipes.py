@@ -24,7 +24,7 @@ def documents(text: str) -> tuple[list[Any], list[Any]]:
 
 def problems(folder: Path) -> list[str]:
     checked = check_files([folder])
-    return [render_problem(problem, checked.sources) for problem in checked.problems]
+    return [render_problem(problem, checked.sources) for problem in checked.answer.problems]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -33,8 +33,8 @@ def test_a_recipe_has_no_problem_and_its_cases_pass(name: str, tmp_path: Path) -
 
     assert problems(tmp_path) == []
     run = run_tests([tmp_path])
-    assert [(result.name, result.mismatches) for result in run.results if not result.passed] == []
-    assert run.succeeded
+    assert [(str(result), result.mismatches) for result in run.answer.cases if not result.passed] == []
+    assert run.answer.succeeded
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -59,7 +59,7 @@ def test_no_validation_of_a_recipe_can_be_left_out(name: str, tmp_path: Path) ->
         replaced = {**validations[index], "expression": "object.spec.containers.size() >= 0"}
         without = {**rule["spec"], "validations": [*validations[:index], replaced, *validations[index + 1 :]]}
         (tmp_path / name).write_text(yaml.safe_dump_all([{**rule, "spec": without}, *tests]), encoding="utf-8")
-        assert not run_tests([tmp_path]).succeeded
+        assert not run_tests([tmp_path]).answer.succeeded
 
 
 def test_all_recipes_can_be_loaded_together(tmp_path: Path) -> None:
@@ -68,4 +68,4 @@ def test_all_recipes_can_be_loaded_together(tmp_path: Path) -> None:
 
     assert len(RECIPES) >= 9
     assert problems(tmp_path) == []
-    assert run_tests([tmp_path]).succeeded
+    assert run_tests([tmp_path]).answer.succeeded

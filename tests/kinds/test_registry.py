@@ -10,7 +10,7 @@ from rules_engine.documents.load import load_files
 from rules_engine.documents.loader import rule_kind
 from rules_engine.evaluation import DecisionCache, RuleSet, compile_rules, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
-from rules_engine.explaining.effective import effective_rules
+from rules_engine.explaining.rule_list import list_rules
 from rules_engine.kinds import KINDS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
@@ -65,11 +65,12 @@ def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
     assert cluster_requirements(rule_set).nodes
 
 
-def test_its_scalar_fields_are_effective_settings(rule_set: RuleSet) -> None:
-    view = effective_rules([compiled.rule for compiled in rule_set.rules], "ml", kinds=WITH_TOY)
-    mark = view.rules[-1]
-    assert (mark.rule.id, mark.endpoint) == ("Mark/marked", Endpoint.MUTATE)
-    assert [setting.value for setting in mark.settings if setting.location is not None] == [GPU]
+def test_its_scalar_fields_are_settings(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    mark = list_rules(load_files([file], DOCUMENTS), namespace="ml", kinds=WITH_TOY).rules[-1]
+    assert (mark.kind, mark.name, mark.endpoint) == ("Mark", "marked", "mutate")
+    assert [setting.value for setting in mark.settings or () if setting.location is not None] == [GPU]
 
 
 def test_a_rule_of_no_kind_and_two_kinds_of_one_name_are_errors(rule_set: RuleSet) -> None:

@@ -26,25 +26,25 @@ def shipped(folders: Sequence[Path]) -> pytest.MarkDecorator:
 def test_a_set_on_its_own_has_no_problem_not_even_a_warning(folder: Path) -> None:
     checked = check_files([folder])
 
-    assert [render_problem(problem, checked.sources) for problem in checked.problems] == []
-    assert checked.rules > 0 or folder.name == "diagnostics"
-    assert checked.tests > 0
+    assert [render_problem(problem, checked.sources) for problem in checked.answer.problems] == []
+    assert checked.answer.rules > 0 or folder.name == "diagnostics"
+    assert checked.answer.tests > 0
 
 
 @shipped([*SHIPPED, EXAMPLES])
 def test_every_case_of_a_set_passes(folder: Path) -> None:
     run = run_tests([folder])
 
-    assert [(str(result.name), result.mismatches) for result in run.results if not result.passed] == []
-    assert run.succeeded
+    assert [(str(result), result.mismatches) for result in run.answer.cases if not result.passed] == []
+    assert run.answer.succeeded
 
 
 @shipped([*SHIPPED, EXAMPLES])
 def test_the_cases_of_a_set_cover_all_of_its_rules(folder: Path) -> None:
-    coverage = run_tests([folder], coverage=True).coverage
+    coverage = run_tests([folder], coverage=True).answer.coverage
 
     assert coverage is not None
-    assert coverage.items
+    assert coverage.total
     # The first ladder of a card decides requests for the devices that it shares with the one of media devices.
     shared = [item for item in coverage.uncovered if item.rule.endswith("-media") and item.event == "requested"]
     assert len(shared) == (2 if folder.name in CARD_SETS else 0)
@@ -52,7 +52,10 @@ def test_the_cases_of_a_set_cover_all_of_its_rules(folder: Path) -> None:
 
 
 def test_the_ladders_of_different_cards_can_be_loaded_together() -> None:
-    assert check_files([RULES / name for name in ("mig-a30", "mig-a100-80gb", "mig-h200", "mig-b200")]).problems == ()
+    assert (
+        check_files([RULES / name for name in ("mig-a30", "mig-a100-80gb", "mig-h200", "mig-b200")]).answer.problems
+        == ()
+    )
 
 
 @pytest.mark.parametrize("command", ["check", "test"])

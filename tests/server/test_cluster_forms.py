@@ -32,7 +32,7 @@ COMMANDS = {
     "diff -f pod.yaml": ("--old old.yaml --new new.yaml", 1, f"given for {MIG}: {GPU} → {MIG}"),
     "diff": ("--old old.yaml --new new.yaml", 1, "2 of 2 pods changed"),  # 8 are free on the node of each
     "doctor": ("--rules old.yaml", 0, "Info  FeatureDiscoveryMissing  Node a, Node b\n"),
-    "effective": ("--rules old.yaml -n ml", 0, "namespace ml, namespace labels team=ml"),
+    "list": ("old.yaml -n ml", 0, "namespace ml, namespace labels team=ml"),
     "eval": (f"cluster.available('{GPU}') -f pod.yaml", 0, "6 : int"),
     "explain": ("-f pod.yaml --rules old.yaml", 0, f"changed: {MIG} → {GPU}"),
     "native": ("--rules base.yaml", 0, f"ladders:\n    fall:\n      - {GPU}: 8\n"),

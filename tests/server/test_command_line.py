@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from rules_engine.cli import schema as schemas
 from rules_engine.cli.program import AdvancedOption, SingleOption
+from rules_engine.cli.schema import load_schema
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from server.cli import main
@@ -142,7 +142,6 @@ def test_the_page_has_every_command_and_its_exit_codes(name: str) -> None:
     "command",
     [
         "explain -f pod.yaml",
-        "effective -n ml",
         "webhook-config",
         "simulate -f load.yaml --cluster cluster.yaml",
         "doctor --cluster cluster.yaml",
@@ -216,7 +215,7 @@ def test_objects_come_from_files_folders_and_standard_input(folder: Path) -> Non
 LIVE = {
     "explain": "explain -f pod.yaml --rules rules.yaml",
     "eval": f"eval cluster.allocatable('{MIG}') -f pod.yaml",
-    "effective": "effective -n ml --rules rules.yaml",
+    "list": "list -n ml rules.yaml",
     "check": "check rules.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml",
     "plan": "plan -f load.yaml --rules rules.yaml --cards 1xA100-80GB",
@@ -226,7 +225,7 @@ LIVE = {
 ANSWERS = {
     "explain": f"{MIG} is offered",
     "eval": "1 : int",
-    "effective": "namespace labels team=ml",
+    "list": "namespace labels team=ml",
     "check": "1 file checked",
     "simulate": "live-1",
     "plan": "kubectl label node live-1 nvidia.com/mig.config=plan-1",
@@ -365,7 +364,8 @@ DOCUMENTS = {
     "test": "test t.test.yaml --coverage",
     "explain": "explain -f pod.yaml --rules rules.yaml",
     "list": "list rules.yaml",
-    "effective": "effective -n ml --rules rules.yaml",
+    "native": "native --rules rules.yaml",
+    "webhook-config": "webhook-config --rules rules.yaml",
     "doctor": "doctor --cluster node.json --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml -f pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
@@ -383,20 +383,19 @@ def test_documents_have_a_schema_and_the_problems_of_the_input(name: str, broken
         (folder / "rules.yaml").write_text(ladder("a", MIG, "nvidia.com/gpu").replace("rungs", "rugs"))
     result = run(*DOCUMENTS[name].split(), "-o", "json")
     document = json.loads(result.stdout)
-    file = ROOT / "schemas" / "output" / f"{name}.json"
-    schema: Any = schemas.load_schema(name) if name in schemas.ANSWERS else json.loads(file.read_text())
+    schema: Any = load_schema(name)
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(document)
-    assert result.stderr == ""
-    assert bool([each for each in document["problems"] if each["severity"] == "error"]) is broken
+    assert result.stderr == "" or name in ("native", "webhook-config")
+    assert bool([each for each in document.get("problems", ()) if each["severity"] == "error"]) is broken
     assert result.exit_code == (0 if not broken else 1 if name == "check" else 2)
-    if broken and name in ("doctor", "diff", "simulate", "plan", "preflight"):
+    if broken and name not in ("check", "test"):
         assert document.keys() == {"problems"}
     assert "source" not in document or document["source"].keys() == {"file", "line", "column"}
 
 
 def test_no_place_is_in_the_package(folder: Path) -> None:
-    for command in ("explain -f pod.yaml", "effective -n ml"):
+    for command in ("explain -f pod.yaml", "list -n ml"):
         for form in ("text", "json"):
             assert "rule_sets" not in run(*command.split(), "-o", form).output
 

@@ -44,7 +44,7 @@ def problems(entry: ProblemEntry, text: str) -> tuple[tuple[Problem, ...], str]:
         path = Path(folder) / entry.file
         path.write_text(text, encoding="utf-8")
         checked = check_files([], read_cluster([path])) if entry.file == CLUSTER else check_files([path])
-    return checked.problems, _output(checked.problems, checked.sources).replace(f"{folder}/", "")
+    return checked.answer.problems, _output(checked.answer.problems, checked.sources).replace(f"{folder}/", "")
 
 
 def _output(found: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> str:

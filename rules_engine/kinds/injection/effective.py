@@ -18,7 +18,7 @@ def effective(injection: ResourceInjection, namespace: str) -> Iterator[Setting]
         yield base
     else:
         path = f"namespaces.{namespace}"
-        overridden = base if default else None
+        overridden = base.overridden if default else None
         yield Setting(name="entry", value=path, field=path, location=entry.location, overrides=overridden)
     for field in ("coefficients", "annotations"):
         values, before = _entry_values(entry, field), _entry_values(default, field)
@@ -38,7 +38,7 @@ def _entry_setting(injection: ResourceInjection, namespace: str, field: str, key
     place = default.origin.get((field, key))
     base = None
     if place is not None:
-        base = field_setting(name, _entry_values(default, field).get(key), place)
+        base = field_setting(name, _entry_values(default, field).get(key), place).overridden
     value, location = _entry_values(entry, field).get(key), entry.origin.get((field, key))
     if location is not None and location == place:
         return Setting(name=name, value=value, field=name, location=place, inherited=entry is not default)

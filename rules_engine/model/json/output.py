@@ -10,3 +10,7 @@ class Output(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     meaning stands in `Annotated[…, Meta(description=…)]`; `gpu-rules schema` prints it. Each subclass repeats
     `frozen=True, kw_only=True`, which are not inherited.
     """
+
+
+class SparseOutput(Output, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
+    """An object whose empty members are left out. Members that it does not know are ignored when it is read."""

@@ -1,7 +1,7 @@
 """Source locations of values in rule files."""
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,6 +18,15 @@ class Location(Struct, frozen=True, order=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
+    @classmethod
+    def parse(cls, text: str) -> "Location | None":
+        """Return the location that a text names; None if it names none. The name of a file may have colons."""
+        place = _LOCATION.fullmatch(text)
+        return cls(place[1], int(place[2]), int(place[3])) if place else None
+
+
+_LOCATION = re.compile(r"(.+):([0-9]{1,9}):([0-9]{1,9})", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -29,9 +38,9 @@ class Field:
     def __str__(self) -> str:
         return f"{self.location} {self.path}"
 
-    def to_json(self, place: Callable[[Location], Any] = str) -> dict[str, Any]:
-        """Return its members in `--output json` and in logs; `place` writes its location."""
-        return {"source": place(self.location), "field": self.path}
+    def to_json(self) -> dict[str, Any]:
+        """Return its members in a decision."""
+        return {"source": str(self.location), "field": self.path}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The decision for one request, with its trace."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
@@ -14,9 +14,6 @@ from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import RuleId
 
 T = TypeVar("T")
-
-Place = Callable[[Location], Json]
-"""A function that writes a location: as text in logs, as an object in the output of commands."""
 
 
 class Action(Enum):
@@ -58,9 +55,9 @@ class Attempt(Struct, frozen=True):
     reason: str
     field: Field | None = None
 
-    def to_json(self, place: Place = str) -> dict[str, Json]:
+    def to_json(self) -> dict[str, Json]:
         """Return the attempt for logs and `--output json`."""
-        field_members = self.field.to_json(place) if self.field is not None else {}
+        field_members = self.field.to_json() if self.field is not None else {}
         return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **field_members}
 
 
@@ -108,9 +105,9 @@ class Amount(Struct, frozen=True, kw_only=True):
     after: str
     field: Field | None = None
 
-    def to_json(self, place: Place = str) -> dict[str, Json]:
+    def to_json(self) -> dict[str, Json]:
         """Return the amount for logs and `--output json`."""
-        field_members = self.field.to_json(place) if self.field is not None else {}
+        field_members = self.field.to_json() if self.field is not None else {}
         return {
             "container": self.container,
             "resource": self.resource,
@@ -170,9 +167,9 @@ class Step(Struct, frozen=True, kw_only=True):
         """True if this rule is in audit mode and would have contributed to the decision."""
         return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
-    def to_json(self, place: Place = str) -> dict[str, Json]:
-        """Return the step for logs and `--output json`; empty members are left out. `place` writes locations."""
-        sources = [field.to_json(place) for field in self.fields] or [{"source": place(self.location)}]
+    def to_json(self) -> dict[str, Json]:
+        """Return the step for logs and `--output json`; empty members are left out."""
+        sources = [field.to_json() for field in self.fields] or [{"source": str(self.location)}]
         members: dict[str, Json] = {
             "rule": self.rule,
             **sources[0],
@@ -189,11 +186,11 @@ class Step(Struct, frozen=True, kw_only=True):
                     "resource": decision.resource,
                     "to": decision.to,
                     "reason": decision.reason,
-                    "attempts": [attempt.to_json(place) for attempt in decision.attempts],
+                    "attempts": [attempt.to_json() for attempt in decision.attempts],
                 }
                 for decision in self.resources
             ],
-            "amounts": [amount.to_json(place) for amount in self.amounts],
+            "amounts": [amount.to_json() for amount in self.amounts],
             "annotations": dict(self.annotations),
             "notes": list(self.notes),
         }
@@ -206,6 +203,14 @@ def has_denial(trace: Sequence[Step]) -> bool:
         if step.denies:
             return True
     return False
+
+
+def denial_message(denials: Iterable[tuple[str, str]]) -> str:
+    """Join the messages of rules that deny, each with its rule; a message that several rules share appears once."""
+    rules: dict[str, list[str]] = {}
+    for rule, message in denials:
+        rules.setdefault(message, []).append(rule)
+    return "; ".join(f"{', '.join(names)}: {message}" for message, names in rules.items())
 
 
 class Refusal(Struct, frozen=True):
@@ -266,20 +271,14 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Refusal | None:
-        """Code and reason of the first denial, with the messages of all denials; None if the request is allowed.
-
-        A message that several rules share appears once.
-        """
+        """Code and reason of the first denial, with the messages of all denials; None if the request is allowed."""
         if self.refusal is not None:
             return self.refusal
         denials = [step for step in self.trace if step.denies]
         if not denials:
             return None
         first = denials[0]
-        rules: dict[str, list[str]] = {}
-        for step in denials:
-            rules.setdefault(step.message, []).append(step.rule)
-        message = "; ".join(f"{', '.join(names)}: {message}" for message, names in rules.items())
+        message = denial_message((step.rule, step.message) for step in denials)
         return Refusal(first.code, first.status_reason, message)
 
     @property
@@ -296,14 +295,14 @@ class Decision(Struct, frozen=True, kw_only=True):
             if step.recorded or (step.audit and step.action is not Action.SKIP and step.action is not Action.PASS)
         }
 
-    def to_json(self, place: Place = str) -> dict[str, Json]:
-        """Return the decision for logs and `--output json`; `place` writes locations."""
+    def to_json(self) -> dict[str, Json]:
+        """Return the decision for logs and `--output json`."""
         members: dict[str, Json] = {
             "allowed": self.allowed,
             "warnings": list(self.warnings),
             "auditAnnotations": dict(self.audit_annotations),
             "patch": [operation.to_json() for operation in self.patch],
-            "trace": [step.to_json(place) for step in self.trace],
+            "trace": [step.to_json() for step in self.trace],
         }
         if self.status is not None:
             status = self.status

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, NewType
+from typing import Annotated, Any, ClassVar, NewType
 
+import msgspec
+from msgspec import Meta
+
+from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.problems.source import Field, Location, SourceText
@@ -241,21 +245,30 @@ class Rule(ExpressionDocument, ABC):
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A value that applies in a namespace.
+class Overridden(Output, frozen=True, kw_only=True):
+    """A value that another one overrides."""
 
-    `name` is the field to which it applies and `field` the field of the spec that sets it: they differ for an entry of
-    a namespace and for a named expression. `location` None: the field's default, which is in no file. `value` None: an
-    entry removes the value that it overrides. `inherited`: an entry of the namespace merges the value.
-    """
+    value: Any
+    field: Annotated[str, Meta(description='The field of the spec that has it; "": the spec itself.')]
+    location: Location | None = msgspec.field(name="source")
 
-    name: str
-    value: Json
-    field: str
-    location: Location | None = None
-    inherited: bool = False
-    overrides: "Setting | None" = None
+
+class Setting(Output, frozen=True, kw_only=True):
+    """A value that applies in a namespace."""
+
+    name: Annotated[str, Meta(description="The field for which the value holds.")]
+    value: Annotated[Any, Meta(description="Null: an entry of the namespace removes the value that it overrides.")]
+    field: Annotated[str, Meta(description='The field of the spec that has the value; "": the spec itself.')]
+    location: Annotated[Location | None, Meta(description="Null: the default of the field.")] = msgspec.field(
+        default=None, name="source"
+    )
+    inherited: Annotated[bool, Meta(description="The entry of the namespace merges it.")] = False
+    overrides: Overridden | None = None
+
+    @property
+    def overridden(self) -> Overridden:
+        """The value, if another one overrides it."""
+        return Overridden(value=self.value, field=self.field, location=self.location)
 
 
 def field_setting(field: str, value: Json, location: Location | None) -> Setting:

@@ -69,10 +69,11 @@ function block(each) {
 
 function problem(each) {
   const tone = each.severity === "error" ? "bad" : "warning";
-  const place = element("button", "place", `${each.file}:${each.line}:${each.column}`);
+  const { file, line: number, column } = each.source;
+  const place = element("button", "place", `${file}:${number}:${column}`);
   place.type = "button";
-  const editor = Object.keys(FILES).find((name) => FILES[name] === each.file);
-  place.addEventListener("click", () => showPlace(editor, each));
+  const editor = Object.keys(FILES).find((name) => FILES[name] === file);
+  place.addEventListener("click", () => showPlace(editor, each.source));
   const head = element("h3", "", element("span", tone, each.severity), `: ${each.message} `);
   // A remedy has code between backquotes.
   const marked = each.remedy.split("`").map((text, index) => (index % 2 ? element("code", "", text) : text));
@@ -159,9 +160,9 @@ function showPlace(name, place) {
 
 function underline(problems) {
   for (const [name, view] of Object.entries(editors)) {
-    const diagnostics = problems.filter((each) => each.file === FILES[name]).map((each) => {
-      const from = offset(view.state, each);
-      const to = Math.min(offset(view.state, { ...each, column: each.column + each.length }), view.state.doc.length);
+    const diagnostics = problems.filter((each) => each.source.file === FILES[name]).map((each) => {
+      const from = offset(view.state, each.source);
+      const to = Math.min(offset(view.state, { ...each.source, column: each.source.column + each.length }), view.state.doc.length);
       return { from, to: Math.max(from, to), severity: each.severity, message: `${each.message} [${each.code}]\n${each.remedy}` };
     });
     view.dispatch(setDiagnostics(view.state, diagnostics));
@@ -233,7 +234,7 @@ function showAnswer(answer) {
   const none = () => element("p", "quiet", errors ? "unknown: correct the errors first" : "unknown");
   const some = (made) => (made.length ? made : [none()]);
   const blocks = decisions.flat();
-  byId("outcome").textContent = answer.explain ? (answer.explain.allowed ? "allowed" : "denied") : "";
+  byId("outcome").textContent = answer.explain?.verdict.toLowerCase() ?? "";
   byId("decision").replaceChildren(...some(blocks.filter((each) => each.children).flatMap(block)));
   byId("change").replaceChildren(...some(blocks.filter((each) => each.lines).flatMap(block)));
   byId("start").replaceChildren(...some(report.flatMap(block)), ...notices.map((text) => element("p", "notice", text)));

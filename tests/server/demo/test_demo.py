@@ -18,8 +18,8 @@ from tests.support.patching import apply_json, diff
 
 def test_the_tests_pass_without_a_server_too() -> None:
     run = run_tests([SCENARIOS])
-    assert run.succeeded
-    assert len(run.results) == 20
+    assert run.answer.succeeded
+    assert len(run.answer.cases) == 20
 
 
 def test_unexpected_results_are_printed_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

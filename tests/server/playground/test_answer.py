@@ -72,13 +72,8 @@ def test_a_problem_has_its_place_and_a_remedy_and_leaves_the_decision_unknown(tm
     given = answer(tmp_path, {RULES_FILE: START[RULES_FILE].replace("object", "objct")})
 
     [problem] = [each for each in given["problems"] if each["severity"] == "error"]
-    assert (problem["code"], problem["file"], problem["line"], problem["column"], problem["length"]) == (
-        "cel-undeclared",
-        RULES_FILE,
-        9,
-        13,
-        5,
-    )
+    assert (problem["code"], problem["length"]) == ("cel-undeclared", 5)
+    assert problem["source"] == {"file": RULES_FILE, "line": 9, "column": 13}
     assert problem["remedy"].startswith("Correct the name")
     assert "decisions" not in given
 
@@ -87,7 +82,7 @@ def test_a_problem_has_its_place_and_a_remedy_and_leaves_the_decision_unknown(tm
 def test_an_unusable_text_is_a_problem_of_its_file(file: str, text: str, tmp_path: Path) -> None:
     given = answer(tmp_path, {file: text})
 
-    assert file in [each["file"] for each in given["problems"] if each["severity"] == "error"]
+    assert file in [each["source"]["file"] for each in given["problems"] if each["severity"] == "error"]
     assert "explain" not in given
 
 
@@ -122,7 +117,7 @@ def test_pods_of_the_same_name_have_different_cases(tmp_path: Path) -> None:
     run = document(tmp_path, "test", ".")
     assert run["succeeded"]
     assert [case["case"] for case in run["cases"]] == ["Pod ml-x/p", "Pod ml-x/p 2", "Pod ml-x/q"]
-    assert not given["explain"]["allowed"]
+    assert given["explain"]["verdict"] == "Denied"
 
 
 def test_a_case_expects_the_warnings_of_its_pod(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_an_answer_has_problems_decisions_and_the_start_of_pods(playground: Play
     reply = playground.post("/answer", START)
 
     assert reply.status == 200
-    assert reply.json["explain"]["allowed"]
+    assert reply.json["explain"]["verdict"] == "Allowed"
     assert reply.json["preflight"]["workloads"][0]["verdict"] == "Starts"
 
 

@@ -33,7 +33,7 @@ def test_an_answer_that_takes_too_long_has_what_was_known_at_its_end() -> None:
     given = process.answer({**START, **ENDLESS})
 
     assert given["limit"] == TOO_LONG
-    assert given["explain"]["allowed"]
+    assert given["explain"]["verdict"] == "Allowed"
     assert "preflight" not in given
     assert "limit" not in process.answer(START)
 
@@ -62,7 +62,7 @@ def test_an_answer_that_takes_too_much_memory_is_incomplete() -> None:
 def test_hostile_yaml_is_a_problem(text: str, file: str, patient: AnswerProcess) -> None:
     given = patient.answer({**START, file: text})
 
-    assert file in [problem["file"] for problem in given["problems"] if problem["severity"] == "error"]
+    assert file in [problem["source"]["file"] for problem in given["problems"] if problem["severity"] == "error"]
     assert "limit" not in given
 
 

@@ -82,7 +82,7 @@ def test_a_case_fails_without_any_line_of_a_shipped_rule(file: Path, documents: 
         shutil.copy(tested, folder)
     (folder / file.name).write_text(yaml.safe_dump_all(documents))
 
-    assert not run_tests([folder]).succeeded
+    assert not run_tests([folder]).answer.succeeded
 
 
 @shipped(SHIPPED)
@@ -93,4 +93,4 @@ def test_a_rewritten_set_passes_its_cases(folder: Path, tmp_path: Path) -> None:
     for file in copy.glob("*.yaml"):
         file.write_text(yaml.safe_dump_all(list(yaml.load_all(file.read_text(), Loader=LOADER))))
 
-    assert run_tests([copy]).succeeded
+    assert run_tests([copy]).answer.succeeded

@@ -1,0 +1,121 @@
+"""Decisions as the decision log has them, and the JSON of commands: `Decision.to_json` writes them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from rules_engine.model.json.output import SparseOutput
+from rules_engine.model.rules.decision import Action, Decision
+
+Source = Annotated[str, Meta(description="FILE:LINE:COLUMN, which count from 1; a packaged file is SET/FILE.")]
+FieldPath = Annotated[str, Meta(description="Path below spec, such as rungs[2]. Absent: no single field decided.")]
+
+
+class LoggedField(SparseOutput, frozen=True, kw_only=True):
+    """A field of a rule."""
+
+    source: Source
+    field: FieldPath
+
+
+class LoggedRequest(SparseOutput, frozen=True, kw_only=True):
+    """A container's request of a GPU resource, before the rule changed it."""
+
+    container: str
+    resource: str
+    count: Annotated[int, Meta(description="Devices.")]
+
+
+class LoggedAttempt(SparseOutput, frozen=True, kw_only=True):
+    """A rung that was tried."""
+
+    resource: Annotated[str, Meta(description="Of the rung, with @POOL if it has a pool.")]
+    taken: bool
+    reason: str
+    source: Annotated[str, Meta(description="Place of the expression that rejected the rung.")] = ""
+    field: Annotated[str, Meta(description="Path below spec of the expression that rejected the rung.")] = ""
+
+
+class LoggedResource(SparseOutput, frozen=True, kw_only=True):
+    """A ladder's decision for one resource of the pod."""
+
+    resource: str
+    to: Annotated[str | None, Meta(description="The resource that replaces it. Null: it stays.")]
+    reason: str
+    attempts: tuple[LoggedAttempt, ...]
+
+
+class LoggedAmount(SparseOutput, frozen=True, kw_only=True):
+    """An injected amount of a resource."""
+
+    container: Annotated[
+        str, Meta(description="Or spec.resources.requests, spec.resources.limits: the amount of the whole pod.")
+    ]
+    resource: str
+    before: Annotated[str | None, Meta(description="A quantity. Null: none.")]
+    after: Annotated[str, Meta(description="A quantity.")]
+    source: Annotated[str, Meta(description="Place of the default that the entry of a namespace inherits.")] = ""
+    field: Annotated[str, Meta(description="Path below spec of the default.")] = ""
+
+
+class LoggedStep(SparseOutput, frozen=True, kw_only=True):
+    """The evaluation of one rule. Empty members are absent."""
+
+    rule: Annotated[str, Meta(description="Kind and name.")]
+    source: Annotated[Source, Meta(description="Place of the entry or expression that decided, else of the rule.")] = ""
+    field: FieldPath = ""
+    further_fields: Annotated[tuple[LoggedField, ...], Meta(description="Further expressions that decided.")] = ()
+    action: Annotated[Action, Meta(description="In audit mode, what the rule would do.")]
+    reason: Annotated[str, Meta(description="A stable word for programs.")]
+    message: Annotated[str, Meta(description="The reason for people.")] = ""
+    audit: Annotated[bool, Meta(description="The rule is in audit mode: the step has no effect.")] = False
+    code: Annotated[int | None, Meta(description="HTTP status of a denial.")] = None
+    warnings: tuple[str, ...] = ()
+    requests: Annotated[tuple[LoggedRequest, ...], Meta(description="Of the resources that the rule decides.")] = ()
+    resources: Annotated[tuple[LoggedResource, ...], Meta(description="A ladder's decisions.")] = ()
+    amounts: Annotated[tuple[LoggedAmount, ...], Meta(description="What an injection wrote.")] = ()
+    annotations: Annotated[Mapping[str, str], Meta(description="Annotations that the rule wrote.")] = {}
+    notes: Annotated[tuple[str, ...], Meta(description="Facts that did not change the decision.")] = ()
+
+    @property
+    def denies(self) -> bool:
+        """True if this rule denies the request."""
+        return self.action is Action.DENY and not self.audit
+
+
+class LoggedStatus(SparseOutput, frozen=True, kw_only=True):
+    """The status of a denied pod."""
+
+    code: Annotated[int, Meta(description="HTTP status.")]
+    reason: Annotated[str, Meta(description="Of a Kubernetes Status, such as Forbidden.")]
+    message: Annotated[str, Meta(description="Absent in the decision log, since it may quote the pod.")] = ""
+
+
+class LoggedOperation(SparseOutput, frozen=True, kw_only=True):
+    """An operation of a JSON Patch (RFC 6902)."""
+
+    op: Literal["add", "remove", "replace"]
+    path: Annotated[str, Meta(description="A JSON Pointer (RFC 6901).")]
+    value: Annotated[Any | UnsetType, Meta(description="Absent: the operation is remove.")] = UNSET
+
+
+class LoggedDecision(SparseOutput, frozen=True, kw_only=True):
+    """The decision of one endpoint."""
+
+    allowed: bool
+    warnings: Annotated[tuple[str, ...], Meta(description="For the user who creates the pod.")]
+    audit_annotations: Annotated[Mapping[str, str], Meta(description="For the audit log of the API server.")]
+    patch: tuple[LoggedOperation, ...]
+    trace: Annotated[tuple[LoggedStep, ...], Meta(description="The step of each rule, in order of evaluation.")]
+    status: Annotated[LoggedStatus | None, Meta(description="Absent: the pod is allowed.")] = None
+
+    @property
+    def refused(self) -> str:
+        """The reason why no rule was evaluated; "" if the pod was readable."""
+        return self.status.message if self.status is not None and not self.trace else ""
+
+    @classmethod
+    def of(cls, decision: Decision) -> "LoggedDecision":
+        return msgspec.convert(decision.to_json(), cls)

@@ -503,7 +503,7 @@ def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -
             gitlab_commands,
             "6 passed\ncoverage 100 %: 7 of 7\n",
             (
-                "not covered\n  rules/ladder.yaml:8:18  nvidia.com/gpu  never requested\n"
+                "rules/ladder.yaml:8:18  nvidia.com/gpu  never requested\n"
                 "coverage 85.7 %: 6 of 7, less than 100 %\n"
             ),
             "5 passed, 1 failed\ncoverage 100 %: 7 of 7\n",

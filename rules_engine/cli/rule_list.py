@@ -1,7 +1,7 @@
 """`list`: rules, or what applies in a namespace. The module is not named after its command, a builtin of Python."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,14 +104,14 @@ def list_command(
     problems = InputProblems("list", [Target(output, None)])
     loaded, found = load_listed(sources or DEFAULT_SOURCES)
     problems.add(found, loaded.sources)
-    warning = ""
     if cluster is not None and namespace is not None:
-        cluster_labels, warning = _namespace_labels(cluster, namespace, problems)
-        labels, warning = (cluster_labels, warning) if labels is None else (labels, "")
+        reading = cluster.read()
+        problems.add(reading.problems, reading.sources)
+        if labels is None and reading.cluster is not None and not problems.failed:
+            labels = reading.cluster.namespace_labels(namespace)
+            _warn_if_unlisted(namespace, reading.cluster.namespaces, cluster.name)
     if problems.failed:
         problems.end()
-    if warning:
-        click.echo(f"warning: {warning}", err=True)
     listing = list_rules(loaded, problems=problems.items, namespace=namespace, labels=labels, pod_labels=pod_labels)
     if output == "json":
         print_json(listing)
@@ -121,20 +121,10 @@ def list_command(
     print_rules(listing, screen)
 
 
-def _namespace_labels(
-    cluster: ClusterArgument, namespace: str, problems: InputProblems
-) -> tuple[Mapping[str, str] | None, str]:
-    """Return the labels of a namespace in a cluster, and a warning if it is not there."""
+def _warn_if_unlisted(namespace: str, namespaces: Collection[str], cluster: str) -> None:
     from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.model.problems.problem import did_you_mean
 
-    reading = cluster.read()
-    problems.add(reading.problems, reading.sources)
-    inventory = reading.cluster
-    if inventory is None:
-        return None, ""
-    labels = inventory.namespace_labels(namespace)
-    if namespace in inventory.namespaces:
-        return labels, ""
-    name, meant = escape_controls(cluster.name), did_you_mean(namespace, inventory.namespaces)
-    return labels, f"namespace {namespace} is not in {name}{meant}: it has no labels there"
+    if namespace not in namespaces:
+        where = f"{escape_controls(cluster)}{did_you_mean(namespace, namespaces)}"
+        click.echo(f"warning: namespace {namespace} is not in {where}: it has no labels there", err=True)

@@ -14,7 +14,7 @@ from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.sources.card_sets import CARD_SETS
-from tests.support.authoring import cli, completed, completions, injection, ladder, place, validation, write
+from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tests.support.documents import REPOSITORY
 
 GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
@@ -161,29 +161,6 @@ def test_a_usage_error_is_exit_code_2_and_on_standard_error(arguments: list[str]
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Error: " in result.stderr
-
-
-def test_json_has_the_same_results(tmp_path: Path) -> None:
-    result = cli("check", write(tmp_path, {"a.yaml": BAD}), "--output", "json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout) == {
-        "problems": [
-            {
-                "code": "unknown-field",
-                "severity": "error",
-                "message": "FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)",
-                "source": place(f"{tmp_path}/a.yaml:5:3"),
-                "length": 5,
-            }
-        ],
-        "errors": 1,
-        "warnings": 0,
-        "ignored": [],
-        "files": 1,
-        "skipped": [],
-        "rules": 0,
-        "tests": 0,
-    }
 
 
 def test_github_gets_one_annotation_for_each_problem(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecord
 from rules_engine.testing.junit import junit_xml
 from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
-from tests.support.authoring import cli, injection, ladder, place, validation, write
+from tests.support.authoring import cli, injection, ladder, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -254,21 +254,6 @@ def test_quiet_prints_failures_only(folder: Path) -> None:
     output = cli("test", folder, "-q").stdout
     assert output.startswith("FAIL  t: case 1")
     assert output.endswith("\n1 passed, 1 failed\n")
-
-
-def test_json_has_the_coverage(folder: Path) -> None:
-    coverage = json.loads(cli("test", folder, "-k", "case 0", "--coverage", "--output", "json").stdout)["coverage"]
-    assert {name: coverage[name] for name in ("percent", "covered", "total")} == {
-        "percent": 38.8,
-        "covered": 7,
-        "total": 18,
-    }
-    assert coverage["uncovered"][0] == {
-        "rule": "FallbackLadder/mig",
-        "source": place(f"{folder}/rules.yaml:6:18"),
-        "name": MIG,
-        "never": "given",
-    }
 
 
 def test_several_formats_are_written_in_one_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -425,26 +425,6 @@ def test_a_rule_in_audit_mode_does_not_decide(folder: Path) -> None:
     assert "changed (audit mode): " in out
 
 
-def test_json_has_the_same_results(folder: Path) -> None:
-    write(folder, {"t.test.yaml": rule_test(case("{allowed: false}"), case("{allowed: true}", name="b"))})
-    result = cli("test", folder, "--output", "json")
-    document = json.loads(result.stdout)
-    assert result.exit_code == 1
-    assert [document[name] for name in ("succeeded", "passed", "failed", "notRun", "casesNotRun")] == [
-        False,
-        1,
-        1,
-        0,
-        [],
-    ]
-    first, second = document["cases"]
-    assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
-    assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)
-    assert first["source"] == place(f"{folder}/t.test.yaml:7:13")
-    assert first["mutation"]["trace"][0]["rule"] == "FallbackLadder/mig"
-    assert (second["case"], second["passed"], second["mismatches"]) == ("b", True, [])
-
-
 PATCHED = (
     "{metadata: {name: p, annotations: {gpurules.io/fallback: 2g.20gb->gpu}}, "
     "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}"

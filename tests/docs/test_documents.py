@@ -502,10 +502,7 @@ def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -
         (
             gitlab_commands,
             "6 passed\ncoverage 100 %: 7 of 7\n",
-            (
-                "rules/ladder.yaml:8:18  nvidia.com/gpu  never requested\n"
-                "coverage 85.7 %: 6 of 7, less than 100 %\n"
-            ),
+            ("rules/ladder.yaml:8:18  nvidia.com/gpu  never requested\ncoverage 85.7 %: 6 of 7, less than 100 %\n"),
             "5 passed, 1 failed\ncoverage 100 %: 7 of 7\n",
         ),
     ],

@@ -19,6 +19,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     UNKNOWN,
+    UNUSABLE,
     Command,
     InputProblems,
     SingleOption,
@@ -127,7 +128,7 @@ def explain(
     from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods, read_material
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
@@ -135,7 +136,7 @@ def explain(
     material = read_material(rules or DEFAULT_SOURCES, reading, name)
     problems = InputProblems("explain", [Target(output, None)])
     problems.add(material.problems, material.sources)
-    if problems.failed:
+    if has_errors(material.problems):
         problems.end()
     screen = Screen(sys.stdout)
     pods: list[ExplainedPod] = []  # those of text are printed one by one, of which there may be many thousands
@@ -158,10 +159,11 @@ def explain(
                     screen.block(default_inputs(rules=not rules, cluster=cluster is None), 0)
                 screen.blocks(explanation_blocks(explanation, skipped=every))
             verdicts.add(explanation.answer.verdict)
-    if problems.failed:
+    if problems.failed and not pods:
         problems.end()
     if output == "json":
         print_json(join_pods(material, pods, problems.items))
+    fail_if(problems.failed, UNUSABLE)
     fail_if(Verdict.DENIED in verdicts)
     fail_if(Verdict.UNKNOWN in verdicts, UNKNOWN)
 

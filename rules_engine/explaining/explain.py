@@ -25,6 +25,7 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.report.answer import Answer
+from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import RuleSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
 
@@ -84,7 +85,9 @@ class Explained(Answer, frozen=True, kw_only=True):
 
     rules: Annotated[tuple[str, ...], Meta(description="Sources of the rules, as given.")]
     cluster: Annotated[str, Meta(description="The cluster, as given.")]
-    verdict: Annotated[Verdict, Meta(description="Denied: a pod is denied; else Unknown: it is for a pod.")]
+    verdict: Annotated[
+        Verdict, Meta(description="Denied if a pod is; else Unknown if a pod is, or errors left pods out.")
+    ]
     pods: tuple[ExplainedPod, ...]
 
 
@@ -155,7 +158,7 @@ def explain_pod(
 
 def join_pods(material: Material, pods: Sequence[ExplainedPod], problems: Sequence[Problem]) -> Explained:
     """Return the answer about all pods."""
-    verdicts = {pod.verdict for pod in pods}
+    verdicts = {pod.verdict for pod in pods} | ({Verdict.UNKNOWN} if has_errors(problems) else set())
     worst = next((each for each in (Verdict.DENIED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED)
     return Explained(
         problems=tuple(problems),

@@ -116,11 +116,18 @@ def test_errors_leave_problems_alone(name: str, folder: Path) -> None:
     assert validator(name).is_valid(json.loads(result.stdout))
 
 
-def test_an_error_of_a_manifest_leaves_problems_alone(folder: Path) -> None:
+def test_an_error_of_a_manifest_leaves_problems_alone_or_the_other_pods(folder: Path) -> None:
     (folder / "bad.yaml").write_text("kind: Service\n")
+    alone = cli("explain", "-f", "bad.yaml", "-o", "json")
+    assert (alone.exit_code, json.loads(alone.stdout).keys()) == (2, {"problems"})
     arguments = (*COMMANDS["explain"].split(), "-f", "bad.yaml")
-    result = cli(*arguments, "-o", "json")
-    assert (result.exit_code, json.loads(result.stdout).keys()) == (2, {"problems"})
+    both = cli(*arguments, "-o", "json")
+    answer = json.loads(both.stdout)
+    assert (both.exit_code, answer["verdict"], [pod["verdict"] for pod in answer["pods"]]) == (
+        2,
+        "Unknown",
+        ["Allowed"],
+    )
     assert "\nallowed, changed\n" in cli(*arguments).stdout
 
 

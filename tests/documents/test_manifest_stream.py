@@ -168,6 +168,6 @@ def test_explain_reads_a_list_larger_than_a_file_of_rules(tmp_path: Path, monkey
     ]
     assert "pods.json:18:9: error: /spec/containers/0/resources/limits/cpu" in result.stderr
     document = json.loads(cli("explain", "-f", path, "--output", "json").stdout)
-    assert ([made["name"] for made in document["pods"]], document["allowed"]) == (["a", "b"], False)
+    assert ([made["name"] for made in document["pods"]], document["verdict"]) == (["a", "b"], "Unknown")
     other = cli("explain", "-f", path, "-n", "other")
     assert (other.exit_code, other.stdout) == (2, "")

@@ -308,12 +308,6 @@ class InputProblems:
             click.echo(heading, err=True)
         Screen(sys.stderr).problems(problems, sources)
 
-    @property
-    def members(self) -> list[dict[str, Any]]:  # TODO: delete with the last document.py
-        from rules_engine.report.documents import problem_members
-
-        return [*map(problem_members, self.items)]
-
     def end(self) -> NoReturn:
         """End the command, which has no answer; its JSON has the problems only."""
 

@@ -75,8 +75,10 @@ class ExplainedPod(Output, frozen=True, kw_only=True):
     message: Annotated[str, Meta(description='Of the denial; "" if the pod is allowed.')]
     warnings: Annotated[tuple[str, ...], Meta(description="For the user who creates the pod.")]
     unknown: tuple[UnknownRule, ...]
-    mutation: LoggedDecision
-    validation: Annotated[LoggedDecision | None, Meta(description="Null: the mutation denied the pod.")]
+    mutation: Annotated[LoggedDecision, Meta(description="Of the mutating rules.")]
+    validation: Annotated[
+        LoggedDecision | None, Meta(description="Of the validating rules. Null: the mutation denied the pod.")
+    ]
     pod: Annotated[dict[str, Any], Meta(description="The pod after the mutation, without values that may be secret.")]
 
 

@@ -9,14 +9,13 @@ from msgspec import UNSET, Meta, UnsetType
 from rules_engine.model.json.output import SparseOutput
 from rules_engine.model.rules.decision import Action, Decision
 
-Source = Annotated[str, Meta(description="FILE:LINE:COLUMN, which count from 1; a packaged file is SET/FILE.")]
 FieldPath = Annotated[str, Meta(description="Path below spec, such as rungs[2]. Absent: no single field decided.")]
 
 
 class LoggedField(SparseOutput, frozen=True, kw_only=True):
     """A field of a rule."""
 
-    source: Source
+    source: Annotated[str, Meta(description="FILE:LINE:COLUMN.")]
     field: FieldPath
 
 
@@ -34,8 +33,8 @@ class LoggedAttempt(SparseOutput, frozen=True, kw_only=True):
     resource: Annotated[str, Meta(description="Of the rung, with @POOL if it has a pool.")]
     taken: bool
     reason: str
-    source: Annotated[str, Meta(description="Place of the expression that rejected the rung.")] = ""
-    field: Annotated[str, Meta(description="Path below spec of the expression that rejected the rung.")] = ""
+    source: Annotated[str, Meta(description="FILE:LINE:COLUMN of the expression that rejected it.")] = ""
+    field: Annotated[str, Meta(description="Path below spec of that expression.")] = ""
 
 
 class LoggedResource(SparseOutput, frozen=True, kw_only=True):
@@ -56,15 +55,15 @@ class LoggedAmount(SparseOutput, frozen=True, kw_only=True):
     resource: str
     before: Annotated[str | None, Meta(description="A quantity. Null: none.")]
     after: Annotated[str, Meta(description="A quantity.")]
-    source: Annotated[str, Meta(description="Place of the default that the entry of a namespace inherits.")] = ""
-    field: Annotated[str, Meta(description="Path below spec of the default.")] = ""
+    source: Annotated[str, Meta(description="FILE:LINE:COLUMN of the inherited default.")] = ""
+    field: Annotated[str, Meta(description="Path below spec of that default.")] = ""
 
 
 class LoggedStep(SparseOutput, frozen=True, kw_only=True):
     """The evaluation of one rule. Empty members are absent."""
 
     rule: Annotated[str, Meta(description="Kind and name.")]
-    source: Annotated[Source, Meta(description="Place of the entry or expression that decided, else of the rule.")] = ""
+    source: Annotated[str, Meta(description="FILE:LINE:COLUMN of what decided, else of the rule.")] = ""
     field: FieldPath = ""
     further_fields: Annotated[tuple[LoggedField, ...], Meta(description="Further expressions that decided.")] = ()
     action: Annotated[Action, Meta(description="In audit mode, what the rule would do.")]

@@ -143,25 +143,3 @@ def test_verdicts_and_counts_are_those_of_the_text() -> None:
     assert [line.split()[1] for line in texts["list"].splitlines()[1:-1]] == [rule["name"] for rule in listed["rules"]]
     names = [f"{rule['kind']}/{rule['name']}" for rule in document("list -n")["rules"]]
     assert re.findall(r"─ (\w+/\w+)  rules.yaml", texts["list -n"]) == names
-
-
-def described(schema: Any) -> list[str]:
-    """Return the members of a schema without a description."""
-    return [
-        f"{name}.{member}"
-        for name, definition in schema["$defs"].items()
-        for member, value in definition.get("properties", {}).items()
-        if "description" not in value and "$ref" not in value
-    ]
-
-
-@pytest.mark.parametrize("name", ["check", "test", "explain", "explain-from-log", "list", "sets-suggest"])
-def test_members_without_a_description_have_names_that_say_all(name: str) -> None:
-    plain = {
-        *("allowed", "annotations", "apiVersion", "column", "container", "errors", "expected", "actual", "failed"),
-        *("file", "files", "freshness", "inherited", "items", "kind", "line", "message", "mismatches", "name"),
-        *("namespace", "op", "operation", "owner", "passed", "patch", "pods", "priority", "reason", "resource"),
-        *("rule", "rules", "taken", "to", "unknown", "value", "warnings", "cases", "description", "digest", "mode"),
-        *("overrides", "inventory", "count", "source", "attempts"),
-    }
-    assert {each.partition(".")[2] for each in described(load_schema(name))} <= plain

@@ -239,14 +239,6 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def json_text(value: Any, stream: TextIO | None = None, *, indent: int | None = 2) -> str:
-    # TODO: delete with the last document.py
-    del stream
-    import json
-
-    return json.dumps(value, indent=indent)
-
-
 def print_json(value: object, stream: TextIO | None = None) -> None:
     """Print an answer, or a value of JSON types, as indented JSON; by default to standard output."""
     from rules_engine.report.answer import answer_text

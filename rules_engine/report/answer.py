@@ -37,15 +37,15 @@ class NoAnswer(Output, frozen=True, kw_only=True):
     problems: Annotated[tuple[Problem, ...], Meta(description="Problems of the input, in file order.", min_length=1)]
 
 
-def answer_text(answer: object, encoding: str = "utf-8") -> str:
-    """Return an answer, or any value of JSON types, as indented JSON for a stream of an encoding.
+def answer_text(answer: object, encoding: str = "utf-8", *, indent: int = 2) -> str:
+    """Return an answer, or any value of JSON types, as JSON for a stream of an encoding; in one line without `indent`.
 
     Characters that the encoding may lack, or that a terminal would interpret, are escaped rather than replaced.
     """
     try:
-        text = msgspec.json.format(msgspec.json.encode(answer, enc_hook=_plain_value)).decode()
+        text = msgspec.json.format(msgspec.json.encode(answer, enc_hook=_plain_value), indent=indent).decode()
     except UnicodeEncodeError:  # the name of a file that is not UTF-8
-        text = json.dumps(msgspec.to_builtins(answer, enc_hook=_plain_value), indent=2)
+        text = json.dumps(msgspec.to_builtins(answer, enc_hook=_plain_value), indent=indent or None)
     escaped = _CONTROLS if encoding.lower().startswith("utf") else _NOT_ASCII
     return escaped.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)
 

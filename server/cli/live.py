@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import ClusterAccess, kubeconfig_options
-from rules_engine.cli.program import end_unusable, json_text
+from rules_engine.cli.program import end_unusable
 from rules_engine.cli.progress import progress_bar
 from server.option_types import READ_SECONDS
 
@@ -113,6 +113,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
     from rules_engine.model.kubernetes.removed_values import CAPTURED
+    from rules_engine.report.answer import answer_text
 
     metadata = f'{{"annotations": {{"{CAPTURED}": "{objects.now:%Y-%m-%dT%H:%M:%SZ}"}}}}'
     stream.write(f'{{"apiVersion": "v1", "kind": "List", "metadata": {metadata}, "items": [')
@@ -122,7 +123,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
             continue
         for item in objects.of(kind) or ({"kind": f"{kind}List", "items": []},):
             typed = {"apiVersion": API_KINDS[kind].api_version, **item}
-            stream.write(f"{separator}{json_text(typed, stream, indent=None)}")
+            stream.write(f"{separator}{answer_text(typed, stream.encoding, indent=0)}")
             separator = ",\n"
     stream.write("\n]}\n")
 

@@ -74,10 +74,10 @@ def fill_marked(text: str, mark: str, content: Callable[[str], str]) -> str:
 def renewed(text: str) -> str:
     """Return the document with current outputs and responses."""
     with TemporaryDirectory() as name:
-        return _Renewal(Path(name)).of(text)
+        return Renewal(Path(name)).of(text)
 
 
-class _Renewal:
+class Renewal:
     """One pass through a document, in order: commands use the files and effects of those before them."""
 
     def __init__(self, folder: Path) -> None:
@@ -118,11 +118,11 @@ class _Renewal:
         work.mkdir(exist_ok=True)
         # What needs no shell runs in this process: starting one takes longer than most commands.
         in_process = command.startswith("gpu-rules ") and not _SHELL.search(command)
-        written = self._called(command, work) if in_process else self._run(command, work)
+        written = self.called(command, work) if in_process else self._run(command, work)
         return "".join(f"{line.rstrip()}\n" for line in written.splitlines())
 
-    @staticmethod
-    def _called(command: str, work: Path) -> str:
+    def called(self, command: str, work: Path) -> str:
+        """Return the output and errors of a command, run in this process."""
         with contextlib.chdir(work):
             done = CliRunner().invoke(main, shlex.split(command)[1:], prog_name="gpu-rules", catch_exceptions=False)
         return done.output

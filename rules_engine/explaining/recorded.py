@@ -62,7 +62,7 @@ class LoggedInventory(SparseOutput, frozen=True, kw_only=True):
     """The view of the cluster."""
 
     version: Annotated[int, Meta(description="Counts the views since the start of the process.")]
-    freshness: str
+    freshness: Annotated[str, Meta(description="As at /readyz, such as fresh or stale.")]
 
 
 class LogLine(SparseOutput, frozen=True, kw_only=True):

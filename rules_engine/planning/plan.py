@@ -64,7 +64,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     candidates: Annotated[int, Meta(description="The number of all candidates.")]
     complete: Annotated[bool, Meta(description="All candidates were simulated, so none is better.")]
     interrupted: Annotated[bool, Meta(description="True: ended by Ctrl-C.")]
-    notices: tuple[str, ...]
+    notices: Annotated[tuple[str, ...], Meta(description="What no layout serves, and what was left out.")]
     choices: Annotated[tuple[Choice, ...], Meta(description="The best candidates, at most five, the best first.")]
     inventory: Annotated[dict[str, Any], Meta(description="The cluster with the first choice, as a ClusterInventory.")]
 

@@ -83,7 +83,7 @@ class WorkloadAnswer(Output, frozen=True, kw_only=True):
     source: Location
     verdict: Annotated[Verdict, Meta(description="The worst of its pods.")]
     pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
-    started: int
+    started: Annotated[int, Meta(description="The number of pods that start.")]
     starts: Annotated[Mapping[str, int], Meta(description="The number of pods that start, by node.")]
     equal_nodes: Annotated[Names, Meta(description="Other nodes with the same score, one of which may be chosen.")]
     evicted: Annotated[Names, Meta(description="The pods that leave their nodes for it, by preemption.")]

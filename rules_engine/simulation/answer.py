@@ -55,7 +55,7 @@ class Totals(Output, frozen=True, kw_only=True):
     """Numbers of pods, and the use of the cluster."""
 
     pods: int
-    states: Mapping[State, int]
+    states: Annotated[Mapping[State, int], Meta(description="Pods by state.")]
     bound: Annotated[int, Meta(description="Pods that got a node.")]
     fell_back: Annotated[int, Meta(description="Pods that were given another resource than they requested.")]
     replaced: Annotated[int, Meta(description="Pods that replace lost ones.")]
@@ -131,7 +131,7 @@ class Scheduler(Output, frozen=True, kw_only=True):
 
     scoring: Strategy
     resources: Annotated[Mapping[str, int], Meta(description="The weights of the resources that are scored.")]
-    preemption: bool
+    preemption: Annotated[bool, Meta(description="Pods preempt others of lower priority.")]
 
 
 class Comparison(Output, frozen=True, kw_only=True):

@@ -33,10 +33,10 @@ Key = TypeVar("Key")
 class ResourceUse(Output, frozen=True, kw_only=True):
     """The use of a resource. Pods that are bound at the last moment count only at the end, and in the peak."""
 
-    capacity: Units
+    capacity: Annotated[Units, Meta(description="Allocatable at the beginning.")]
     mean: Annotated[Fraction, Meta(description="On average over time.")]
-    peak: Units
-    end: Units
+    peak: Annotated[Units, Meta(description="The most in use at a time.")]
+    end: Annotated[Units, Meta(description="In use at the end.")]
 
     @property
     def share(self) -> Fraction | None:
@@ -95,7 +95,7 @@ class NotModelled(Output, frozen=True, kw_only=True):
     """Pods that use something that the simulation does not model."""
 
     pods: PodNames
-    what: str
+    what: Annotated[str, Meta(description="What is not modelled.")]
 
 
 def to_seconds(time: Milliseconds) -> Units:

@@ -31,8 +31,8 @@ class LoggedAttempt(SparseOutput, frozen=True, kw_only=True):
     """A rung that was tried."""
 
     resource: Annotated[str, Meta(description="Of the rung, with @POOL if it has a pool.")]
-    taken: bool
-    reason: str
+    taken: Annotated[bool, Meta(description="The pod got the resource of the rung.")]
+    reason: Annotated[str, Meta(description="Why it was taken or rejected.")]
     source: Annotated[str, Meta(description="FILE:LINE:COLUMN of the expression that rejected it.")] = ""
     field: Annotated[str, Meta(description="Path below spec of that expression.")] = ""
 
@@ -42,7 +42,7 @@ class LoggedResource(SparseOutput, frozen=True, kw_only=True):
 
     resource: str
     to: Annotated[str | None, Meta(description="The resource that replaces it. Null: it stays.")]
-    reason: str
+    reason: Annotated[str, Meta(description="Why it moves or stays.")]
     attempts: tuple[LoggedAttempt, ...]
 
 

@@ -23,7 +23,7 @@ from rules_engine.cli.program import (
     Command,
     InputProblems,
     SingleOption,
-    end_unusable,
+    end_without_answer,
     fail_if,
     help_examples,
     print_json,
@@ -198,13 +198,13 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     try:
         logged = read_log(log, wanted)
     except OSError as error:
-        end_unusable("explain", f"{shown} cannot be read: {error.strerror or error}")
+        end_without_answer(f"{shown} cannot be read: {error.strerror or error}", str(log))
     if logged.unread and logged.logged:
         lines = "1 line is not a decision" if logged.unread == 1 else f"{logged.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not logged.decisions:
         among = f"among {logged.logged}" if logged.logged else "and none at all: is it a decision log?"
-        end_unusable("explain", escape_controls(f"{log}: no decision for pod {wanted} {among}"))
+        end_without_answer(escape_controls(f"{log}: no decision for pod {wanted} {among}"), str(log))
     if output == "json":
         print_json(logged)
         return

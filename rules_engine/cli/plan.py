@@ -25,7 +25,7 @@ from rules_engine.cli.program import (
     SingleOption,
     check_writable,
     deferred_interrupts,
-    end_unusable,
+    end_without_answer,
     fail_if,
     help_examples,
     write_answer,
@@ -174,7 +174,7 @@ def plan(
                 progress=progress,
             )
         except PlanError as error:
-            end_unusable("plan", str(error))
+            end_without_answer(str(error), str(file))
     answer = replace(result, problems=problems.items)
 
     def write(format: str, stream: TextIO) -> None:

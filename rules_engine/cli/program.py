@@ -253,6 +253,22 @@ def end_unusable(command: str, message: str) -> NoReturn:
     raise SystemExit(UNUSABLE)
 
 
+def end_without_answer(message: str, file: str) -> NoReturn:
+    """End a command whose input gives no answer, with the reason: a problem of the file, if it prints JSON."""
+    from rules_engine.cli.options import Target
+    from rules_engine.model.problems.codes import Code
+    from rules_engine.model.problems.problem import Problem
+    from rules_engine.model.problems.source import Location
+
+    context = click.get_current_context()
+    command, output = str(context.info_name), context.params.get("output", "text")
+    problems = InputProblems(command, context.params.get("targets", [Target(output, None)]))
+    problems.items = (Problem(code=Code.NO_ANSWER, message=message, location=Location(file, 1, 1)),)
+    if not problems.silent:
+        click.echo(f"gpu-rules {command}: {message}", err=True)
+    problems.end()
+
+
 def fail_if(condition: bool, exit_code: int = PROBLEMS_FOUND) -> None:
     """End the command with an exit code if the condition holds."""
     if condition:
@@ -276,7 +292,7 @@ def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str
 class InputProblems:
     """The problems of a command's input: in its JSON on standard output, or else lines on standard error.
 
-    `items`: all problems, if there is JSON; `failed`: there is an error among them.
+    `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none.
     """
 
     def __init__(self, command: str, targets: "Iterable[Target]") -> None:
@@ -284,7 +300,7 @@ class InputProblems:
         self.failed = False
         self._command = command
         self._targets = [target for target in targets if target.format == "json"]
-        self._silent = any(target.file is None for target in self._targets)
+        self.silent = any(target.file is None for target in self._targets)
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
@@ -294,7 +310,7 @@ class InputProblems:
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
         if self._targets:
             self.items += (*problems,)
-        if self._silent or not problems:
+        if self.silent or not problems:
             return
         if heading:
             click.echo(heading, err=True)

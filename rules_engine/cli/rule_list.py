@@ -65,10 +65,12 @@ class Labels(click.ParamType[Mapping[str, str]]):
 @click.option(
     "--labels",
     type=Labels(),
-    metavar="KEY=VALUE,...",
+    metavar="KEY=VALUE[,KEY=VALUE]",
     help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
 )
-@click.option("--pod-labels", type=Labels(), metavar="KEY=VALUE,...", help="Labels of the pods. Default: any labels.")
+@click.option(
+    "--pod-labels", type=Labels(), metavar="KEY=VALUE[,KEY=VALUE]", help="Labels of the pods. Default: any labels."
+)
 @cluster_option(".", ("Node", "Namespace"), help_start="A cluster, for the labels of the namespace. ")
 @output_option("text", "json")
 def list_command(
@@ -117,7 +119,7 @@ def list_command(
         print_json(listing)
         return
     screen = Screen(sys.stdout)
-    screen.block(default_inputs(rules=not sources), 0)
+    screen.block(default_inputs(rules=not sources, others="name a SOURCE for others"), 0)
     print_rules(listing, screen)
 
 

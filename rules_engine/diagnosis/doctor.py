@@ -64,7 +64,7 @@ def diagnose(
     pods, plugins = overview.device_pods(cluster), overview.plugin_pods(cluster)
     errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, since, owner_of)
     return Diagnosis(
-        time=cluster.now.replace(microsecond=0),
+        time=cluster.now.replace(microsecond=0) if cluster.now.timestamp() else None,
         scope=scope,
         rules=rules,
         objects={

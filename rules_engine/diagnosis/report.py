@@ -26,7 +26,7 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
     """Return the report of a diagnosis. Sections without content are left out, unless that is an answer."""
     findings = [_finding_item(group, with_source=bool(diagnosis.rules)) for group in diagnosis.findings]
     return Report(
-        title=f"Diagnosis of {format_time(diagnosis.time)}",
+        title="Diagnosis" + ("" if diagnosis.time is None else f" of {format_time(diagnosis.time)}"),
         about=[*_about_lines(diagnosis)],
         sections=[
             Section(
@@ -71,13 +71,18 @@ def _finding_item(finding: FindingGroup, *, with_source: bool) -> Item:
     """Return a finding; `with_source`: not all Diagnostics are packaged, so that it matters where one is."""
     tone = _TONES[finding.severity]
     severity = finding.severity.value + (", possible" if finding.certainty is Certainty.POSSIBLE else "")
-    evidence = f"evidence of {finding.object.title}" if len(finding.objects) > 1 else "evidence"
+    several = len(finding.objects) > 1
+    evidence = [f"evidence of {finding.object.title}" if several else "evidence", *["evidence"] * len(finding.evidence)]
     effects = [f"{effect.reason} ({effect.message})" for effect in finding.effects]
     fields = [
         *([Field("cause", finding.cause)] if finding.cause else []),
-        *([Field("pending since", format_time(finding.since))] if finding.since else []),
+        *(
+            [Field("oldest pending since" if several else "pending since", format_time(finding.since))]
+            if finding.since
+            else []
+        ),
         *([Field("effects", "; ".join(effects))] if effects else []),
-        *(Field(evidence, line) for line in finding.evidence),
+        *map(Field, evidence, finding.evidence),
         *([Field("note", HOST_NOTE)] if finding.on_host else []),
         *map(_remedy_field, finding.remedies),
     ]

@@ -134,7 +134,10 @@ class UnreadKind(Output, frozen=True, kw_only=True):
 class Diagnosis(Answer, frozen=True, kw_only=True):
     """A diagnosis of a cluster."""
 
-    time: Annotated[datetime, Meta(description="The time of the cluster's state: for files, the newest time in them.")]
+    time: Annotated[
+        datetime | None,
+        Meta(description="Of the cluster's state: for files, the newest time in them; null: they have none."),
+    ]
     scope: Scope
     rules: Annotated[str, Meta(description='The source of the active ladders; "" if none was given.')] = ""
     objects: Annotated[

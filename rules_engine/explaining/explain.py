@@ -50,7 +50,7 @@ class NamespaceError(ValueError):
 
 
 class Verdict(StrEnum):
-    """The outcome for a pod; Unknown: a rule reads a value that was removed from it."""
+    """The outcome for a pod. Allowed: unchanged or changed; Unknown: a rule reads a value that was removed from it."""
 
     ALLOWED = "Allowed"
     DENIED = "Denied"

@@ -127,11 +127,11 @@ def print_coverage(coverage: Coverage, screen: Screen, *, quiet: bool, minimum: 
     screen.line(coverage_total(coverage, minimum or 0))
 
 
-def default_inputs(*, rules: bool, cluster: bool = False) -> Lines:
-    """Return lines about the packaged rules and inventory that are used as defaults."""
+def default_inputs(*, rules: bool, cluster: bool = False, others: str = "use --rules for others") -> Lines:
+    """Return lines about the packaged rules and inventory that are used as defaults; `others`: how to use others."""
     lines: list[Words] = []
     if rules:
-        lines.append(Span(f"rules: the packaged set {DEFAULT_RULES.name} (use --rules for others)", Tone.QUIET))
+        lines.append(Span(f"rules: the packaged set {DEFAULT_RULES.name} ({others})", Tone.QUIET))
     if cluster:
         text = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"
         lines.append(Span(text, Tone.QUIET))

@@ -49,7 +49,7 @@ _COMPONENT_TAINTS = "node.kubernetes.io/"
 
 
 class ChangeKind(StrEnum):
-    """Another resource; another placement; fewer pods; fewer devices; other pods end before."""
+    """Rung: another resource; Nodes: other nodes; Replicas: fewer pods; Devices: fewer; Ends: other pods end before."""
 
     RUNG = "Rung"
     NODES = "Nodes"

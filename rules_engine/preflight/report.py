@@ -18,14 +18,14 @@ _VERBS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.REFUSED: ("is refused", "are refused"),
 }
 
+MAX_EVIDENCE = 3
+"""Lines of evidence that are shown."""
+
 _UNKNOWN = {
     "Node": "the cluster has no nodes",
     "Pod": "the cluster's view has no pods: all nodes count as empty",
     "Namespace": "the cluster's view has no namespaces: their labels are unknown",
 }
-
-MAX_EVIDENCE = 3
-"""Lines of evidence that are shown; JSON has all."""
 
 
 def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
@@ -88,6 +88,8 @@ def _fields(each: WorkloadAnswer) -> Iterator[Field]:
         yield Field("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
         yield from _stopped_fields(stopped, each)
+    if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
+        yield Field("would start", "with none of the changes that were tried")
     for change in each.would_start:
         yield Field("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
     for notice in each.notices:
@@ -107,8 +109,11 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Fiel
     if stopped.finding is not None:
         finding = stopped.finding
         yield Field("because", f"{finding.reason}: {finding.message}")
+        more = len(finding.evidence) - MAX_EVIDENCE
         for line in finding.evidence[:MAX_EVIDENCE]:
             yield Field("evidence", line)
+        if more > 0:
+            yield Field("evidence", f"{more:,} more (--output json has all)")
 
 
 def _node_table(reasons: NodeReasons) -> Table | None:

@@ -32,7 +32,7 @@ from rules_engine.simulation.record import Amounts
 
 
 class Verdict(StrEnum):
-    """Outcome of creating a pod now, best first."""
+    """Outcome of creating a pod now, the best first: Starts, Waits, Never, Denied, Refused."""
 
     STARTS = "Starts"
     WAITS = "Waits"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rules_engine.cli.options import ClusterAccess, kubeconfig_options
-from rules_engine.cli.program import end_unusable
+from rules_engine.cli.program import end_without_answer
 from rules_engine.cli.progress import progress_bar
 from server.option_types import READ_SECONDS
 
@@ -41,7 +41,7 @@ class LiveCluster(ClusterAccess):
 
     def version(self, context: click.Context) -> tuple[int, int] | None:
         """Return major and minor version of the API server; its minor version may end with "+"."""
-        with ending_if_unreadable(context):
+        with ending_if_unreadable():
             version = open_connection(context).object("/version")
         numbers = [re.match("[0-9]+", str(version.get(part))) for part in ("major", "minor")]
         major, minor = (int(number[0]) if number else None for number in numbers)
@@ -66,7 +66,7 @@ def open_connection(context: click.Context) -> "Connection":
 
 
 @contextmanager
-def ending_if_unreadable(context: click.Context) -> Iterator[None]:
+def ending_if_unreadable() -> Iterator[None]:
     """Read a live cluster in the block. Ends the command, with the reason, if it cannot be read."""
     from server.cluster.connection import ApiError
 
@@ -74,7 +74,7 @@ def ending_if_unreadable(context: click.Context) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        end_unusable(str(context.info_name), str(error))
+        end_without_answer(str(error), "kubeconfig")
     finally:
         logging.disable(logging.NOTSET)
 
@@ -89,7 +89,7 @@ def list_objects(
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
     from server.cluster.listing import Listing
 
-    with ending_if_unreadable(context), progress_bar("elapsed") as report:
+    with ending_if_unreadable(), progress_bar("elapsed") as report:
         listing = Listing(
             open_connection(context),
             seconds=context.params.get("timeout", READ_SECONDS),

@@ -143,3 +143,11 @@ def test_verdicts_and_counts_are_those_of_the_text() -> None:
     assert [line.split()[1] for line in texts["list"].splitlines()[1:-1]] == [rule["name"] for rule in listed["rules"]]
     names = [f"{rule['kind']}/{rule['name']}" for rule in document("list -n")["rules"]]
     assert re.findall(r"─ (\w+/\w+)  rules.yaml", texts["list -n"]) == names
+
+
+def test_a_log_without_a_decision_for_the_pod_leaves_problems_alone() -> None:
+    result = cli("explain", "--from-log", "log.jsonl", "--pod", "ml/other", "-o", "json")
+    assert (result.exit_code, result.stderr) == (2, "")
+    answer = json.loads(result.stdout)
+    assert [(each["code"], each["source"]["file"]) for each in answer["problems"]] == [("no-answer", "log.jsonl")]
+    assert answer.keys() == {"problems"}

@@ -49,7 +49,7 @@ Findings  2 errors, 1 note (1 possible); 7 GPU pods wait for a node
 
   Error, possible  GPUsAllocated  7 pods of Job ml/train
     all 16 nvidia.com/gpu are allocated
-    pending since: 2026-11-23T10:00:00Z
+    oldest pending since: 2026-11-23T10:00:00Z
 
   Info  TimeSlicing  Cluster
     two pods share a card

@@ -115,6 +115,7 @@ def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
         "    evidence: excluded by taints that the pod does not tolerate: gpu-3\n"
         "    evidence: nvidia.com/mig-2g.20gb: 1 requested; of 8 on 2 nodes, 0 are free, at most 0 on one node "
         "(gpu-1)\n"
+        "    evidence: 8 more (--output json has all)\n"
         "    would start: 8 of 8 with 1 nvidia.com/mig-1g.10gb\n"
         "    would start: 8 of 8 with a toleration of dedicated=infer:NoSchedule\n"
         "    would start: 6 of 6 with parallelism: 6\n"

@@ -22,6 +22,7 @@ class Code(ProblemCode):
     NO_FILES = "no-files"
     EMPTY_FILE = "empty-file"
     NOT_UTF_8 = "not-utf-8"
+    NO_ANSWER = "no-answer"
 
     # YAML
     YAML_SYNTAX = "yaml-syntax"

@@ -17,22 +17,20 @@ T = TypeVar("T")
 
 
 class Action(Enum):
-    """The action of a rule on a request; for a rule in audit mode, the action that it would take."""
+    """The action of a rule on a request; for a rule in audit mode, the action that it would take.
+
+    skip: it does not apply; keep: it changes nothing; pass: a Validation that holds; warn, record: one that does not,
+    and only warns or is recorded; ignore: it failed, and its failurePolicy is Ignore.
+    """
 
     SKIP = "skip"
-    """The rule does not apply: match, conditions or an opt-out."""
     KEEP = "keep"
-    """The rule applies and keeps the pod unchanged."""
     PASS = "pass"  # noqa: S105 - the action, no password
-    """A Validation that holds."""
     CHANGE = "change"
     DENY = "deny"
     WARN = "warn"
-    """A Validation that does not hold and only warns."""
     RECORD = "record"
-    """A Validation that does not hold and is only recorded in the audit log."""
     IGNORE = "ignore"
-    """The rule could not be evaluated; its failurePolicy is Ignore, and its changes were undone."""
 
 
 EVALUATION_ERROR = "evaluation-error"

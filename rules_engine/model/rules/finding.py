@@ -12,7 +12,7 @@ from rules_engine.model.problems.source import Location
 
 
 class FindingSeverity(StrEnum):
-    """The severity of a finding, worst first."""
+    """The severity of a finding, the worst first: Error, Warning, Info."""
 
     ERROR = "Error"
     WARNING = "Warning"
@@ -58,7 +58,9 @@ class Finding(Output, frozen=True, kw_only=True):
     on_host: Annotated[
         bool, Meta(description="The API cannot show the cause: the commands look on the node itself.")
     ] = False
-    since: Annotated[datetime | None, Meta(description="The creation of a pod that waits; null for others.")] = None
+    since: Annotated[
+        datetime | None, Meta(description="The creation of a pod that waits, of several the oldest; null for others.")
+    ] = None
     diagnostic: Annotated[str, Meta(description='Diagnostic/NAME; "" for a built-in reason.')] = ""
     source: Annotated[Location | None, Meta(description="The Diagnostic; null for a built-in reason.")] = None
 

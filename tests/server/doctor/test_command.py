@@ -129,6 +129,10 @@ def test_an_api_server_that_refuses_is_unusable(api: ApiServer, tmp_path: Path) 
 
     assert (result.exit_code, result.stdout) == (UNUSABLE, "")
     assert result.stderr == "gpu-rules doctor: cannot list nodes: 500: etcd is down\n"
+    api.fail("nodes", Status(500, "etcd is down"))
+    in_json = doctor("-o", "json", config=api.kubeconfig(tmp_path))
+    assert (in_json.exit_code, in_json.stderr) == (UNUSABLE, "")
+    assert [each["code"] for each in json.loads(in_json.stdout)["problems"]] == ["no-answer"]
 
 
 def test_a_missing_kubeconfig_is_unusable(tmp_path: Path) -> None:

@@ -128,6 +128,10 @@ def _empty_scheduler(simulation: Simulation) -> Scheduler:
     return Scheduler(nodes, {}, devices=Devices(classes=devices.classes, slices=devices.slices, allocated={}))
 
 
+MAX_PREEMPTIONS = 10
+"""Attempts of a pod that still does not fit once its victims are gone; kube-scheduler tries again without a limit."""
+
+
 class _WorkloadRun:
     """A simulation of workloads on a state; `undo` takes back each change."""
 
@@ -232,22 +236,23 @@ class _WorkloadRun:
     def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
         """Bind a pod to a node, where need be in place of others; None if no node can run it."""
         cycle = self._state.play.cycle
-        held = cycle.devices.held
-        try:
-            bound = cycle.schedule(pod.name, schedulable, 0)
-        except CostExceeded as error:
-            pod.message = error.message
-            return None
-        if bound is None:
-            return None
-        pod.victims += tuple([victim.name for victim in bound.victims])
-        for victim in bound.victims:
-            self._undo.callback(cycle.bind, victim, held.get(victim.name))
-            self._evict(victim)
-        if bound.waits:  # kube-scheduler tries again once its victims are gone
-            return self._bind(pod, schedulable)
-        self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
-        return bound
+        for _ in range(MAX_PREEMPTIONS):
+            held = cycle.devices.held
+            try:
+                bound = cycle.schedule(pod.name, schedulable, 0)
+            except CostExceeded as error:
+                pod.message = error.message
+                return None
+            if bound is None:
+                return None
+            pod.victims += tuple([victim.name for victim in bound.victims])
+            for victim in bound.victims:
+                self._undo.callback(cycle.bind, victim, held.get(victim.name))
+                self._evict(victim)
+            if not bound.waits:
+                self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
+                return bound
+        return None
 
     def _evict(self, victim: BoundPod) -> None:
         """Record that a pod has left its node, after the cycle did."""

@@ -11,7 +11,7 @@ from msgspec import Meta
 from rules_engine.model.json.output import Output, SparseOutput
 from rules_engine.model.problems.problem import Problem
 
-_CONTROLS = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters that JSON does not escape: DEL, C1 and marks that end lines or change their direction."""
 
 _NOT_ASCII = re.compile("[^\x00-\x7e]")

@@ -123,7 +123,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
             continue
         for item in objects.of(kind) or ({"kind": f"{kind}List", "items": []},):
             typed = {"apiVersion": API_KINDS[kind].api_version, **item}
-            stream.write(f"{separator}{answer_text(typed, stream.encoding, indent=0)}")
+            stream.write(f"{separator}{answer_text(typed, stream.encoding or '', indent=0)}")
             separator = ",\n"
     stream.write("\n]}\n")
 

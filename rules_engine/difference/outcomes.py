@@ -1,11 +1,22 @@
 """Outcomes of pods under one rule set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import Any
 
 from msgspec.structs import replace
 
-from rules_engine.difference.missing_members import RuleContents
-from rules_engine.difference.values import POD_LEVEL, Amount, Contribution, Fallback, Outcome, Submitted
+from rules_engine.difference.values import (
+    POD_LEVEL,
+    ContainerAmount,
+    Move,
+    Outcome,
+    RuleEffect,
+    Submitted,
+    UnknownOutcome,
+    WrittenAmount,
+)
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.rule_reads import RuleReads
@@ -15,8 +26,11 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, Pod
+from rules_engine.model.kubernetes.quantity import Quantity, base_units
+from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Decision, Step
+from rules_engine.model.rules.rule import RuleId
 
 
 class Outcomes:
@@ -25,7 +39,7 @@ class Outcomes:
     def __init__(self, rule_set: RuleSet) -> None:
         self._rule_set = rule_set
         self._reads = RuleReads(rule_set)
-        self._contents = RuleContents(rule_set)
+        self._rules = {compiled.rule.id: compiled.rule for compiled in rule_set.rules}
         self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
         """The last mutation: a live pod is first mutated to check its reconstruction, then to get its outcome."""
 
@@ -36,21 +50,21 @@ class Outcomes:
         if mutation.allowed:
             validation = validate(self._rule_set, validation_request(submitted.request, pod), cluster)
         admission = Admission(mutation=mutation, validation=validation)
-        decided = tuple(entry for decision in admission.decisions for entry in _contributions(decision))
+        rules = tuple(effect for decision in admission.decisions for effect in _rule_effects(decision))
         enforced = (step for step in admission.trace if not step.audit)
         dependent = self._reads.dependent_rules(enforced, submitted.missing)
         if dependent:
             reads = "reads" if len(dependent) == 1 else "read"
             members = dict.fromkeys(name for names in dependent.values() for name in names)
-            return Outcome(
+            return UnknownOutcome(
                 unknown=f"{', '.join(dependent)} {reads} {', '.join(members)}",
-                known_key=self._contents.known_key(admission, decided, dependent),
+                known_key=self._known_key(admission, rules, dependent),
             )
         warnings = tuple(_strip_locations(text, admission.trace) for text in admission.warnings)
         if not admission.allowed:
             message = _strip_locations(admission.message, admission.trace)
-            return Outcome(allowed=False, message=message, warnings=warnings, deciding=decided)
-        return replace(_mutated_outcome(mutation, pod), warnings=warnings, deciding=decided)
+            return Outcome(allowed=False, message=message, warnings=warnings, rules=rules)
+        return replace(_mutated_outcome(mutation, pod), warnings=warnings, rules=rules)
 
     def mutate_request(self, request: AdmissionRequest, cluster: Cluster) -> Json:
         """Return the pod of a request after /mutate; None if it is denied."""
@@ -65,24 +79,43 @@ class Outcomes:
             last = self._last = request, cluster, decision, decision.result
         return last[2:]
 
+    def _known_key(self, admission: Admission, effects: Iterable[RuleEffect], dependent: Collection[RuleId]) -> object:
+        """Return a key of all that is known and decides an outcome; of all rules if /mutate depends on what is missing.
 
-def _contributions(decision: Decision) -> tuple[Contribution, ...]:
-    return tuple(_contribution(step) for step in decision.trace if step.decides or (step.warnings and not step.audit))
+        `dependent`: the result of `dependent_rules`.
+        """
+        if any(step.rule in dependent for step in admission.mutation.trace):
+            return self._contents
+        known = {each.rule: each.effect for each in effects if each.effect}
+        steps = tuple(
+            _rule_content(self._rules[step.rule]) if step.rule in dependent else (step.rule, known[step.rule])
+            for step in admission.trace
+            if step.rule in dependent or step.rule in known
+        )
+        edits = admission.mutation.edits.items()
+        return frozenset((path, frozenset(members.items())) for path, members in edits), steps
+
+    @cached_property
+    def _contents(self) -> Hashable:
+        """The contents of all rules: equal for rule sets that decide alike."""
+        return tuple(map(_rule_content, self._rules.values()))
 
 
-def _contribution(step: Step) -> Contribution:
-    return Contribution(
+def _rule_effects(decision: Decision) -> Sequence[RuleEffect]:
+    return [_rule_effect(step) for step in decision.trace if step.decides or (step.warnings and not step.audit)]
+
+
+def _rule_effect(step: Step) -> RuleEffect:
+    return RuleEffect(
         rule=step.rule,
-        location=step.fields[0].location if step.fields else step.location,
+        source=step.fields[0].location if step.fields else step.location,
         action=step.action,
         message=_strip_locations(step.message, [step]) if step.denies else "",
-        fallbacks=tuple(
-            Fallback(rule=step.rule, requested=decision.resource, given=decision.to)
-            for decision in step.resources
-            if decision.to is not None
+        fallbacks=tuple(Move(requested=each.resource, given=each.to) for each in step.resources if each.to is not None),
+        amounts=tuple(
+            WrittenAmount(container=each.container, resource=each.resource, amount=each.after) for each in step.amounts
         ),
-        amounts=tuple((amount.container, amount.resource, amount.after) for amount in step.amounts),
-        annotations=tuple(step.annotations.items()),
+        annotations=step.annotations,
         warnings=tuple(_strip_locations(text, [step]) for text in step.warnings),
     )
 
@@ -104,20 +137,40 @@ def _mutated_outcome(mutation: Decision, mutated: Json) -> Outcome:
         return Outcome()
     requests = pod.effective_requests()
     submitted = as_mapping(as_mapping(as_mapping(mutation.object).get("metadata")).get("annotations"))
-    # A rule may undo the edit of another rule.
-    changed = {key: text for key, text in mutation.edits.get(ANNOTATIONS, {}).items() if submitted.get(key) != text}
+    written = sorted(mutation.edits.get(ANNOTATIONS, {}).items())
     return Outcome(
         resources=tuple(_list_amounts(pod)),
-        annotations=tuple(sorted(changed.items())),
-        gpus=tuple(sorted((name, nanos) for name, nanos in requests.items() if nanos and is_gpu(name))),
+        # A rule may undo the edit of another rule.
+        annotations={key: text for key, text in written if submitted.get(key) != text},
+        gpus={name: base_units(nanos) for name, nanos in sorted(requests.items()) if nanos and is_gpu(name)},
     )
 
 
-def _list_amounts(pod: Pod) -> Iterator[Amount]:
+def _list_amounts(pod: Pod) -> Iterator[ContainerAmount]:
     for resource in sorted({*pod.requests, *pod.limits}):
-        request, limit = pod.requests.get(resource), pod.limits.get(resource)
-        yield Amount(container=POD_LEVEL, resource=resource, request=request, limit=limit)
+        yield _amount(POD_LEVEL, resource, pod.requests.get(resource), pod.limits.get(resource))
     for container in pod.containers:
         for resource in sorted({*container.requests, *container.limits}):
-            request, limit = container.requested(resource), container.limits.get(resource)
-            yield Amount(container=container.name, resource=resource, request=request, limit=limit)
+            yield _amount(container.name, resource, container.requested(resource), container.limits.get(resource))
+
+
+def _amount(container: str, resource: str, request: Quantity | None, limit: Quantity | None) -> ContainerAmount:
+    request_text, limit_text = (None if quantity is None else str(quantity) for quantity in (request, limit))
+    return ContainerAmount(container=container, resource=resource, request=request_text, limit=limit_text)
+
+
+def _rule_content(value: Any) -> Hashable:
+    """Return the content of a rule, or of a part of a rule, without locations."""
+    match value:
+        case Location():
+            return ()
+        case SourceText(text=text):
+            return text
+        case Mapping():
+            return tuple((key, _rule_content(item)) for key, item in value.items())
+        case tuple() | list():
+            return tuple(map(_rule_content, value))
+    name = type(value).__name__
+    if is_dataclass(value):
+        return name, *(_rule_content(getattr(value, field.name)) for field in fields(value) if field.compare)
+    return name, value

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.difference.answer import ClusterTotals, Counts, Devices, DifferenceAnswer, RecordedAdmissions
+from rules_engine.difference.answer import ClusterTotals, DifferenceAnswer
 from rules_engine.difference.shown_changes import Difference, ShownChange, group_changes
-from rules_engine.difference.values import Kind
+from rules_engine.difference.values import Counts, Devices, Kind, RecordedAdmissions
 from rules_engine.model.wording import format_count
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.difference.answer import ContainerAmount, PodChange, PodOutcome
-from rules_engine.difference.values import Kind
+from rules_engine.difference.answer import PodChange
+from rules_engine.difference.values import ContainerAmount, Kind, Outcome
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.wording import format_names
 
@@ -77,13 +76,13 @@ def _rule_differences(change: PodChange) -> Sequence[Difference]:
     return [Difference(each.rule, _location_text(each.before), _location_text(each.after)) for each in change.rules]
 
 
-def _admission_text(outcome: PodOutcome) -> str:
+def _admission_text(outcome: Outcome) -> str:
     if outcome.unknown:
         return f"not known ({outcome.unknown})"
     return "allowed" if outcome.allowed else f"denied ({outcome.message})"
 
 
-def _part_differences(before: PodOutcome, after: PodOutcome) -> Iterator[Difference]:
+def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
     if before.message != after.message:
         yield Difference("message", before.message or NONE, after.message or NONE)
     rungs = _rungs_by_request(before), _rungs_by_request(after)
@@ -104,43 +103,37 @@ def _part_differences(before: PodOutcome, after: PodOutcome) -> Iterator[Differe
         yield Difference("warnings", old or NONE, new or NONE)
 
 
-def _rungs_by_request(outcome: PodOutcome) -> Mapping[str, str]:
+def _rungs_by_request(outcome: Outcome) -> Mapping[str, str]:
     """Return the resources that replace each requested one: rules may replace it differently in several containers."""
     resources_given: dict[str, dict[str, None]] = {}
-    for fallback in (each for rule in outcome.rules for each in rule.fallbacks if outcome.allowed):
+    for fallback in outcome.fallbacks:
         resources_given.setdefault(fallback.requested, {})[fallback.given] = None
     return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 
-def _amount_differences(before: PodOutcome, after: PodOutcome) -> Iterator[Difference]:
+def _amount_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
     """Yield the amounts that differ; containers with equal differences are one line."""
     sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
     containers: dict[tuple[str, str, str], list[str]] = {}
     for container, resource in dict.fromkeys(key for side in sides for key in side):
         old, new = (side.get((container, resource)) for side in sides)
-        if _quantities(old) != _quantities(new):
+        if old != new:
             containers.setdefault((resource, _amount_text(old), _amount_text(new)), []).append(container)
     for (resource, old_text, new_text), container_names in containers.items():
         yield Difference(f"{format_names(container_names)} {resource}", old_text, new_text)
 
 
-def _quantities(amount: ContainerAmount | None) -> Sequence[Quantity | None]:
-    """Return the request and the limit, which are compared by value: 1Gi is 1024Mi."""
-    texts = () if amount is None else (amount.request, amount.limit)
-    return [None if text is None else Quantity.parse(text) for text in texts]
-
-
 def _amount_text(amount: ContainerAmount | None) -> str:
     if amount is None:
         return NONE
-    request, limit = _quantities(amount)
+    request, limit = amount.quantities
     if request == limit:
         return str(amount.limit)
     parts = {"request": amount.request, "limit": amount.limit}
     return ", ".join(f"{name} {quantity}" for name, quantity in parts.items() if quantity is not None)
 
 
-def _annotation_texts(outcome: PodOutcome) -> Mapping[str, str]:
+def _annotation_texts(outcome: Outcome) -> Mapping[str, str]:
     return {key: "removed" if text is None else f'"{text}"' for key, text in outcome.annotations.items()}
 
 

@@ -1,23 +1,27 @@
-"""Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes.
-
-All but Submitted and Line are hashable, so that equal values are stored once.
-"""
+"""Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes."""
 
 from collections.abc import Hashable, Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from rules_engine.evaluation.rule_reads import USER
 from rules_engine.model.json.output import Output
-from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import Quantity, parse_quantity
 from rules_engine.model.kubernetes.removed_values import Path
-from rules_engine.model.problems.excerpt import escape_controls
+from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
+
+Counts = Mapping[str, int]
+Devices = int | float
+
+MAX_NAME_LENGTH = 320
+"""Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
+has up to 253 characters, and a name in it up to 63."""
 
 
 class Workload(Output, frozen=True, kw_only=True, order=True):
@@ -30,8 +34,9 @@ class Workload(Output, frozen=True, kw_only=True, order=True):
 
     @classmethod
     def of(cls, cluster: str, namespace: str, kind: str, name: str) -> Self:
-        """Return a workload whose names were read from a file: their control characters are escaped."""
-        namespace, kind, name = map(escape_controls, (namespace, kind, name))
+        """Return a workload whose names were read from a file: they are cut, and their control characters escaped."""
+        names = namespace, kind, name
+        namespace, kind, name = (truncate(escape_controls(text), MAX_NAME_LENGTH) for text in names)
         return cls(cluster=cluster, namespace=namespace, kind=kind, name=name)
 
 
@@ -50,74 +55,100 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 
 POD_LEVEL = "spec.resources"
-"""Container of an Amount at pod level: no container's name has a dot."""
+"""Container of an amount at pod level: no container's name has a dot."""
 
 
-class Amount(Struct, frozen=True, kw_only=True):
-    """The request and limit of a resource, of a container or POD_LEVEL. Without a request, the limit is the request."""
+class ContainerAmount(Output, frozen=True, kw_only=True):
+    """The request and limit of a container, as Kubernetes quantities."""
 
-    container: str
+    container: Annotated[str, Meta(description="Its name; spec.resources for the pod level.")]
     resource: str
-    request: Quantity | None = None
-    limit: Quantity | None = None
+    request: Annotated[str | None, Meta(description="null: the container has none.")] = None
+    limit: Annotated[str | None, Meta(description="null: the container has none.")] = None
+
+    @property
+    def quantities(self) -> tuple[Quantity | None, Quantity | None]:
+        """The request and the limit, which are compared by value: 1Gi is 1024Mi."""
+        request, limit = (None if text is None else parse_quantity(text) for text in (self.request, self.limit))
+        return request, limit
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContainerAmount) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Hashable, ...]:
+        return self.container, self.resource, self.quantities
 
 
-class Fallback(Struct, frozen=True, kw_only=True):
-    """A move from the requested resource to another one by a rule."""
+class Move(Output, frozen=True, kw_only=True):
+    """A move from the requested resource to another one."""
 
-    rule: RuleId
     requested: str
     given: str
 
 
-class Contribution(Struct, frozen=True, kw_only=True):
-    """A rule that contributed to an outcome, with the location of the field that decided, or of the rule.
+class WrittenAmount(Output, frozen=True, kw_only=True):
+    """A Kubernetes quantity that a rule writes."""
 
-    All fields but the first three are its effect on the pod; a rule that leaves the pod unchanged has no effect.
-    `message`: of its denial. `amounts`: container, resource and the amount that it writes. `annotations`: keys and
-    values.
-    """
+    container: str
+    resource: str
+    amount: str
+
+
+class RuleEffect(Output, frozen=True, kw_only=True):
+    """The contribution of a rule to an outcome."""
 
     rule: RuleId
-    location: Location
+    source: Annotated[Location, Meta(description="The field that decided, or the rule.")]
     action: Action
-    message: str = ""
-    fallbacks: tuple[Fallback, ...] = ()
-    amounts: tuple[tuple[str, str, str], ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
+    message: Annotated[str, Meta(description="The message of its denial; empty without one.")] = ""
+    fallbacks: tuple[Move, ...] = ()
+    amounts: tuple[WrittenAmount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
     def effect(self) -> tuple[object, ...]:
-        """The effect of the rule on the pod, without its location; () if it has none."""
+        """The effect of the rule on the pod, without its location; () if it leaves the pod unchanged."""
         parts = (self.message, self.fallbacks, self.amounts, self.annotations, self.warnings)
         return parts if any(parts) else ()
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a pod's admission at both endpoints.
+class Outcome(Output, frozen=True, kw_only=True):
+    """The outcome of a pod's admission at both endpoints."""
 
-    `message`: of a denial. `resources`: the containers' requests and limits after the mutation, in order; a denied pod
-    has none. `annotations`: the keys that rules write, with their values; None: a rule removes the key. `gpus`:
-    effective requests of GPU resources, in nanos. `unknown`: the reason why all else is unknown, or "".
-    `known_key`: all that an unknown outcome depends on but what the input lacks: equal keys mean equal outcomes.
-    A Change has no key.
-    """
-
-    allowed: bool = True
-    message: str = ""
-    resources: tuple[Amount, ...] = ()
-    annotations: tuple[tuple[str, str | None], ...] = ()
+    unknown: Annotated[str, Meta(description="The reason why the outcome is not known; empty if it is.")] = ""
+    allowed: Annotated[bool | None, Meta(description="null: not known.")] = True
+    message: Annotated[str, Meta(description="The message of a denial; empty without one.")] = ""
+    resources: Annotated[
+        tuple[ContainerAmount, ...], Meta(description="After the mutation; none of a denied pod.")
+    ] = ()
+    annotations: Annotated[
+        Mapping[str, str | None], Meta(description="Annotations that rules write; null: remove.")
+    ] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    gpus: tuple[tuple[str, int], ...] = ()
-    deciding: tuple[Contribution, ...] = ()
-    unknown: str = ""
-    known_key: Hashable = None
+    gpus: Annotated[Mapping[str, Devices], Meta(description="Devices that the whole pod requests, by resource.")] = (
+        field(default_factory=dict)
+    )
+    rules: Annotated[tuple[RuleEffect, ...], Meta(description="The contributing rules, in order of evaluation.")] = ()
 
     @property
-    def fallbacks(self) -> tuple[Fallback, ...]:
+    def fallbacks(self) -> tuple[Move, ...]:
         """The moves to other resources; none for a denied pod."""
-        return tuple(fallback for deciding in self.deciding for fallback in deciding.fallbacks) if self.allowed else ()
+        return tuple(move for rule in self.rules for move in rule.fallbacks) if self.allowed else ()
+
+
+class UnknownOutcome(Outcome, frozen=True, kw_only=True):
+    """An outcome that depends on what the input lacks.
+
+    `known_key`: all else that it depends on: equal keys mean equal outcomes.
+    """
+
+    allowed: bool | None = None
+    known_key: object
 
 
 class Kind(StrEnum):
@@ -139,17 +170,34 @@ class Kind(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """Different outcomes of a pod under the old rules and the new ones."""
+class DifferingRule(Output, frozen=True, kw_only=True):
+    """A rule whose effect differs."""
 
-    kinds: frozenset[Kind]
+    rule: RuleId
+    before: Annotated[Location | None, Meta(description="What decided under the old rules; null: no effect.")]
+    after: Annotated[Location | None, Meta(description="The same under the new rules.")]
+
+
+class Change(Output, frozen=True, kw_only=True):
+    """Different outcomes of a pod under both rule sets."""
+
+    kinds: tuple[Kind, ...]
+    rules: Annotated[tuple[DifferingRule, ...], Meta(description="Empty if an outcome is not known.")]
     before: Outcome
     after: Outcome
 
 
-class Line(Struct, kw_only=True):
-    """Pods of a workload with the same change."""
+class RecordedAdmissions(Output, frozen=True, kw_only=True):
+    """Numbers of lines of a decision log."""
 
-    workload: Workload
-    change: Change
-    count: int
+    lines: Annotated[int, Meta(description="Lines that were read.")]
+    admissions: Annotated[int, Meta(description="Lines of decisions.")]
+    replayed: Annotated[int, Meta(description="Those that were decided again under both rule sets.")]
+    later_calls: Annotated[int, Meta(description="Calls of /validate whose pod is decided with its call of /mutate.")]
+    not_replayable: Annotated[Counts, Meta(description="Lines of decisions that cannot be decided again.")]
+    unreadable: Annotated[Counts, Meta(description="Lines that are not lines of a decision log, by reason.")]
+
+
+def largest_first(counts: Counts) -> Counts:
+    """Return counts in descending order, then by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from rules_engine.difference.answer import DifferenceAnswer
-from rules_engine.difference.grouping import RecordedTotals
 from rules_engine.difference.report import difference_report
-from rules_engine.difference.values import Kind, Outcome
+from rules_engine.difference.values import Kind, Outcome, RecordedAdmissions
 from rules_engine.model.wording import MAX_NAMES
 from rules_engine.report.text import Screen
 from tests.support.differences import (
@@ -19,12 +18,14 @@ from tests.support.differences import (
     Pods,
     amount,
     answer,
-    deciding,
     denied,
+    effect,
     injected,
     kept,
     location,
     submitted,
+    unknown,
+    written,
 )
 
 
@@ -194,7 +195,7 @@ GPUs of admitted pods
 
 
 def test_each_cluster_has_a_column() -> None:
-    half = replace(kept(), gpus=((GPU, 1_500_000_000),))
+    half = replace(kept(), gpus={GPU: 1.5})
     pods = [
         (submitted("greedy", cluster="east"), kept(8), denied()),
         (submitted("greedy", cluster="cluster", as_it_is="no controller"), kept(8), denied()),
@@ -244,7 +245,7 @@ def test_amounts_are_compared_by_value() -> None:
 
 
 def test_annotations_may_be_removed() -> None:
-    before, after = Outcome(annotations=(("a", None), ("b", "x"))), Outcome(annotations=(("b", "y"), ("c", "")))
+    before, after = Outcome(annotations={"a": None, "b": "x"}), Outcome(annotations={"b": "y", "c": ""})
 
     assert differences(before, after) == [
         "annotation a: removed → not written",
@@ -273,9 +274,9 @@ def test_a_resource_that_is_kept_is_given() -> None:
 
 def test_an_equal_outcome_by_another_rule_names_both() -> None:
     before = injected("8Gi", 9)
-    other = deciding(LIMIT, location("other.yaml", 2), amounts=(("main", "memory", "8Gi"),))
+    other = effect(LIMIT, location("other.yaml", 2), amounts=written("memory", "8Gi"))
 
-    assert differences(before, replace(before, deciding=(other,))) == [
+    assert differences(before, replace(before, rules=(other,))) == [
         "ResourceInjection/memory: rules/memory.yaml:9 → no effect",
         "Validation/limit: no effect → other.yaml:2",
     ]
@@ -283,13 +284,13 @@ def test_an_equal_outcome_by_another_rule_names_both() -> None:
 
 def test_an_outcome_known_on_one_side_only_is_an_unknown_change() -> None:
     """Rules that changed the pod before may do so after as well."""
-    assert differences(injected("8Gi", 9), Outcome(unknown="Validation/a reads request.userInfo")) == [
+    assert differences(injected("8Gi", 9), unknown("Validation/a reads request.userInfo")) == [
         "admission: allowed → not known (Validation/a reads request.userInfo)"
     ]
 
 
 def test_many_gpu_resources_are_counted() -> None:
-    gpus = tuple((f"example.com/gpu-{n:02}", 10**9) for n in range(13))
+    gpus = {f"example.com/gpu-{n:02}": 1 for n in range(13)}
 
     shown = text(answer([(submitted("a"), denied(), Outcome(gpus=gpus))]))
 
@@ -298,7 +299,7 @@ def test_many_gpu_resources_are_counted() -> None:
 
 def test_control_characters_are_escaped() -> None:
     evil = "\x1b[31m\n\u202e"
-    pods = [(submitted(evil, kind=evil, namespace=evil, cluster=evil), Outcome(unknown=evil), denied(evil))]
+    pods = [(submitted(evil, kind=evil, namespace=evil, cluster=evil), unknown(evil), denied(evil))]
 
     shown = text(answer(pods, clusters=(evil,), old=evil, new=evil))
 
@@ -307,7 +308,7 @@ def test_control_characters_are_escaped() -> None:
 
 
 def test_a_log_that_is_replayed_completely() -> None:
-    recorded = RecordedTotals(lines=3, replayed=3)
+    recorded = RecordedAdmissions(lines=3, admissions=3, replayed=3, later_calls=0, not_replayable={}, unreadable={})
 
     shown = text(answer(WHOLE[-1:], recorded=recorded))
 

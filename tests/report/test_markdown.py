@@ -11,7 +11,7 @@ from rules_engine.difference.report import difference_report
 from rules_engine.difference.values import Outcome
 from rules_engine.report import markdown as renderer
 from rules_engine.report.markdown import MAX_BYTES, MAX_ROWS
-from tests.support.differences import RECORDED, Pods, answer, denied, injected, kept, submitted
+from tests.support.differences import RECORDED, Pods, answer, denied, injected, kept, submitted, unknown
 from tests.support.html_pages import Page
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -93,7 +93,7 @@ def test_many_changes_are_bounded() -> None:
 
 
 def test_long_changes_texts_and_totals_are_cut() -> None:
-    annotations = tuple((f"key-{n:03}", "x" * 10_000) for n in range(500))
+    annotations = {f"key-{n:03}": "x" * 10_000 for n in range(500)}
     changes = [(submitted("a", namespace=f"{'n' * 63}-{n}"), kept(), kept(annotations=annotations)) for n in range(90)]
 
     text = markdown(answer(changes))
@@ -117,7 +117,7 @@ def test_many_clusters_and_reasons_are_cut() -> None:
 
 def test_a_change_of_any_size_is_counted() -> None:
     wide = "\U0001f600|" * 5_000
-    outcomes = [Outcome(annotations=tuple((f"{n}-{m}-{wide}", wide) for m in range(20))) for n in range(300)]
+    outcomes = [Outcome(annotations={f"{n}-{m}-{wide}": wide for m in range(20)}) for n in range(300)]
 
     page(answer([(submitted(wide, namespace=wide), kept(), each) for each in outcomes], old=wide, new=wide))
 
@@ -130,8 +130,8 @@ def evil_answer(evil: str) -> DifferenceAnswer:
             injected("1Gi", 9, warnings=(evil,)),
         ),
         (submitted("a", cluster=evil), kept(), denied(evil)),
-        (submitted("b", cluster=evil), Outcome(unknown=evil or "-"), kept()),
-        (submitted("c", cluster=evil), kept(), Outcome(annotations=((evil, evil),), gpus=((f"gpu/{evil}", 1),))),
+        (submitted("b", cluster=evil), unknown(evil or "-"), kept()),
+        (submitted("c", cluster=evil), kept(), Outcome(annotations={evil: evil}, gpus={f"gpu/{evil}": 1})),
     ]
     return answer(made, clusters=(evil, "other"), old=evil, new=evil)
 

@@ -1,13 +1,20 @@
 """Hand-made answers of diffs."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from rules_engine.difference.answer import DifferenceAnswer, build_answer
-from rules_engine.difference.grouping import Grouping, RecordedTotals
-from rules_engine.difference.values import Amount, Contribution, Fallback, Outcome, Submitted, Workload
-from rules_engine.model.kubernetes.quantity import NANOS, Quantity
+from rules_engine.difference.grouping import Grouping
+from rules_engine.difference.values import (
+    ContainerAmount,
+    Move,
+    Outcome,
+    RecordedAdmissions,
+    RuleEffect,
+    Submitted,
+    Workload,
+    WrittenAmount,
+)
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action
@@ -36,55 +43,54 @@ def submitted(name: str, *, kind: str = "Job", namespace: str = "ml", cluster: s
     )
 
 
-def amount(container: str, resource: str, request: str | None, limit: str | None = None) -> Amount:
-    return Amount(
-        container=container,
-        resource=resource,
-        request=None if request is None else Quantity.parse(request),
-        limit=None if limit is None else Quantity.parse(limit),
-    )
+def amount(container: str, resource: str, request: str | None, limit: str | None = None) -> ContainerAmount:
+    return ContainerAmount(container=container, resource=resource, request=request, limit=limit)
 
 
-def devices(resource: str, count: int) -> tuple[Amount]:
+def written(resource: str, text: str) -> tuple[WrittenAmount]:
+    return (WrittenAmount(container="main", resource=resource, amount=text),)
+
+
+def devices(resource: str, count: int) -> tuple[ContainerAmount]:
     return (amount("main", resource, str(count), str(count)),)
 
 
-def deciding(rule: RuleId, place: Location, action: Action = Action.CHANGE, **fields: Any) -> Contribution:
-    return Contribution(rule=rule, location=place, action=action, **fields)
+def effect(rule: RuleId, place: Location, action: Action = Action.CHANGE, **fields: Any) -> RuleEffect:
+    return RuleEffect(rule=rule, source=place, action=action, **fields)
+
+
+def unknown(reason: str) -> Outcome:
+    return Outcome(unknown=reason, allowed=None)
 
 
 def kept(count: int = 1, **fields: Any) -> Outcome:
     """Return the outcome of a pod that keeps its whole cards."""
-    return Outcome(resources=devices(GPU, count), gpus=((GPU, count * NANOS),), **fields)
+    return Outcome(resources=devices(GPU, count), gpus={GPU: count}, **fields)
 
 
 def fallen(to: str, line: int, *, count: int = 1, file: str = "rules/mig.yaml") -> Outcome:
     """Return the outcome of a pod that requests MIG2 and gets another resource."""
     short = to.removeprefix("nvidia.com/").removeprefix("mig-")
-    annotations = (("gpurules.io/fallback", f"2g.20gb->{short}"),)
-    fall = Fallback(rule=LADDER, requested=MIG2, given=to)
-    decided = deciding(
-        LADDER, location(file, line), fallbacks=(fall,), annotations=annotations, amounts=(("main", to, str(count)),)
-    )
-    return Outcome(
-        resources=devices(to, count), annotations=annotations, gpus=((to, count * NANOS),), deciding=(decided,)
-    )
+    annotations = {"gpurules.io/fallback": f"2g.20gb->{short}"}
+    moves, amounts = (Move(requested=MIG2, given=to),), written(to, str(count))
+    rule = effect(LADDER, location(file, line), fallbacks=moves, annotations=annotations, amounts=amounts)
+    return Outcome(resources=devices(to, count), annotations=annotations, gpus={to: count}, rules=(rule,))
 
 
 def denied(message: str = "at most 8 GPUs", line: int = 14, **fields: Any) -> Outcome:
-    decided = deciding(LIMIT, location("rules/limit.yaml", line), Action.DENY, message=message)
-    return Outcome(allowed=False, message=f"{LIMIT}: {message}", deciding=(decided,), **fields)
+    rule = effect(LIMIT, location("rules/limit.yaml", line), Action.DENY, message=message)
+    return Outcome(allowed=False, message=f"{LIMIT}: {message}", rules=(rule,), **fields)
 
 
 def injected(memory: str | None, line: int, *, warnings: tuple[str, ...] = ()) -> Outcome:
     """Return the outcome of a pod with injected memory; None: the rule only warns."""
     resources = (*devices(GPU, 1), *(() if memory is None else (amount("main", "memory", memory, memory),)))
-    amounts = () if memory is None else (("main", "memory", memory),)
-    decided = deciding(INJECTION, location("rules/memory.yaml", line), amounts=amounts, warnings=warnings)
-    return Outcome(resources=resources, warnings=warnings, gpus=((GPU, NANOS),), deciding=(decided,))
+    amounts = () if memory is None else written("memory", memory)
+    rule = effect(INJECTION, location("rules/memory.yaml", line), amounts=amounts, warnings=warnings)
+    return Outcome(resources=resources, warnings=warnings, gpus={GPU: 1}, rules=(rule,))
 
 
-UNKNOWN = Outcome(unknown="Validation/owner reads request.userInfo")
+UNKNOWN = unknown("Validation/owner reads request.userInfo")
 
 WHOLE: Sequence[Pods] = (
     (submitted("web", kind="Deployment", count=6), fallen(MIG3, 12), fallen(GPU, 13)),
@@ -99,12 +105,13 @@ WHOLE: Sequence[Pods] = (
 )
 """Pods with every kind of change."""
 
-RECORDED = RecordedTotals(
+RECORDED = RecordedAdmissions(
     lines=1_010,
+    admissions=1_000,
     replayed=980,
     later_calls=7,
-    not_replayable=Counter({"it was not recorded": 9, "it is cut": 4}),
-    unreadable=Counter({"no JSON": 10}),
+    not_replayable={"it was not recorded": 9, "it is cut": 4},
+    unreadable={"no JSON": 10},
 )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
@@ -18,8 +19,6 @@ _PART = re.compile(
 """A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
 
 _PREFIX = "LimitRanger plugin set: "
-
-_MEMBERS = ("containers", "initContainers")
 
 _DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
 """Members of a LimitRange by the members of `resources`."""
@@ -38,7 +37,7 @@ def parse_set_amounts(annotation: str) -> frozenset[AmountPlace]:
     """Return the places of the amounts that LimitRanger recorded in its last call for a pod."""
     parts = map(_PART.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
     return frozenset(
-        AmountPlace(_MEMBERS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
+        AmountPlace(CONTAINER_LISTS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
         for part in parts
         if part is not None
         for resource in part["resources"].split(", ")
@@ -76,7 +75,7 @@ def add_amounts(pod: dict[str, Json], amounts: Mapping[AmountPlace, Json]) -> di
         kinds = by_container.setdefault((place.member, place.container), {})
         kinds.setdefault(place.kind, {})[place.resource] = amount
     spec: dict[str, Json] = dict(as_mapping(pod.get("spec")))
-    for member in _MEMBERS:
+    for member in CONTAINER_LISTS:
         if member in spec:
             spec[member] = [
                 _add_to_container(container, by_container.get((member, text_member(container, "name")), {}))
@@ -112,7 +111,7 @@ def _amounts_by_place(pod: Object) -> dict[AmountPlace, Json]:
     """Return the amounts of a pod's containers by their places."""
     return {
         AmountPlace(member, text_member(container, "name"), kind, resource): amount
-        for member in _MEMBERS
+        for member in CONTAINER_LISTS
         for container in object_items(as_mapping(pod.get("spec")).get(member))
         for kind in _DEFAULTS
         for resource, amount in as_mapping(as_mapping(container.get("resources")).get(kind)).items()

@@ -5,6 +5,7 @@ recorded rules have already changed the pod of /validate. Each call has a uid of
 are for the same pod.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
@@ -14,8 +15,7 @@ from typing import Any
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
-from rules_engine.difference.grouping import RecordedTotals
-from rules_engine.difference.values import Submitted, Workload
+from rules_engine.difference.values import RecordedAdmissions, Submitted, Workload, largest_first
 from rules_engine.loading.files import STDIN, report_unreadable, standard_input
 from rules_engine.loading.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
@@ -100,10 +100,12 @@ _decode_request = Decoder(dict[str, Any]).decode
 
 
 class RecordedInput:
-    """A decision log. `totals`: the numbers of its lines, once `pods` has read them."""
+    """A decision log."""
 
     def __init__(self, path: Path, problems: Problems) -> None:
-        self.totals = RecordedTotals()
+        self._lines = self._replayed = self._later_calls = 0
+        self._not_replayable = Counter[str]()
+        self._unreadable = Counter[str]()
         self._path = path
         self._problems = problems
         self._calls = set[bytes]()
@@ -119,12 +121,24 @@ class RecordedInput:
         except OSError as error:
             report_unreadable(self._path, error, self._problems)
             return
-        left_out = self.totals.unreadable.total()
+        left_out = self._unreadable.total()
         if left_out > MAX_LINE_WARNINGS:
             lines = "line is" if left_out == MAX_LINE_WARNINGS + 1 else "lines are"
             self._warn(f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out", 1)
-        if not self.totals.admissions:
+        if left_out == self._lines:
             self._problems.error(Code.NOT_A_POD, NOT_A_LOG, Location(str(self._path), 1, 1))
+
+    @property
+    def totals(self) -> RecordedAdmissions:
+        """The numbers of its lines, once `pods` has read them."""
+        return RecordedAdmissions(
+            lines=self._lines,
+            admissions=self._lines - self._unreadable.total(),
+            replayed=self._replayed,
+            later_calls=self._later_calls,
+            not_replayable=largest_first(self._not_replayable),
+            unreadable=largest_first(self._unreadable),
+        )
 
     def _warn(self, message: str, number: int) -> None:
         self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))
@@ -134,11 +148,11 @@ class RecordedInput:
         for number, text in enumerate(lines, start=1):
             if text is not None and not text.strip():
                 continue
-            self.totals.lines += 1
+            self._lines += 1
             line = TOO_LONG if text is None else _parse_line(text)
             if isinstance(line, str):
-                self.totals.unreadable[line] += 1
-                if self.totals.unreadable.total() <= MAX_LINE_WARNINGS:
+                self._unreadable[line] += 1
+                if self._unreadable.total() <= MAX_LINE_WARNINGS:
                     self._warn(f"the line is left out: {line}", number)
             else:
                 yield self._submit(line, text or b"")
@@ -147,25 +161,24 @@ class RecordedInput:
 
     def _submit(self, line: _Line, text: bytes = b"") -> Submitted | None:
         """Return the pod of a line if it is decided again; with its `text`, it may be decided after all others."""
-        totals = self.totals
         if line.endpoint == MUTATE:
             self._calls.add(line.call(line.pod))
         if not bytes(line.request) or line.left_out is None:
-            totals.not_replayable[NOT_RECORDED] += 1
+            self._not_replayable[NOT_RECORDED] += 1
             return None
         try:
             request = AdmissionRequest.parse(_decode_request(line.request))
             missing = {name: LEFT_OUT[name] for name in line.left_out}
         except (PodError, KeyError, *_DECODE_ERRORS):
-            totals.not_replayable[UNREADABLE] += 1
+            self._not_replayable[UNREADABLE] += 1
             return None
         if line.endpoint == VALIDATE and self._was_called(line, request):
-            totals.later_calls += 1
+            self._later_calls += 1
             return None
         if line.endpoint == VALIDATE and text:
             self._waiting.append(text)
             return None
-        totals.replayed += 1
+        self._replayed += 1
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
         return Submitted(workload=Workload.of("", line.namespace, kind, name), request=request, missing=missing)
 

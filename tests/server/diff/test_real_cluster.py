@@ -240,7 +240,7 @@ def test_the_same_rules_change_nothing(world: World, tmp_path: Path) -> None:
     for rules, dump in ((OLD, world.old), (NEW, world.new)):
         same = loaded(tmp_path, rules)
         grouping, found = decided(same, same, dump)
-        assert grouping.lines == ()
+        assert grouping.changes == {}
         assert grouping.totals[""].pods == len(found)
         assert grouping.totals[""].as_it_is.total() == len([group for group, _ in world.pods(dump) if not group.app])
         assert_made(world, dump, by_group(world, [(one, before) for one, before, _ in found]))
@@ -278,7 +278,11 @@ def test_the_command_finds_the_same_changes(world: World, tmp_path: Path) -> Non
     grouping, _ = decided(loaded(tmp_path, OLD), loaded(tmp_path, NEW), world.old)
     found = difference(tmp_path, OLD, NEW, "--cluster", world.old)
     assert found["verdict"] == "Changed"
-    lines = [(*(getattr(line.workload, name) for name in NAMED), line.count) for line in grouping.lines]
+    lines = [
+        (*(getattr(workload, name) for name in NAMED), pods)
+        for _, counts in grouping.changes.values()
+        for workload, pods in counts.items()
+    ]
     shown = [
         (*(each[name] for name in NAMED), each["pods"]) for change in found["changes"] for each in change["workloads"]
     ]
@@ -328,7 +332,7 @@ def by_group(world: World, outcomes: Iterable[tuple[Submitted, Outcome]]) -> dic
 def assert_made(world: World, dump: Path, predicted: Mapping[Group, Sequence[Outcome]]) -> None:
     """Check the amounts and annotations of the pods of controllers."""
     allowed = {
-        group: sorted(sorted_amounts(amounts_of(outcome), dict(outcome.annotations)) for outcome in outcomes)
+        group: sorted(sorted_amounts(amounts_of(outcome), outcome.annotations) for outcome in outcomes)
         for group, outcomes in predicted.items()
         if all(outcome.allowed for outcome in outcomes)
     }
@@ -350,7 +354,7 @@ def sorted_amounts(found: Amounts, annotations: Mapping[str, Any]) -> tuple[Any,
 
 
 def amounts_of(outcome: Outcome) -> Amounts:
-    return {(amount.container, amount.resource): (amount.request, amount.limit) for amount in outcome.resources}
+    return {(amount.container, amount.resource): amount.quantities for amount in outcome.resources}
 
 
 def amounts(pod: Any) -> Amounts:

@@ -54,8 +54,7 @@ def apply_ignores(
     for problem in problems:
         by_file[problem.location.file].append(problem)
     for name, lines in sources.items():
-        run = _FileComments(name, by_file[name], on_cluster=on_cluster)
-        run.read(lines)
+        run = _FileComments(name, lines, by_file[name], on_cluster=on_cluster)
         ignored.update(run.ignored)
         wrong.extend(run.wrong)
         if run.unused and name in files and (name == str(STDIN) or _has_all_files(Path(name).parent, files)):
@@ -69,20 +68,15 @@ def apply_ignores(
 class _FileComments:
     """The comments of one file, applied to its problems."""
 
-    def __init__(self, name: str, problems: Sequence[Problem], *, on_cluster: bool) -> None:
+    def __init__(self, name: str, lines: Sequence[str], problems: Sequence[Problem], *, on_cluster: bool) -> None:
         self.ignored: dict[Problem, IgnoredWarning] = {}
         self.wrong: list[Problem] = []
         self.unused: list[Problem] = []
         self._name = name
-        self._problems = problems
         self._on_cluster = on_cluster
-
-    def read(self, lines: Sequence[str]) -> None:
-        """Apply the comments of the file."""
         comments = find_comments(lines, _ATTEMPT)
         for comment in comments.found:
-            problems = [problem for problem in self._problems if comments.about(comment, problem.location.line)]
-            self._apply(comment, problems)
+            self._apply(comment, [each for each in problems if comments.about(comment, each.location.line)])
 
     def _apply(self, comment: Comment, problems: Sequence[Problem]) -> None:
         text, start = comment.found.group(), comment.found.start()

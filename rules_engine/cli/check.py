@@ -92,10 +92,10 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
 
             print_json(check_sarif(answer))
         case "github":
-            from rules_engine.testing.github_annotations import check_github
+            from rules_engine.testing.github_annotations import github_problem
 
-            for line in check_github(answer):
-                click.echo(line)
+            for problem in answer.problems:
+                click.echo(github_problem(problem))
         case _:
             from rules_engine.explaining.text import check_summary
             from rules_engine.report.text import Screen

@@ -125,18 +125,18 @@ def explain(
         raise click.UsageError("Missing option '-f' / '--filename'.")
     from rules_engine.documents.clusters import read_cluster
     from rules_engine.documents.manifest_stream import stream_manifests
-    from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods, read_material
+    from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
+    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
+    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
-    name = DEFAULT_CLUSTER.stem if cluster is None else cluster.name
-    material = read_material(rules or DEFAULT_SOURCES, reading, name)
+    sources = rules or DEFAULT_SOURCES
+    files = read_sources(sources)
     problems = InputProblems("explain", [Target(output, None)])
-    problems.add(material.problems, material.sources)
-    if has_errors(material.problems):
+    problems.add((*files.problems, *reading.problems), {**files.loaded.sources, **reading.sources})
+    if reading.cluster is None or files.failed:
         problems.end()
     screen = Screen(sys.stdout)
     pods: list[ExplainedPod] = []  # those of text are printed one by one, of which there may be many thousands
@@ -146,7 +146,12 @@ def explain(
         for pod_manifest in part.pods:
             try:
                 explanation = explain_pod(
-                    material, pod_manifest, namespace=namespace, operation=operation, dry_run=dry_run
+                    files.rule_set,
+                    reading.cluster,
+                    pod_manifest,
+                    namespace=namespace,
+                    operation=operation,
+                    dry_run=dry_run,
                 )
             except NamespaceError as error:
                 raise click.UsageError(str(error)) from None
@@ -162,7 +167,8 @@ def explain(
     if problems.failed and not pods:
         problems.end()
     if output == "json":
-        print_json(join_pods(material, pods, problems.items))
+        name = DEFAULT_CLUSTER.stem if cluster is None else cluster.name
+        print_json(join_pods(sources, name, pods, problems.items))
     fail_if(problems.failed, UNUSABLE)
     fail_if(Verdict.DENIED in verdicts)
     fail_if(Verdict.UNKNOWN in verdicts, UNKNOWN)

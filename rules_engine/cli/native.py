@@ -13,7 +13,7 @@ from rules_engine.cli.options import (
     rules_option,
     server_namespace_option,
 )
-from rules_engine.cli.program import Command, help_examples, print_json
+from rules_engine.cli.program import Command, help_examples, print_objects
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def native(
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.native.offers import build_offers
     from rules_engine.native.policy import translate_rules
-    from rules_engine.report.answer import ObjectList
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
-    from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks.policies import NativeObjects
 
     files = read_sources(rules or DEFAULT_SOURCES)
@@ -83,7 +81,4 @@ def native(
         click.echo("warning: no rule is exported", err=True)
     for each in translated.staying:
         click.echo(f"{each.location}: {each.rule.id} stays with the webhook: {each.reason}", err=True)
-    if output == "json":
-        print_json(ObjectList(items=tuple(documents)))
-    else:
-        click.echo("---\n".join(map(dump_yaml, documents)), nl=False)
+    print_objects(documents, output)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from errno import EEXIST
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -51,6 +51,22 @@ class KnownValue(click.ParamType[T], ABC):
             for value, text in self.known().items()
             if value.casefold().startswith(start)
         ]
+
+
+class KnownName(KnownValue[str]):
+    """One of a fixed set of names, in any letter case; `noun`: the word for one."""
+
+    noun: ClassVar[str] = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rules_engine.model.problems.problem import did_you_mean
+
+        names = self.known()
+        found = {name.casefold(): name for name in names}.get(str(value).casefold())
+        if found is None:
+            near = did_you_mean(str(value), names)
+            self.fail(f"unknown {self.noun} {value!r}{near}: must be one of {', '.join(names)}", param, ctx)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """`plan`: the MIG layouts of cards that serve a workload best."""
 
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,13 +22,10 @@ from rules_engine.cli.program import (
     Command,
     InputProblems,
     SingleOption,
-    check_writable,
     deferred_interrupts,
     end_without_answer,
     fail_if,
     help_examples,
-    write_answer,
-    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
@@ -131,8 +127,6 @@ def plan(
     Exits with 2 if the input has errors, or no layout serves the workload. Ctrl-C prints the best so far, and the exit
     code is 130.
     """
-    from msgspec.structs import replace
-
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.planning.cluster import plan_cluster
     from rules_engine.planning.plan import PlanError, make_plan
@@ -154,8 +148,6 @@ def plan(
     lost = next((event.node for event in simulation.events if event.node not in names), None)
     if lost is not None:
         raise click.UsageError(f"the Simulation has an event of node {lost!r}, which is not in the planned cluster")
-    for target in targets:
-        check_writable(target.file)
     started = time.monotonic()
     with deferred_interrupts() as check, progress_bar("count", "elapsed") as show:
 
@@ -164,7 +156,7 @@ def plan(
             show("candidates simulated", done, total)
 
         try:
-            result = make_plan(
+            answer = make_plan(
                 planned,
                 files.rule_set,
                 " ".join(map(str, sources)),
@@ -175,16 +167,12 @@ def plan(
             )
         except PlanError as error:
             end_without_answer(str(error), str(file))
-    answer = replace(result, problems=problems.items)
-
-    def write(format: str, stream: TextIO) -> None:
-        match format:
-            case "inventory":
-                stream.write(dump_yaml(answer.inventory))
-            case "mig-configs":
-                stream.write(dump_yaml(answer.choices[0].mig_configs))
-            case _:
-                write_format(answer, partial(plan_report, answer), format, stream)
-
-    write_answer("plan", targets, write)
+    problems.write(
+        answer,
+        plan_report,
+        {
+            "inventory": lambda plan: dump_yaml(plan.inventory),
+            "mig-configs": lambda plan: dump_yaml(plan.choices[0].mig_configs),
+        },
+    )
     fail_if(answer.interrupted, INTERRUPTED)

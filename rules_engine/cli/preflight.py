@@ -20,11 +20,8 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import (
     Command,
     InputProblems,
-    check_writable,
     fail_if,
     help_examples,
-    write_answer,
-    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
@@ -72,8 +69,6 @@ def preflight(
 
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
-    from msgspec.structs import replace
-
     from rules_engine.loading.files import without_garbage_collection
     from rules_engine.preflight.answer import build_answer
     from rules_engine.preflight.reading import read_inputs
@@ -91,12 +86,8 @@ def preflight(
     problems.add(seen, {**files.loaded.sources, **lines})
     if inputs is None or has_errors(seen):
         problems.end()
-    for target in targets:
-        check_writable(target.file)
     with progress_bar("count") as show, without_garbage_collection():
         answer = build_answer(inputs, files.rule_set, progress=lambda done, total: show("workloads", done, total))
-    name = " ".join(map(str, sources))
-    answer = replace(answer, problems=problems.items)
-    write_answer("preflight", targets, partial(write_format, answer, partial(preflight_report, answer, name)))
+    problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
     passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}
     fail_if(answer.verdict not in passing)

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rules_engine.model.problems.problem import Problem
     from rules_engine.report.answer import Answer
     from rules_engine.report.values import Report
+
+A = TypeVar("A", bound="Answer")
 
 PROBLEMS_FOUND = 1
 """Exit code of a command that ran, with a finding: problems of rules, failed cases, changes, denied or waiting pods."""
@@ -200,8 +202,8 @@ def open_output(file: Path | None) -> Iterator[TextIO]:
         raise click.FileError(str(file), error.strerror) from None
 
 
-def check_writable(file: Path | None) -> None:
-    """Raise FileError if a file cannot be opened for output: before work that would be lost. It is not created."""
+def _check_writable(file: Path | None) -> None:
+    """Raise FileError if a file cannot be opened for output. It is not created."""
     if file is None or (os.access(file, os.W_OK) and not file.is_dir()):
         return
     folder = file.parent
@@ -245,6 +247,17 @@ def print_json(value: object, stream: TextIO | None = None) -> None:
 
     stream = stream or sys.stdout
     click.echo(answer_text(value, stream.encoding or ""), stream)
+
+
+def print_objects(objects: Sequence[dict[str, Any]], format: str) -> None:
+    """Print Kubernetes objects as a List in JSON, or as YAML documents."""
+    from rules_engine.report.answer import ObjectList
+    from rules_engine.sources.yaml_text import dump_yaml
+
+    if format == "json":
+        print_json(ObjectList(items=tuple(objects)))
+    else:
+        click.echo("---\n".join(map(dump_yaml, objects)), nl=False)
 
 
 def end_unusable(command: str, message: str) -> NoReturn:
@@ -296,11 +309,15 @@ class InputProblems:
     """
 
     def __init__(self, command: str, targets: "Iterable[Target]") -> None:
+        """Raise FileError if a target cannot be written: before work that would be lost."""
         self.items: tuple[Problem, ...] = ()
         self.failed = False
         self._command = command
-        self._targets = [target for target in targets if target.format == "json"]
-        self.silent = any(target.file is None for target in self._targets)
+        self._targets = [*targets]
+        self._json = [target for target in self._targets if target.format == "json"]
+        self.silent = any(target.file is None for target in self._json)
+        for target in self._targets:
+            _check_writable(target.file)
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
@@ -308,7 +325,7 @@ class InputProblems:
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
-        if self._targets:
+        if self._json:
             self.items += (*problems,)
         if self.silent or not problems:
             return
@@ -324,19 +341,32 @@ class InputProblems:
 
         from rules_engine.report.answer import NoAnswer
 
-        write_answer(self._command, self._targets, write)
+        write_answer(self._command, self._json, write)
         raise SystemExit(UNUSABLE)
 
+    def write(
+        self,
+        answer: A,
+        report: "Callable[[A], Report]",
+        others: "Mapping[str, Callable[[A], str]]" = MappingProxyType({}),
+    ) -> None:
+        """Write an answer, with the problems: as JSON, its report, or a text by a function for one of `others`."""
+        from msgspec.structs import replace
 
-def write_format(answer: "Answer", report: "Callable[[], Report]", format: str, stream: TextIO) -> None:
-    """Write an answer as JSON, or its report in another format."""
-    if format == "json":
-        print_json(answer, stream)
-    else:
-        write_report(report(), format, stream)
+        answer = replace(answer, problems=self.items)
+
+        def write(format: str, stream: TextIO) -> None:
+            if format in others:
+                stream.write(others[format](answer))
+            elif format == "json":
+                print_json(answer, stream)
+            else:
+                _write_report(report(answer), format, stream)
+
+        write_answer(self._command, self._targets, write)
 
 
-def write_report(report: "Report", format: str, stream: TextIO) -> None:
+def _write_report(report: "Report", format: str, stream: TextIO) -> None:
     """Write a report as text, as one HTML page or as Markdown."""
     match format:
         case "html":

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli.options import KnownValue
+from rules_engine.cli.options import KnownName
 from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
@@ -37,24 +37,10 @@ def load_schema(command: str) -> dict[str, Any]:
     return answer_schema(getattr(import_module(module), type_name))
 
 
-class SchemaName(KnownValue[str]):
-    """The kind of a document, whose letter case is ignored, or answer/COMMAND."""
+class SchemaName(KnownName):
+    """The kind of a document, or answer/COMMAND."""
 
     name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.model.problems.problem import did_you_mean
-
-        names = self.known()
-        by_casefold = {name.casefold(): name for name in names}
-        found = by_casefold.get(str(value).casefold())
-        if found is None:
-            self.fail(
-                f"unknown name {value!r}{did_you_mean(str(value), names)}: must be one of {', '.join(names)}",
-                param,
-                ctx,
-            )
-        return found
 
     def known(self) -> Mapping[str, None]:
         from rules_engine.documents.headers import DOCUMENT_KINDS

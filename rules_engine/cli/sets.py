@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,7 +10,7 @@ from rules_engine.cli.options import (
     FOLDER,
     OFFER_KINDS,
     ClusterArgument,
-    KnownValue,
+    KnownName,
     Target,
     cluster_option,
     output_option,
@@ -23,20 +22,10 @@ USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor
 """Sets that commands use by themselves, and when."""
 
 
-class SetName(KnownValue[str]):
+class SetName(KnownName):
     """The name of a packaged rule set."""
 
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.model.problems.problem import did_you_mean
-        from rules_engine.sources.packaged_sets import list_packaged_sets
-
-        packaged = list_packaged_sets()
-        if value not in packaged:
-            near = did_you_mean(str(value), packaged)
-            self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(packaged)}", param, ctx)
-        return str(value)
+    name, noun = "NAME", "set"
 
     def known(self) -> Mapping[str, None]:
         from rules_engine.sources.packaged_sets import list_packaged_sets

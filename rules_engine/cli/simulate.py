@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,12 +24,9 @@ from rules_engine.cli.program import (
     INTERRUPTED,
     Command,
     InputProblems,
-    check_writable,
     deferred_interrupts,
     fail_if,
     help_examples,
-    write_answer,
-    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
@@ -96,8 +92,6 @@ def simulate(
     Exits with 2 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
     code is 130.
     """
-    from msgspec import structs
-
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.simulation.answer import build_answer
     from rules_engine.simulation.figures import By
@@ -116,8 +110,6 @@ def simulate(
         raise click.UsageError("--by needs several clusters or rule sets: a second --cluster, or --compare")
     problems = InputProblems("simulate", targets)
     simulations, files = read_load(file, clusters, sets.values(), problems)
-    for target in targets:
-        check_writable(target.file)
     options = simulations[0].scheduler
     if scoring is not None:
         options = replace(options, scoring=Strategy(scoring))
@@ -130,12 +122,7 @@ def simulate(
     }
     with deferred_interrupts() as check:
         records = _play_simulations(by_cluster, dict(zip(sets, files, strict=True)), check)
-        answer = structs.replace(build_answer(records, By(by or By.WAITING)), problems=problems.items)
-
-        def write(format: str, stream: TextIO) -> None:
-            write_format(answer, partial(simulation_report, answer, drawn=format == "html"), format, stream)
-
-        write_answer("simulate", targets, write)
+        problems.write(build_answer(records, By(by or By.WAITING)), simulation_report)
     fail_if(any(record.interrupted for record in records), INTERRUPTED)
 
 

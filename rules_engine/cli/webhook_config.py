@@ -16,7 +16,7 @@ from rules_engine.cli.options import (
     rules_option,
     server_namespace_option,
 )
-from rules_engine.cli.program import Command, help_examples, print_json
+from rules_engine.cli.program import Command, help_examples, print_objects
 from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
@@ -136,7 +136,6 @@ def webhook_config(
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.native.policy import translate_rules
-    from rules_engine.report.answer import ObjectList
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
@@ -173,11 +172,7 @@ def webhook_config(
         timeout_seconds=timeout_seconds,
         native=native,
     )
-    made = webhooks.build_configurations(rule_set, settings)
-    if output == "json":
-        print_json(ObjectList(items=tuple(made)))
-    else:
-        click.echo("---\n".join(map(dump_yaml, made)), nl=False)
+    print_objects(webhooks.build_configurations(rule_set, settings), output)
 
 
 def _read_certificates(path: Path) -> bytes:

@@ -31,15 +31,17 @@ def diagnose(
 
     `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it.
     """
-    concerns, is_listed = scope.object_filter(cluster), scope.node_filter(cluster)
+    in_scope, is_listed = scope.name_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(
         diagnostics,
         cluster,
-        lambda item: concerns(item) or (isinstance(item, NodeObject) and is_listed(item.object_name)),
+        lambda item: in_scope(item.object_name) or (isinstance(item, NodeObject) and is_listed(item.object_name)),
     )
-    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns, evaluation.findings)
+    pending = pending_pods(
+        cluster, scheduler_of(cluster), rule_set, lambda pod: in_scope(pod.object_name), evaluation.findings
+    )
     blocking = {finding for each in pending for finding in each.blocking}
-    in_scope, since = scope.name_filter(cluster), scope.recent_since(cluster.now)
+    since = scope.recent_since(cluster.now)
     about_objects = (
         *find_never_created(cluster, since),
         *find_refused(cluster, since),
@@ -62,7 +64,6 @@ def diagnose(
         first = {(finding.reason, finding.object) for finding in blocking}
         groups = tuple(sorted(groups, key=lambda group: (group.reason, group.object) not in first))
     pods, plugins = overview.device_pods(cluster), overview.plugin_pods(cluster)
-    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, since, owner_of)
     return Diagnosis(
         time=cluster.now.replace(microsecond=0) if cluster.now.timestamp() else None,
         scope=scope,
@@ -76,20 +77,16 @@ def diagnose(
         counts=_count_findings(groups),
         pending_pods=len(pending),
         findings=groups,
-        nodes=overview.gpu_nodes(cluster, pods, scope.node_filter(cluster)),
+        nodes=overview.gpu_nodes(cluster, pods, is_listed),
         device_plugins=overview.device_plugins(cluster, plugins),
         pods=overview.gpu_pods(pods, in_scope),
-        errors=errors,
-        more_errors=more_errors,
+        errors=recent_errors(cluster, pods, plugins, in_scope, since, owner_of),
         not_evaluated=evaluation.not_evaluated,
     )
 
 
 def _count_findings(findings: Sequence[FindingGroup]) -> FindingCounts:
-    numbers = {level: sum(finding.severity is level for finding in findings) for level in FindingSeverity}
     return FindingCounts(
-        error=numbers[FindingSeverity.ERROR],
-        warning=numbers[FindingSeverity.WARNING],
-        info=numbers[FindingSeverity.INFO],
-        possible=sum(finding.certainty is Certainty.POSSIBLE for finding in findings),
+        **{level.lower(): sum(each.severity is level for each in findings) for level in FindingSeverity},
+        possible=sum(each.certainty is Certainty.POSSIBLE for each in findings),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.diagnosis.values import Affected, Diagnosis, FindingGroup, GpuNode, RecentError
 from rules_engine.model.gpu.resources import short_name
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated, Remedy, Risk
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_count, format_names, format_time
 from rules_engine.report.values import Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
@@ -140,15 +140,10 @@ def _overview_sections(diagnosis: Diagnosis) -> Iterator[Section]:
         summary = f"{format_count(len(pods), 'pod')} on {format_count(len({pod.node for pod in pods}), 'node')}"
         yield Section(title="GPU pods by node", summary=summary, blocks=[table])
     if diagnosis.errors:
-        more = diagnosis.more_errors
-        omitted = Span(f"and {format_count(more, 'older error')}, left out of the report", Tone.QUIET)
         yield Section(
             title="Recent errors",
-            summary=format_count(len(diagnosis.errors) + more, "error"),
-            blocks=[
-                Lines(lines=[*map(_error_line, diagnosis.errors)], noun="error"),
-                Lines(lines=[omitted] if more else []),
-            ],
+            summary=format_count(len(diagnosis.errors), "error"),
+            blocks=[Lines(lines=[*map(_error_line, diagnosis.errors)], noun="error")],
         )
 
 
@@ -210,7 +205,8 @@ def _error_line(error: RecentError) -> Words:
 def _notices(diagnosis: Diagnosis) -> Iterator[str]:
     for each in diagnosis.not_evaluated:
         if not each.unread:
-            yield _not_evaluated_line(each)
+            first = f", the first {each.first.title}" if each.first is not None and each.objects > 1 else ""
+            yield f"not evaluated: {each.diagnostic} for {format_count(each.objects, 'object')}{first}: {each.why}"
     if diagnosis.not_read:
         names = format_names([absent.objects for absent in diagnosis.not_read])
         waiting = len({each.diagnostic for each in diagnosis.not_evaluated if each.unread})
@@ -218,11 +214,6 @@ def _notices(diagnosis: Diagnosis) -> Iterator[str]:
             f", which {format_count(waiting, 'Diagnostic')} {'needs' if waiting == 1 else 'need'}" if waiting else ""
         )
         yield f"not read: {names}{needed} (gpu-rules capture saves them; --output json says what is unknown)"
-
-
-def _not_evaluated_line(each: NotEvaluated) -> str:
-    first = f", the first {each.first.title}" if each.first is not None and each.objects > 1 else ""
-    return f"not evaluated: {each.diagnostic} for {format_count(each.objects, 'object')}{first}: {each.why}"
 
 
 def _titles(affected: Sequence[Affected]) -> Sequence[str]:

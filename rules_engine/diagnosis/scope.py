@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.output import Output
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import did_you_mean
 
@@ -42,14 +42,11 @@ class Scope(Output, frozen=True, kw_only=True):
             return _not_found_message("Pod", f"{self.pod.namespace}/{self.pod.name}", candidates, cluster)
         if self.node and cluster.find("Node", self.node) is None:
             return _not_found_message("Node", self.node, [node.name for node in cluster.nodes], cluster)
-        if self.namespace and "Namespace" in cluster.absent:
-            used = {item.namespace for kind in API_RESOURCES for item in cluster.of(kind)} - {""}
-            return (
-                "" if self.namespace in used else _not_found_message("Namespace", self.namespace, sorted(used), cluster)
-            )
-        if self.namespace and cluster.find("Namespace", self.namespace) is None:
-            candidates = [namespace.name for namespace in cluster.of("Namespace")]
-            return _not_found_message("Namespace", self.namespace, candidates, cluster)
+        existing = {namespace.name for namespace in cluster.of("Namespace")}
+        if "Namespace" in cluster.absent:
+            existing = {item.namespace for kind in API_RESOURCES for item in cluster.of(kind)} - {""}
+        if self.namespace and self.namespace not in existing:
+            return _not_found_message("Namespace", self.namespace, sorted(existing), cluster)
         return ""
 
     def name_filter(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
@@ -77,11 +74,6 @@ class Scope(Output, frozen=True, kw_only=True):
         if not self.node and not (pod and text_member(pod.spec, "nodeName")):
             return lambda _name: True
         return replace(self, namespace="").name_filter(cluster)
-
-    def object_filter(self, cluster: ClusterObjects) -> Callable[[ApiObject], bool]:
-        """Return a function that is True for an object in the scope."""
-        in_scope = self.name_filter(cluster)
-        return lambda item: in_scope(item.object_name)
 
 
 def _not_found_message(kind: str, name: str, candidates: Sequence[str], cluster: ClusterObjects) -> str:

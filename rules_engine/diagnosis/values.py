@@ -157,7 +157,6 @@ class Diagnosis(Answer, frozen=True, kw_only=True):
         tuple[RecentError, ...],
         Meta(description="Recent errors of GPU nodes, GPU pods and device plugins, the newest first."),
     ]
-    more_errors: Annotated[int, Meta(description="The number of older errors that are left out.")] = 0
     not_evaluated: tuple[NotEvaluated, ...]
 
     def has(self, least: FindingSeverity) -> bool:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
@@ -39,16 +39,12 @@ def _text_pieces(value: object) -> Iterator[str]:
     elif type(value) is list:
         yield from _member_pieces("[]", map(_text_pieces, value))
     elif isinstance(value, Mapping):
-        yield from _member_pieces("{}", (_entry_pieces(key, item) for key, item in value.items()))
+        yield from _member_pieces(
+            "{}", (chain(_text_pieces(key), (": ",), _text_pieces(item)) for key, item in value.items())
+        )
     else:
         write = _WRITERS.get(type(value))
         yield write(value) if write else type_of(value).name
-
-
-def _entry_pieces(key: object, value: object) -> Iterator[str]:
-    yield from _text_pieces(key)
-    yield ": "
-    yield from _text_pieces(value)
 
 
 def _member_pieces(brackets: str, members: Iterable[Iterator[str]]) -> Iterator[str]:
@@ -64,27 +60,14 @@ def _break_lines(pieces: Iterable[str]) -> Iterator[str]:
     """Insert line breaks, so that each member of a list or map has its own line."""
     indent = "\n"
     for piece in pieces:
-        if piece in _CLOSING:
+        if piece in ("]", "}"):
             indent = indent.removesuffix(INDENT)
             yield indent
         yield piece.rstrip() if piece == ", " else piece
-        if piece in _OPENING:
+        if piece in ("[", "{"):
             indent += INDENT
-        if piece == ", " or piece in _OPENING:
+        if piece in (", ", "[", "{"):
             yield indent
-
-
-_OPENING = frozenset("[{")
-_CLOSING = frozenset("]}")
-
-
-def _string_literal(text: str) -> str:
-    """Return a string literal; characters that a terminal interprets or hides are escaped."""
-    return escape_controls(json.dumps(text, ensure_ascii=False))
-
-
-def _double_literal(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f'double("{value}")'
 
 
 _WRITERS: Mapping[type, Callable[[Any], str]] = {
@@ -92,8 +75,10 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
     bool: lambda value: "true" if value else "false",
     int: str,
     Uint: repr,
-    float: _double_literal,
-    str: _string_literal,
+    float: lambda value: repr(value) if math.isfinite(value) else f'double("{value}")',
+    str: lambda value: escape_controls(
+        json.dumps(value, ensure_ascii=False)
+    ),  # not what a terminal interprets or hides
     bytes: repr,
     Type: lambda value: value.name,
     Timestamp: lambda value: f'timestamp("{timestamp_text(value)}")',

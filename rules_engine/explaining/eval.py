@@ -76,15 +76,11 @@ class Subject:
         request = mutation_request(manifest, namespace=namespace)
         if endpoints.get(type(self._rule)) is Endpoint.VALIDATE:
             request = validation_request(request, request.object)
+        self.title = manifest.title(request.namespace)
+        """The name and the namespace of the pod."""
         self._request = request
-        self._manifest = manifest
         self._cluster = cluster
         self._compiler = Compiler(self._rule)
-
-    @property
-    def title(self) -> str:
-        """The name and the namespace of the pod."""
-        return self._manifest.title(self._request.namespace)
 
     def evaluate(self, text: str) -> ExpressionResult:
         """Return the value of an expression, or its problems."""

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from rules_engine.documents.clusters import ClusterReading
-from rules_engine.documents.references import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_reads import RuleReads, removed_members
@@ -26,23 +24,11 @@ from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.report.answer import Answer
 from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.rule_sources import RuleSource, read_sources
+from rules_engine.sources.rule_sources import RuleSource
 from rules_engine.sources.yaml_text import dump_yaml
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """Rules and a cluster for decisions, with the names of their sources; unusable if `problems` has errors."""
-
-    rules: tuple[str, ...]
-    cluster_name: str
-    rule_set: RuleSet
-    cluster: Cluster
-    problems: tuple[Problem, ...]
-    sources: Sources
 
 
 class NamespaceError(ValueError):
@@ -116,30 +102,23 @@ class Explanation:
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
 
-def read_material(rules: Sequence[RuleSource], cluster: ClusterReading, cluster_name: str) -> Material:
-    """Read rules, for decisions on a cluster."""
-    files = read_sources(rules)
-    return Material(
-        rules=tuple(map(str, rules)),
-        cluster_name=cluster_name,
-        rule_set=files.rule_set,
-        cluster=cluster.cluster or Cluster(),
-        problems=(*files.problems, *cluster.problems),
-        sources={**files.loaded.sources, **cluster.sources},
-    )
-
-
 def explain_pod(
-    material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
+    rule_set: RuleSet,
+    cluster: Cluster,
+    manifest: Manifest,
+    *,
+    namespace: str = "",
+    operation: str = "CREATE",
+    dry_run: bool = False,
 ) -> Explanation:
     """Explain the decisions for one pod. `namespace`: of the request; default: the manifest's, else `default`.
 
     Raises NamespaceError.
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
-    admission = admit_pod(material.rule_set, request, material.cluster)
+    admission = admit_pod(rule_set, request, cluster)
     removed = removed_members(manifest.pod)
-    unknown = RuleReads(material.rule_set).dependent_rules(admission.trace, removed) if removed else {}
+    unknown = RuleReads(rule_set).dependent_rules(admission.trace, removed) if removed else {}
     verdict = Verdict.UNKNOWN if unknown else Verdict.ALLOWED if admission.allowed else Verdict.DENIED
     validation = admission.validation
     answer = ExplainedPod(
@@ -158,14 +137,16 @@ def explain_pod(
     return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
 
 
-def join_pods(material: Material, pods: Sequence[ExplainedPod], problems: Sequence[Problem]) -> Explained:
+def join_pods(
+    rules: Sequence[RuleSource], cluster: str, pods: Sequence[ExplainedPod], problems: Sequence[Problem]
+) -> Explained:
     """Return the answer about all pods."""
     verdicts = {pod.verdict for pod in pods} | ({Verdict.UNKNOWN} if has_errors(problems) else set())
     worst = next((each for each in (Verdict.DENIED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED)
     return Explained(
         problems=tuple(problems),
-        rules=material.rules,
-        cluster=material.cluster_name,
+        rules=tuple(map(str, rules)),
+        cluster=cluster,
         verdict=worst,
         pods=tuple(pods),
     )

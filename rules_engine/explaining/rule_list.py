@@ -206,16 +206,10 @@ def _rule_settings(rule: Rule) -> Iterator[Setting]:
             )
 
 
-def _match_fields(rule: Rule) -> tuple[tuple[str, Json], ...]:
-    match = rule.match
-    return (
-        ("namespaces", [*match.namespaces]),
-        ("excludeNamespaces", [*match.exclude_namespaces]),
-        ("namespaceSelector", str(match.namespace_selector)),
-        ("objectSelector", str(match.object_selector)),
-        ("resources", [*match.resources]),
-        ("operations", [operation.value for operation in match.operations]),
-    )
+def _match_fields(rule: Rule) -> Iterator[tuple[str, Json]]:
+    for field in dataclasses.fields(rule.match):
+        value = getattr(rule.match, field.name)
+        yield camel_case(field.name), str(value) if isinstance(value, LabelSelector) else [*map(str, value)]
 
 
 def _scalar_fields(rule: Rule) -> Iterator[tuple[str, Json]]:

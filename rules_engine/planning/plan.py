@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from random import Random
 from typing import Annotated, Any
@@ -88,10 +87,10 @@ def make_plan(
     demands = [*_read_demands(cluster.base, rule_set)]
     layouts = _find_layouts(card, demands, cluster, rule_set)
     resources = _kept_resources(cluster) | count_devices((tuple(layouts),)).keys()
-    unserved = [each for each in demands if each.resources.isdisjoint(resources)]
+    unserved = [each for each in demands if each[1].isdisjoint(resources)]
     if not layouts or len(unserved) == len(demands):
-        raise PlanError(_unserved(card, demands[0]) if demands else "no pod of the workload requests GPUs")
-    notices = [_unserved(card, each) for each in unserved]
+        raise PlanError(_unserved(card, *demands[0]) if demands else "no pod of the workload requests GPUs")
+    notices = [_unserved(card, *each) for each in unserved]
     if cluster.left_out:
         notices.append(f"pods with GPUs on planned nodes, which are left out: {cluster.left_out:,}")
     space = Space(cluster.nodes, number, layouts)
@@ -167,15 +166,8 @@ def _inventory(cluster: PlannedCluster, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Demand:
-    """Pods of one template that need GPUs: each needs one of `resources`."""
-
-    title: str
-    resources: frozenset[str]
-
-
-def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand]:
+def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the title of each template whose pods need GPUs, and the resources, one of which each pod needs."""
     for arrival in simulation.arrivals:
         for group in arrival.groups:
             try:
@@ -184,7 +176,7 @@ def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[_Demand
                 continue
             resources = possible_resources(frozenset(name for name, nanos in requests.items() if nanos), rule_set)
             if resources:
-                yield _Demand(arrival_title(arrival.title, arrival.namespace), resources)
+                yield arrival_title(arrival.title, arrival.namespace), resources
 
 
 def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str]:
@@ -200,21 +192,21 @@ def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozense
 
 
 def _find_layouts(
-    card: str, demands: Sequence[_Demand], cluster: PlannedCluster, rule_set: RuleSet
+    card: str, demands: Sequence[tuple[str, frozenset[str]]], cluster: PlannedCluster, rule_set: RuleSet
 ) -> Sequence[Layout]:
     """Return the layouts of a card's devices that pods may get; of all its devices if rules read the cluster."""
     programs = (program for rule in rule_set.rules for program in (*rule.programs, *rule.messages))
     waiting = [requests_of(pod) for pod in cluster.base.objects.pods if not pod.node_name]
     wanted = [possible_resources(frozenset(each), rule_set) for each in waiting]
-    wanted += [each.resources for each in demands]
+    wanted += [resources for _, resources in demands]
     reads = any("cluster" in program.reads for program in programs)
     names = None if reads else frozenset[str]().union(*wanted)
     profiles = frozenset(name for name in PLACEMENTS[card] if names is None or device_resource(name) in names)
     return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
 
 
-def _unserved(card: str, demand: _Demand) -> str:
-    return f"no layout of {card} serves {demand.title}: it needs {' or '.join(sorted(demand.resources))}"
+def _unserved(card: str, title: str, resources: frozenset[str]) -> str:
+    return f"no layout of {card} serves {title}: it needs {' or '.join(sorted(resources))}"
 
 
 def _kept_resources(cluster: PlannedCluster) -> set[str]:

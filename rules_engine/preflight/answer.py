@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from msgspec import Meta
@@ -31,7 +32,6 @@ from rules_engine.preflight.state import (
     worst_verdict,
 )
 from rules_engine.report.answer import Answer
-from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.scheduling.scheduler import use_scheduler
 from rules_engine.simulation.admission import SCHEDULING_GATES
@@ -197,20 +197,13 @@ def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator
     """Yield why each node cannot run the pods that do not start; once for equal pods."""
     stopped = {id(pod.admitted): pod.admitted.pod for pod in pods if not pod.starts}
     for pod in filter(None, stopped.values()):
-        yield from _reasons_by_node(state, pod).items()
-
-
-def _reasons_by_node(state: ClusterState, pod: SchedulablePod) -> dict[str, str]:
-    """Return why each node cannot run a pod; empty if too many labels would be compared."""
-    try:
-        scheduling = state.play.cycle.explain(pod)
-    except CostExceeded:
-        return {}
-    reasons: dict[str, list[str]] = {name: [] for name in scheduling.nodes}
-    for why, nodes in scheduling.nodes_by_reason.items():
-        for name in scheduling.names(nodes):
-            reasons[name].append(why)
-    return {name: ", ".join(words) for name, words in reasons.items() if words}
+        with suppress(CostExceeded):  # too many labels would be compared
+            scheduling = state.play.cycle.explain(pod)
+            reasons: dict[str, list[str]] = {name: [] for name in scheduling.nodes}
+            for why, nodes in scheduling.nodes_by_reason.items():
+                for name in scheduling.names(nodes):
+                    reasons[name].append(why)
+            yield from ((name, ", ".join(words)) for name, words in reasons.items() if words)
 
 
 def _namespace_notices(state: ClusterState, workload: Submitted) -> Iterator[str]:
@@ -273,7 +266,7 @@ def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, Pen
     use_scheduler(objects, scheduler)
     # Without rules: what ladders would give is among the changes.
     entries = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in identities)
-    return {identities[f"{entry.pod.namespace}/{entry.pod.name}"]: entry for entry in entries}
+    return {identities[f"{about.namespace}/{about.name}"]: each for each in entries for about in [each.finding.object]}
 
 
 def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:

@@ -53,19 +53,14 @@ def read_inputs(
 ) -> tuple[Inputs | None, tuple[Problem, ...], Sources]:
     """Read manifests; None if they or the cluster have errors. `namespace`: of manifests without one."""
     part = join_parts(stream_manifests(manifests))
-    own = Problems()
-    own.items += [*part.problems, *cluster.problems]
+    problems, objects = Problems(), cluster.objects
+    problems.items += [*part.problems, *cluster.problems]
     sources = {**part.sources, **cluster.sources}
-    inputs = None if own.failed else _build_inputs(part.pods, namespace, cluster, own)
-    return None if own.failed else inputs, tuple(own.items), sources
-
-
-def _build_inputs(pods: Sequence[Manifest], namespace: str, cluster: ClusterReading, problems: Problems) -> Inputs:
-    objects = cluster.objects
-    assert objects is not None  # noqa: S101 - there is no error
+    if objects is None or problems.failed:
+        return None, tuple(problems.items), sources
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
     reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
-    workloads = tuple(_read_workloads(pods, namespace, reader, problems))
+    workloads = tuple(_read_workloads(part.pods, namespace, reader, problems))
     simulation = Simulation(
         name=cluster.name,
         location=cluster.location,
@@ -73,7 +68,8 @@ def _build_inputs(pods: Sequence[Manifest], namespace: str, cluster: ClusterRead
         objects=Priorities.of(objects).add_to_pods(objects),
         arrivals=tuple(workload.arrival for workload in workloads),
     )
-    return Inputs(workloads=workloads, simulation=simulation)
+    inputs = None if problems.failed else Inputs(workloads=workloads, simulation=simulation)
+    return inputs, tuple(problems.items), sources
 
 
 def _read_workloads(

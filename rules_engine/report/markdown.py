@@ -40,17 +40,14 @@ def render_markdown(report: Report) -> str:
     first, *further = report.answer or report.about
     head = [f"### gpu-rules: {_plain_text(first)}", "", *map(_code_span, report.about), ""]
     sentences = [*(f"- {_plain_text(line)}" for line in (*further, *report.notices)), ""]
-    lines = [*head, *_fit_lines(sentences, MAX_FOLDED, "line")]
-    folded = [line for section in report.sections if section.folded for line in _section_lines(section, MAX_FOLDED)]
-    folded = (
-        ["<details>", "<summary>Totals</summary>", "", *_fit_lines(folded, MAX_FOLDED, "line"), "</details>"]
-        if folded
-        else []
-    )
+    lines = [*head, *_fit([[line] for line in sentences], MAX_FOLDED, "line")]
+    folded = [[line] for section in report.sections if section.folded for line in _section_lines(section, MAX_FOLDED)]
+    end = ["<details>", "<summary>Totals</summary>", "", *_fit(folded, MAX_FOLDED, "line"), "</details>"]
+    end = end if folded else []
     for section in report.sections:
         if not section.folded:
-            lines += _section_lines(section, MAX_BYTES - _byte_size(lines) - _byte_size(folded))
-    return "\n".join([*lines, *folded]).rstrip("\n") + "\n"
+            lines += _section_lines(section, MAX_BYTES - _byte_size(lines) - _byte_size(end))
+    return "\n".join([*lines, *end]).rstrip("\n") + "\n"
 
 
 def _section_lines(section: Section, size: int) -> Sequence[str]:
@@ -66,21 +63,10 @@ def _block_lines(block: Block, size: int) -> Sequence[str]:
         case Table():
             return [*_table_lines(block), ""]
         case Lines(lines=lines, noun=noun):
-            return [*_fit_lines([f"- {_plain_text(_join_words(line))}" for line in lines], size, noun), ""]
+            return [*_fit([[f"- {_plain_text(_join_words(line))}"] for line in lines], size, noun), ""]
         case Items(items=items, noun=noun):
-            return _items_that_fit(items, noun, size)
+            return _fit([*map(_item_lines, items)], size - END, noun)
     return []
-
-
-def _items_that_fit(items: Sequence[Item], noun: str, size: int) -> Sequence[str]:
-    """Return as many items as fit, and the number of the others."""
-    lines: list[str] = []
-    for index, item in enumerate(items):
-        item_lines = _item_lines(item)
-        if _byte_size(lines) + _byte_size(item_lines) > size - END:
-            return [*lines, _more_line(len(items) - index, noun), ""]
-        lines += item_lines
-    return lines
 
 
 def _item_lines(item: Item) -> Sequence[str]:
@@ -106,12 +92,14 @@ def _table_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _fit_lines(lines: Sequence[str], size: int, noun: str) -> Sequence[str]:
-    """Return as many lines as fit, and the number of the others."""
-    for index, line in enumerate(lines):
-        size -= _byte_size([line])
+def _fit(parts: Sequence[Sequence[str]], size: int, noun: str) -> Sequence[str]:
+    """Return the lines of as many parts as fit, and the number of the others."""
+    lines: list[str] = []
+    for index, part in enumerate(parts):
+        size -= _byte_size(part)
         if size < 0:
-            return [*lines[:index], "", _more_line(len(lines) - index, noun), ""]
+            return [*lines, *([] if lines[-1:] == [""] else [""]), _more_line(len(parts) - index, noun), ""]
+        lines += part
     return lines
 
 

@@ -11,7 +11,7 @@ from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
@@ -22,12 +22,17 @@ from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.scheduling.cycle import SchedulablePod
-from rules_engine.scheduling.requirements import priority_of
+from rules_engine.scheduling.requirements import NOT_READY, priority_of
 from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS
-from rules_engine.simulation.node_states import grace_period_of
 from rules_engine.simulation.record import AdmittedPod, Amounts, Fallback
 
 SCHEDULING_GATES = "scheduling gates"
+
+DEFAULT_GRACE: Milliseconds = 300_000
+"""Time that a pod without a toleration for it stays on a node that is not ready."""
+
+_FOREVER = 2**63 - 1
+_NO_EXECUTE = "NoExecute"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +159,7 @@ class Admissions:
             warnings=warnings,
             not_modelled=tuple(self._not_modelled(schedulable, spec)),
         )
-        return Admitted(record, schedulable.requirements.priority, pod, schedulable, grace_period_of(spec))
+        return Admitted(record, schedulable.requirements.priority, pod, schedulable, _grace_period(spec))
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled
@@ -206,3 +211,25 @@ class Admissions:
 
 def _hashable_edits(edits: Edits) -> object:
     return tuple((path, tuple(members.items())) for path, members in edits.items())
+
+
+def _grace_period(spec: Object) -> Milliseconds | None:
+    """Return the time that a pod stays on a node that is not ready; None: it is never evicted.
+
+    Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseconds.
+    """
+    tolerations = [
+        toleration
+        for toleration in object_items(spec.get("tolerations"))
+        if text_member(toleration, "key") in ("", NOT_READY) and text_member(toleration, "effect") in ("", _NO_EXECUTE)
+    ]
+    if not tolerations:
+        return DEFAULT_GRACE
+    for toleration in tolerations:
+        equal = text_member(toleration, "key") == NOT_READY and not text_member(toleration, "value")
+        if text_member(toleration, "operator") == "Exists" or (
+            text_member(toleration, "operator") in ("", "Equal") and equal
+        ):
+            seconds = integer_member(toleration, "tolerationSeconds", _FOREVER)
+            return None if seconds == _FOREVER else max(seconds, 0) * 1000
+    return 0

@@ -121,11 +121,6 @@ class PlannedArrival:
         ]
 
 
-def draw_run_time(run_for: Distribution, seed: int, origin: str) -> Milliseconds:
-    """Draw the run time of a pod; `origin`: namespace and name of the first pod in the chain that it replaces."""
-    return run_for.quantile(uniform_fraction(seed, "run time", origin))
-
-
 STAYING_KINDS = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers whose pods stay on drained nodes and do not end; a static pod is controlled by its Node."""
 

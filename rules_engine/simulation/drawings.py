@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.wording import format_percent
 from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
-from rules_engine.simulation.answer import NodeChange, PodResult, Result
+from rules_engine.simulation.answer import PodResult, Result
 from rules_engine.simulation.totals import NodeResourceUse, NodeUse, ResourceUse, Units
 from rules_engine.simulation.usage import mean_curve
 from rules_engine.simulation.words import format_request, format_seconds
@@ -40,9 +40,10 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
     for pod in result.pods:
         if pod.bound_seconds is not None:
             pods.setdefault(pod.node or "", []).append(pod)
-    changes: dict[str, list[NodeChange]] = {}
+    changes: dict[str, list[Shape]] = {}
     for change in result.changes:
-        changes.setdefault(change.node, []).append(change)
+        text = f"{format_seconds(change.at_seconds)}: {change.becomes.value}"
+        changes.setdefault(change.node, []).append(Shape(x=_x_position(change.at_seconds, span), text=text))
     drawn: list[Drawing] = []
     for node in nodes:
         names = [name for name in node.resources if is_gpu(name)] or list(node.resources)
@@ -61,7 +62,7 @@ def node_drawings(result: Result, nodes: Sequence[NodeUse], max_bars: int) -> Se
                     name=f"Node {node.name}",
                     text=f"{name}, {format_percent(use.share)} used on average",
                     height=lanes * LANE_HEIGHT,
-                    shapes=[*(bars or ()), *(_change_mark(change, span) for change in changes.get(node.name, ()))],
+                    shapes=[*(bars or ()), *changes.get(node.name, ())],
                     area=_use_area(use, span) if bars is None else "",
                 )
             )
@@ -75,11 +76,6 @@ def find_arrivals(result: Result) -> Sequence[tuple[str, str]]:
 
 def _x_position(seconds: Units, span: float) -> str:
     return f"{seconds * WIDTH / span:.6g}"
-
-
-def _change_mark(change: NodeChange, span: float) -> Shape:
-    text = f"{format_seconds(change.at_seconds)}: {change.becomes.value}"
-    return Shape(x=_x_position(change.at_seconds, span), text=text)
 
 
 def _pod_bars(
@@ -101,26 +97,17 @@ def _pod_bars(
         devices = int(pod.given[name])
         taken = [heappop(free) for _ in range(min(devices, len(free)))]
         heappush(held, (end, number, taken))
+        colour = "there" if pod.arrival is None else f"k{arrivals[pod.arrival, pod.namespace] % COLOURS}"
+        title = truncate(f"Pod {pod.title}", MAX_TITLE)
         for first, length in _adjacent_lanes(taken):
             yield Shape(
                 x=_x_position(start, span),
                 y=first * LANE_HEIGHT,
                 width=_x_position(end - start, span),
                 height=length * LANE_HEIGHT - 1,
-                css=_bar_classes(pod, arrivals),
-                text=_bar_text(pod, start, end),
+                css=f"{colour} fell-back" if pod.fallbacks else colour,
+                text=f"{title}: {format_request(pod)}, {format_seconds(start)} to {format_seconds(end)}",
             )
-
-
-def _bar_classes(pod: PodResult, arrivals: Mapping[tuple[str, str], int]) -> str:
-    """Return the classes of a pod's bar: the colour of its arrival, and `fell-back`."""
-    colour = "there" if pod.arrival is None else f"k{arrivals[pod.arrival, pod.namespace] % COLOURS}"
-    return f"{colour} fell-back" if pod.fallbacks else colour
-
-
-def _bar_text(pod: PodResult, start: Units, end: Units) -> str:
-    name = truncate(f"Pod {pod.title}", MAX_TITLE)
-    return f"{name}: {format_request(pod)}, {format_seconds(start)} to {format_seconds(end)}"
 
 
 def _adjacent_lanes(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -112,27 +112,23 @@ def _compute_gpu_hours(record: Record) -> GpuHours:
     for pod in bound:
         start, end = run_time(pod, record)
         times[id(pod.admitted)] += max(end - start, 0)
-    requested = given = lost = short = Fraction()
-    for admitted in distinct_admissions(bound):
-        hours = Fraction(times[id(admitted)], UNITS["h"])
-        wanted, held = _count_cards(admitted.requested), _count_cards(admitted.given)
-        requested += hours * wanted
-        given += hours * held
-        lost += hours * max(held - wanted, Fraction())
-        short += hours * max(wanted - held, Fraction())
+    used = [
+        (Fraction(times[id(each)], UNITS["h"]), _count_cards(each.requested), _count_cards(each.given))
+        for each in distinct_admissions(bound)
+    ]
+    given = sum((hours * held for hours, _, held in used), Fraction())
     allocatable: Counter[str] = Counter()
     for node in record.nodes:
         allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
     capacity = _count_cards(allocatable) * Fraction(time_span(record), UNITS["h"])
-    stranded = stranded_card_time(record) / UNITS["h"]
     return GpuHours(
         capacity=capacity,
-        requested=requested,
+        requested=sum((hours * wanted for hours, wanted, _ in used), Fraction()),
         given=given,
-        lost=lost,
-        short=short,
+        lost=sum((hours * max(held - wanted, Fraction()) for hours, wanted, held in used), Fraction()),
+        short=sum((hours * max(wanted - held, Fraction()) for hours, wanted, held in used), Fraction()),
         unused=max(capacity - given, Fraction()),
-        stranded=stranded,
+        stranded=stranded_card_time(record) / UNITS["h"],
     )
 
 

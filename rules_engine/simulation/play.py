@@ -5,7 +5,8 @@ arrive, each after the previous one was scheduled.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -25,11 +26,11 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
+from rules_engine.scheduling.choice import uniform_fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
-from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run, draw_run_time
-from rules_engine.simulation.node_states import node_in_state
+from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
 from rules_engine.simulation.queue import Queue
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.rules_view import RulesView
@@ -39,9 +40,6 @@ Progress = Callable[[int, int], None]
 
 STEPS_PER_REPORT = 100
 """Events and arrivals between two reports of progress: some 10 ms."""
-
-MAX_LEFT_OUT = 20
-"""Pods of the cluster that are left out and named in notices; the others are counted."""
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 """Message of existing pods with scheduling gates (pkg/scheduler/framework/plugins/schedulinggates)."""
@@ -74,32 +72,6 @@ class _SimulatedNode(Struct, eq=False):
     node: Node
     running: dict[str, _Running]
     not_ready_since: Milliseconds = 0
-
-
-class _Notices:
-    """Sentences on the pods that are not simulated."""
-
-    def __init__(self) -> None:
-        self._sentences: list[str] = []
-        self._left_out = 0
-        """Pods of the cluster that are left out."""
-        self.beyond_bound = 0
-        """Pods that did not arrive because of MAX_PODS."""
-
-    def leave_out(self, name: str, reason: str) -> None:
-        """Add a pod of the cluster that is left out."""
-        self._left_out += 1
-        if self._left_out <= MAX_LEFT_OUT:
-            self._sentences.append(f"pod {name} is left out: {reason}")
-
-    def sentences(self) -> Iterator[str]:
-        """Yield the sentences; beyond MAX_LEFT_OUT pods, one counts the others."""
-        yield from self._sentences
-        if self._left_out > MAX_LEFT_OUT:
-            yield f"further pods of the cluster that are left out: {self._left_out - MAX_LEFT_OUT:,}"
-        if self.beyond_bound:
-            further = format_count(self.beyond_bound, "further pod")
-            yield f"a simulation has at most {MAX_PODS:,} pods: {further} did not arrive"
 
 
 _Payload = _Running | NodeEvent | PlannedArrival
@@ -164,7 +136,9 @@ class Play:
         self._expected = 0
         """The number of pods that arrive in all."""
         self._changes: list[NodeEvent] = []
-        self._notices = _Notices()
+        self._notices: list[str] = []
+        self._beyond_bound = 0
+        """Pods that did not arrive because of MAX_PODS."""
 
     def start(self) -> None:
         """Put the pods of the cluster on their nodes and into the queue, and plan all events."""
@@ -228,7 +202,10 @@ class Play:
             message = self.scheduler_message(pod)
             for waiting_pod in waiting:
                 waiting_pod.record.message = message
-        until = self._simulation.until
+        until, notices = self._simulation.until, self._notices
+        if self._beyond_bound:
+            further = format_count(self._beyond_bound, "further pod")
+            notices = [f"a simulation has at most {MAX_PODS:,} pods: {further} did not arrive", *notices]
         return Record(
             simulation=self._simulation,
             rules=rules,
@@ -237,7 +214,7 @@ class Play:
             changes=tuple(self._changes),
             ended=self._now if until is None or interrupted else until,
             interrupted=interrupted,
-            notices=tuple(self._notices.sentences()),
+            notices=tuple(notices),
         )
 
     def _plan(self, at: Milliseconds, kind: _EventKind, number: int, payload: _Payload) -> None:
@@ -280,13 +257,13 @@ class Play:
         """Add a pod that exists at the beginning; it was admitted before."""
         namespace, node_name = pod.namespace or DEFAULT_NAMESPACE, pod.node_name
         if node_name and node_name not in self._numbers:
-            self._notices.leave_out(f"{namespace}/{pod.name}", f"node '{truncate(node_name)}' not found")
+            self._notices.append(f"pod {namespace}/{pod.name} is left out: node '{truncate(node_name)}' not found")
             return
         name = self.names.take(namespace, pod.name or "pod")
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
         admitted = self.admissions.admit_existing(run.template, pod.metadata.get("deletionTimestamp"))
         if admitted.pod is None:
-            self._notices.leave_out(f"{namespace}/{name}", admitted.record.message)
+            self._notices.append(f"pod {namespace}/{name} is left out: {admitted.record.message}")
             return
         record = self._create_record(run, name, admitted)
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
@@ -320,7 +297,7 @@ class Play:
 
     def _arrive(self, run: Run, replaced: ArrivedPod | None) -> None:
         if len(self._pods) >= MAX_PODS:
-            self._notices.beyond_bound += 1
+            self._beyond_bound += 1
             return
         if replaced is None:
             name = self.names.take(run.template.namespace, run.next_name())
@@ -382,8 +359,8 @@ class Play:
         running = simulated.running[bound.name] = _Running(pod, bound)
         self._queue.on_bind(pod.pod)
         if pod.run.run_for is not None:
-            run_time = draw_run_time(pod.run.run_for, self._simulation.seed, f"{record.namespace}/{pod.origin}")
-            self._plan(self._now + run_time, _EventKind.END, pod.number, running)
+            drawn = uniform_fraction(self._simulation.seed, "run time", f"{record.namespace}/{pod.origin}")
+            self._plan(self._now + pod.run.run_for.quantile(drawn), _EventKind.END, pod.number, running)
         self._plan_eviction(running)
 
     def _eviction_time(self, pod: _Running) -> Milliseconds | None:
@@ -477,3 +454,13 @@ def _start_time(pod: PodObject, now: datetime) -> Milliseconds:
     except (TypeError, ValueError):
         return 0
     return min(0, start // timedelta(milliseconds=1))
+
+
+def node_in_state(node: Node, state: NodeState) -> Node:
+    """Return a node in another state. A cordoned node that becomes ready stays cordoned, and vice versa."""
+    match state:
+        case NodeState.NOT_READY | NodeState.READY:
+            changed = replace(node, ready=state is NodeState.READY)
+        case _:
+            changed = replace(node, unschedulable=state is not NodeState.UNCORDONED)
+    return with_state_taints(changed)

@@ -49,8 +49,8 @@ TICKS = 4
 """Parts of the time axis."""
 
 
-def simulation_report(answer: SimulationAnswer, *, drawn: bool = False) -> Report:
-    """Return the report of an answer. `drawn`: with drawings of nodes, which only pages show."""
+def simulation_report(answer: SimulationAnswer) -> Report:
+    """Return the report of an answer."""
     results, options, several_clusters = answer.results, answer.scheduler, _several_clusters(answer)
     played = [
         *([] if several_clusters else [format_count(len(results[0].nodes), "node")]),
@@ -62,7 +62,7 @@ def simulation_report(answer: SimulationAnswer, *, drawn: bool = False) -> Repor
     sections = [_comparison_section(answer)] if several else []
     notices: dict[str, None] = {}
     for name, result in zip(_names(answer), results, strict=True):
-        parts = [*_result_sections(result, MAX_DRAWN // len(results) if drawn else 0, MAX_BARS // len(results))]
+        parts = [*_result_sections(result, MAX_DRAWN // len(results), MAX_BARS // len(results))]
         sections += [Section(title=f"{_name_head(answer)} {name}", sections=parts)] if several else parts
         prefix = f"{name}: " if several else ""
         if result.interrupted:
@@ -121,20 +121,17 @@ def _comparison_section(answer: SimulationAnswer) -> Section:
 
 def figures_table(head: str, named: Sequence[tuple[str, Figures]], best: Collection[int], noun: str) -> Table:
     """Return a table of figures by name, with the `best` rows marked; `noun`: the word for a row."""
-    rows: list[Sequence[Cell]] = []
-    for number, (name, figures) in enumerate(named):
-        hours = figures.gpu_hours
-        mark = Span("best", Tone.GOOD) if number in best else ""
-        ran = f"{figures.ran:,} of {figures.pods:,}"
-        rows.append(
-            (
-                name,
-                ran,
-                _mean_waiting(figures),
-                *map(format_hours, (hours.given, hours.lost, hours.unused, hours.stranded)),
-                mark,
-            )
+    rows = [
+        (
+            name,
+            f"{each.ran:,} of {each.pods:,}",
+            _mean_waiting(each),
+            *map(format_hours, (hours.given, hours.lost, hours.unused, hours.stranded)),
+            Span("best", Tone.GOOD) if number in best else "",
         )
+        for number, (name, each) in enumerate(named)
+        for hours in [each.gpu_hours]
+    ]
     numbers = ("ran", "mean wait", "GPU-h given", "lost", "unused", "stranded")
     return Table(heads=(head, *numbers, ""), rows=rows, numbers=numbers, noun=noun)
 
@@ -263,14 +260,13 @@ def _node_blocks(result: Result, drawn: int, max_bars: int) -> Iterator[Block]:
     yield Lines(lines=further, noun="change")
     if len(shown) < len(nodes):
         yield Lines(lines=[Span(f"and {format_count(len(nodes) - len(shown), 'node')} without GPUs", Tone.QUIET)])
-    if drawn:
-        used = sorted(shown, key=lambda node: not node.pods)[:drawn]  # idle nodes come last
-        yield Drawings(
-            drawings=node_drawings(result, used, max_bars),
-            ticks=[format_seconds(Fraction(result.ended_seconds) * tick / TICKS) for tick in range(TICKS + 1)],
-            legend=[*_legend_entries(result)],
-            more=len(shown) - len(used),
-        )
+    used = sorted(shown, key=lambda node: not node.pods)[:drawn]  # idle nodes come last
+    yield Drawings(
+        drawings=node_drawings(result, used, max_bars),
+        ticks=[format_seconds(Fraction(result.ended_seconds) * tick / TICKS) for tick in range(TICKS + 1)],
+        legend=[*_legend_entries(result)],
+        more=len(shown) - len(used),
+    )
 
 
 def _legend_entries(result: Result) -> Iterator[tuple[str, str]]:

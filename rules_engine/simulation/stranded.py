@@ -9,7 +9,7 @@ from rules_engine.model.gpu.mig import card_share
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.simulation.record import AdmittedPod, Record, State
+from rules_engine.simulation.record import Record, State
 from rules_engine.simulation.usage import distinct_admissions, run_time, time_span
 
 _Devices = tuple[tuple[str, int], ...]
@@ -24,7 +24,10 @@ def stranded_card_time(record: Record) -> Fraction:
     cards of different vendors do not add up. Only GPU devices count: a pod whose devices fit on a node waits for
     another reason, such as cpu or taints. States of nodes do not count.
     """
-    devices = {id(each): _gpu_devices(each) for each in distinct_admissions(record.pods)}
+    devices: dict[int, _Devices] = {
+        id(each): tuple(sorted((name, amount) for name, amount in each.given.items() if amount and is_gpu(name)))
+        for each in distinct_admissions(record.pods)
+    }
     changes: list[tuple[Milliseconds, _Devices, str, int]] = []
     waiting_kinds: set[_Devices] = set()
     for pod in record.pods:
@@ -52,10 +55,6 @@ def stranded_card_time(record: Record) -> Fraction:
         else:
             state.waiting[kind] += sign
     return Fraction(total + state.stranded() * (time_span(record) - at), state.scale * NANOS)
-
-
-def _gpu_devices(admitted: AdmittedPod) -> _Devices:
-    return tuple(sorted((name, amount) for name, amount in admitted.given.items() if amount and is_gpu(name)))
 
 
 class _State:

@@ -1,9 +1,9 @@
 """Totals of a simulation: the use of resources, fallbacks, and pods with the same denial or message."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
@@ -26,6 +26,9 @@ Units = int | float
 
 Amounts = Annotated[Mapping[str, Units], Meta(description="By resource.")]
 PodNames = Annotated[tuple[str, ...], Meta(description="Namespace and name of each.")]
+
+Level = tuple[Milliseconds, Milliseconds, int]
+"""Start and end of an interval, and the amount in use."""
 
 Key = TypeVar("Key")
 
@@ -106,90 +109,50 @@ def to_seconds(time: Milliseconds) -> Units:
 
 def measure_use(record: Record) -> tuple[Mapping[str, ClusterUse], tuple[NodeUse, ...]]:
     """Return the use of each resource, GPUs first, and of each node."""
-    use = _Use(record)
-    use.measure()
-    return use.resources(), tuple(use.nodes)
+    names, pods, nodes = _resources_to_report(record), pods_by_node(record), []
+    total: Counter[str] = Counter()
+    for node in record.nodes:
+        capacity = Counter({name: quantity.nanos for name, quantity in node.allocatable.items()})
+        total += capacity
+        uses = {
+            name: NodeResourceUse(**use, used=tuple(_changes(levels)))
+            for name, use, levels in _measure(names, pods[node.name], capacity, record)
+            if capacity[name] or use["mean"]
+        }
+        nodes.append(NodeUse(name=node.name, pods=len(pods[node.name]), resources=uses))
+    resources = {
+        name: ClusterUse(**use, curve=tuple(mean / NANOS for mean in mean_curve(levels, time_span(record))))
+        for name, use, levels in _measure(names, [pod for each in pods.values() for pod in each], total, record)
+    }
+    return resources, tuple(nodes)
 
 
-class _Use:
-    """Sums over the nodes of a simulation."""
+def _measure(
+    names: Sequence[str], pods: Sequence[PodRecord], capacity: Mapping[str, int], record: Record
+) -> Iterator[tuple[str, dict[str, Any], Sequence[Level]]]:
+    """Yield each resource with the members of its use by pods, and with its levels."""
+    intervals, end = [*use_intervals(pods, record)], Counter[str]()
+    for pod in pods:
+        if pod.state is State.RUNNING:
+            end.update(pod.admitted.given)
+    for name in names:
+        levels = [(start, until, used.get(name, 0)) for start, until, used in intervals]
+        integral = sum(level * (until - start) for start, until, level in levels)
+        use = {
+            "capacity": base_units(capacity.get(name, 0)),
+            "mean": Fraction(integral, time_span(record) * NANOS),
+            "peak": base_units(max([end[name], *(level for _, _, level in levels)])),
+            "end": base_units(end[name]),
+        }
+        yield name, use, levels
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
-        self._span = time_span(record)
-        self._names = _resources_to_report(record)
-        self.nodes: list[NodeUse] = []
-        self._capacity: Counter[str] = Counter()
-        self._integral: Counter[str] = Counter()
-        self._end: Counter[str] = Counter()
-        self._changes: dict[str, Counter[Milliseconds]] = {name: Counter() for name in self._names}
 
-    def measure(self) -> None:
-        """Add up all nodes."""
-        pods = pods_by_node(self._record)
-        for node in self._record.nodes:
-            allocatable = {name: quantity.nanos for name, quantity in node.allocatable.items()}
-            self._measure_node(node.name, allocatable, pods[node.name])
-
-    def _measure_node(self, name: str, allocatable: Mapping[str, int], pods: Sequence[PodRecord]) -> None:
-        integral: Counter[str] = Counter()
-        peak: dict[str, int] = {}
-        before: Mapping[str, int] = {}
-        used_from: dict[str, list[tuple[Units, Units]]] = {each: [] for each in self._names}
-        end: Counter[str] = Counter()
-        for pod in pods:
-            if pod.state is State.RUNNING:
-                end.update(pod.admitted.given)
-        for start, until, used in use_intervals(pods, self._record):
-            for resource in self._names:
-                if start == 0 or used.get(resource, 0) != before.get(resource, 0):
-                    used_from[resource].append((to_seconds(start), base_units(used.get(resource, 0))))
-            for resource, amount in used.items():
-                if amount != before.get(resource, 0):
-                    self._changes[resource][start] += amount - before.get(resource, 0)
-                    peak[resource] = max(peak.get(resource, 0), amount)
-                integral[resource] += amount * (until - start)
-            before = used
-        self._capacity.update({each: allocatable.get(each, 0) for each in self._names})
-        self._integral.update(integral)
-        self._end.update(end)
-        self.nodes.append(
-            NodeUse(
-                name=name,
-                pods=len(pods),
-                resources={
-                    each: NodeResourceUse(
-                        capacity=base_units(allocatable.get(each, 0)),
-                        mean=Fraction(integral[each], self._span * NANOS),
-                        peak=base_units(max(peak.get(each, 0), end[each])),
-                        end=base_units(end[each]),
-                        used=tuple(used_from[each]),
-                    )
-                    for each in self._names
-                    if allocatable.get(each) or integral[each]
-                },
-            )
-        )
-
-    def resources(self) -> Mapping[str, ClusterUse]:
-        """Return the use of each resource in the cluster."""
-        return {name: self._cluster_use(name) for name in self._names}
-
-    def _cluster_use(self, name: str) -> ClusterUse:
-        levels: list[tuple[Milliseconds, int]] = []
-        level = 0
-        for time, change in sorted(self._changes[name].items()):
-            level += change
-            levels.append((time, level))
-        ends = [*(time for time, _ in levels[1:]), self._span]
-        spans = ((start, end, level) for (start, level), end in zip(levels, ends, strict=False))
-        return ClusterUse(
-            capacity=base_units(self._capacity[name]),
-            mean=Fraction(self._integral[name], self._span * NANOS),
-            peak=base_units(max((self._end[name], *(level for _, level in levels)))),
-            end=base_units(self._end[name]),
-            curve=tuple(mean / NANOS for mean in mean_curve(spans, self._span)),
-        )
+def _changes(levels: Sequence[Level]) -> Iterator[tuple[Units, Units]]:
+    before = None
+    for start, _, level in levels:
+        if level != before:
+            yield to_seconds(start), base_units(level)
+        before = level
 
 
 def _resources_to_report(record: Record) -> Sequence[str]:
@@ -207,63 +170,63 @@ def percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | 
 
 def count_fallbacks(pods: Sequence[PodRecord]) -> tuple[FallbackTotal, ...]:
     """Return the fallbacks by rule and resources, the most frequent first."""
-    pods_by_move: Counter[tuple[RuleId, str, str]] = Counter()
-    devices: Counter[tuple[RuleId, str, str]] = Counter()
-    for pod in pods:
-        if pod.state is State.DENIED:
-            continue
-        for fallback in pod.admitted.fallbacks:
-            devices[fallback.rule, fallback.requested, fallback.given] += fallback.devices
-        pods_by_move.update(
-            {(fallback.rule, fallback.requested, fallback.given) for fallback in pod.admitted.fallbacks}
+    moves: dict[tuple[RuleId, str, str], list[tuple[int, int]]] = {}
+    for number, pod in enumerate(pods):
+        for each in pod.admitted.fallbacks if pod.state is not State.DENIED else ():
+            moves.setdefault((each.rule, each.requested, each.given), []).append((number, each.devices))
+    totals = [
+        FallbackTotal(
+            rule=rule,
+            requested=requested,
+            given=given,
+            pods=len({number for number, _ in moved}),
+            devices=sum(devices for _, devices in moved),
         )
-    return tuple(
-        FallbackTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
-        for (rule, requested, given), number in sorted(pods_by_move.items(), key=lambda item: (-item[1], item[0]))
-    )
+        for (rule, requested, given), moved in sorted(moves.items())
+    ]
+    return tuple(sorted(totals, key=lambda total: -total.pods))
 
 
 def group_denials(pods: Sequence[PodRecord]) -> tuple[Denial, ...]:
     """Return denials by message. Messages that differ only in the pod's name are merged under the first one."""
-    by_message: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
-    for pod in pods:
-        if pod.state is State.DENIED:
-            message = pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")
-            by_message.setdefault((pod.admitted.denied_by, message), []).append(pod)
+    keyed = (
+        ((pod.admitted.denied_by, pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")), pod)
+        for pod in pods
+        if pod.state is State.DENIED
+    )
     return tuple(
         Denial(pods=pod_names(denied), message=denied[0].admitted.message, rule=rule)
-        for (rule, _), denied in _most_pods_first(by_message)
+        for (rule, _), denied in _groups(keyed)
     )
 
 
 def group_pending(record: Record) -> tuple[Waiting, ...]:
     """Return waiting pods by message and amounts."""
-    by_message: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
-    for pod in record.pods:
-        if pod.state is State.PENDING:
-            by_message.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
+    waiting = [pod for pod in record.pods if pod.state is State.PENDING]
     return tuple(
         Waiting(
-            pods=pod_names(waiting),
+            pods=pod_names(group),
             message=message,
             given=to_units(dict(given)),
-            longest_seconds=to_seconds(record.ended - min(pod.arrived for pod in waiting)),
+            longest_seconds=to_seconds(record.ended - min(pod.arrived for pod in group)),
         )
-        for (message, given), waiting in _most_pods_first(by_message)
+        for (message, given), group in _groups(
+            ((pod.message, tuple(sorted(pod.admitted.given.items()))), pod) for pod in waiting
+        )
     )
 
 
 def group_not_modelled(pods: Sequence[PodRecord]) -> tuple[NotModelled, ...]:
     """Return pods by what they use that is not modelled."""
-    by_text: dict[str, list[PodRecord]] = {}
-    for pod in pods:
-        for text in pod.admitted.not_modelled:
-            by_text.setdefault(text, []).append(pod)
-    return tuple(NotModelled(pods=pod_names(using), what=text) for text, using in _most_pods_first(by_text))
+    groups = _groups((text, pod) for pod in pods for text in pod.admitted.not_modelled)
+    return tuple(NotModelled(pods=pod_names(using), what=text) for text, using in groups)
 
 
-def _most_pods_first(groups: Mapping[Key, Sequence[PodRecord]]) -> Sequence[tuple[Key, Sequence[PodRecord]]]:
-    """Return groups by descending number of pods; equal groups keep the order of their first pods."""
+def _groups(keyed: Iterable[tuple[Key, PodRecord]]) -> Sequence[tuple[Key, Sequence[PodRecord]]]:
+    """Return pods by key, the most first; groups of equal size keep the order of their first pods."""
+    groups: dict[Key, list[PodRecord]] = {}
+    for key, pod in keyed:
+        groups.setdefault(key, []).append(pod)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 

@@ -2,16 +2,9 @@
 
 from collections.abc import Iterator
 
-from rules_engine.checking.check import CheckAnswer
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
 from rules_engine.testing.rule_tests import TestAnswer
-
-
-def check_github(checked: CheckAnswer) -> Iterator[str]:
-    """Yield a workflow command for each problem; GitHub shows it at its line in a pull request."""
-    for problem in checked.problems:
-        yield _github_problem(problem)
 
 
 def tests_github(run: TestAnswer) -> Iterator[str]:
@@ -20,7 +13,7 @@ def tests_github(run: TestAnswer) -> Iterator[str]:
     Cases not run are reported together, since GitHub shows few annotations.
     """
     for problem in run.problems:
-        yield _github_problem(problem)
+        yield github_problem(problem)
     for first, number in run.not_run_groups:
         title, cases = (str(first), "") if number == 1 else (first.test, f"{number} cases ")
         yield _github_command("error", first.source, len(first.case), title, f"{cases}not run, since {first.reason}")
@@ -33,7 +26,8 @@ def tests_github(run: TestAnswer) -> Iterator[str]:
         )
 
 
-def _github_problem(problem: Problem) -> str:
+def github_problem(problem: Problem) -> str:
+    """Return the workflow command for a problem."""
     return _github_command(problem.severity.value, problem.location, problem.length, problem.code, problem.message)
 
 

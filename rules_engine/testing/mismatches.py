@@ -58,13 +58,9 @@ def admission_mismatches(expect: Expectation, admission: Admission) -> Iterator[
         if expect.containers or expect.requests or expect.limits or expect.annotations or expect.pod is not None:
             yield Mismatch("pod", "a well-formed pod", str(error))
     else:
-        yield from _amount_mismatches(
-            "containers", expect.containers, pod, lambda container, name: container.limit_or_request(name)
-        )
-        yield from _amount_mismatches(
-            "requests", expect.requests, pod, lambda container, name: container.requests.get(name)
-        )
-        yield from _amount_mismatches("limits", expect.limits, pod, lambda container, name: container.limits.get(name))
+        yield from _amount_mismatches("containers", expect.containers, pod, Container.limit_or_request)
+        yield from _amount_mismatches("requests", expect.requests, pod, lambda each, name: each.requests.get(name))
+        yield from _amount_mismatches("limits", expect.limits, pod, lambda each, name: each.limits.get(name))
         yield from _annotation_mismatches("annotations", expect.annotations, pod.annotations)
         if expect.pod is not None:
             yield from _first_mismatches("pod", _value_mismatches(expect.pod, admission.result, "pod", amounts=False))

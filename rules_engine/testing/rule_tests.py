@@ -156,34 +156,14 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     recorder = CoverageRecorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
-    results: list[CaseResult] = []
-    not_run = [
+    outcomes: list[CaseResult | CaseNotRun] = [
         _not_run(name, Obstacle.TEST)
         for test in loaded.of(RuleTest, valid=False)
         for case in _select_cases(test, test.cases + test.diagnoses, keyword)
         for name in _case_names(test, case)
     ]
     for test in loaded.tests:
-        files = rules.of(test)
-        unusable = has_errors(files.rule_problems)
-        for case in _select_cases(test, test.cases, keyword):
-            names = _case_names(test, case)
-            impossible = () if unusable else tuple(analyse_case(case, files.loaded.rules))
-            problems.extend(impossible)
-            if unusable or has_errors(impossible):
-                obstacle = Obstacle.RULES if unusable else Obstacle.EXPECTATION
-                not_run.extend(_not_run(name, obstacle) for name in names)
-                continue
-            for name in names:
-                cluster = test.clusters.get(name.cluster, test.cluster)
-                admission = _admit_case(case, cluster, files.rule_set)
-                results.append(_case_result(name, case, admission))
-                if recorder is not None:
-                    recorder.observe(admission.trace, _pod_namespace(case))
-        diagnosis_results, diagnoses_not_run, diagnosis_problems = _run_diagnoses(test, keyword, rules)
-        results.extend(diagnosis_results)
-        not_run.extend(diagnoses_not_run)
-        problems.extend(diagnosis_problems)
+        outcomes += (*_run_cases(test, keyword, rules), *_run_diagnoses(test, keyword, rules))
     if recorder is not None:
         untested = tuple(rule for rule in loaded.rules if rule not in recorder)
         rule_set, rule_problems = compile_rules(untested, compiler_of=recorder.compiler_of)
@@ -196,6 +176,8 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     problems.extend(rules.problems)
     every_test = (*loaded.of(RuleTest, valid=False), *loaded.tests)
     cases = sum(len(_case_names(test, case)) for test in every_test for case in test.cases + test.diagnoses)
+    results = tuple(each for each in outcomes if isinstance(each, CaseResult))
+    not_run = tuple(each for each in outcomes if isinstance(each, CaseNotRun))
     failed = sum(not result.passed for result in results)
     answer = TestAnswer(
         problems=sort_problems(problems, loaded.files),
@@ -204,8 +186,8 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         failed=failed,
         not_run=len(not_run),
         deselected=cases - len(results) - len(not_run),
-        cases=tuple(results),
-        cases_not_run=tuple(not_run),
+        cases=results,
+        cases_not_run=not_run,
         coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
     )
     return TestRun(answer=answer, sources={**loaded.sources, **rules.sources}, references=loaded.references)
@@ -278,23 +260,35 @@ def _not_run(name: CaseName, reason: Obstacle) -> CaseNotRun:
     return CaseNotRun(**structs.asdict(name), reason=reason)
 
 
-def _run_diagnoses(
-    test: RuleTest, keyword: str, rules: _TestedRules
-) -> tuple[list[CaseResult], list[CaseNotRun], list[Problem]]:
-    """Run the diagnoses of a test. Return the results, the diagnoses that cannot be run, and their problems."""
-    results, not_run, problems = [], [], []
+def _run_cases(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[CaseResult | CaseNotRun]:
+    """Run the cases of a test, and add their problems to those of the rules."""
+    files = rules.of(test)
+    unusable = has_errors(files.rule_problems)
+    for case in _select_cases(test, test.cases, keyword):
+        impossible = () if unusable else tuple(analyse_case(case, files.loaded.rules))
+        rules.problems.extend(impossible)
+        for name in _case_names(test, case):
+            if unusable or has_errors(impossible):
+                yield _not_run(name, Obstacle.RULES if unusable else Obstacle.EXPECTATION)
+                continue
+            admission = _admit_case(case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
+            yield _case_result(name, case, admission)
+            if rules.recorder is not None:
+                rules.recorder.observe(admission.trace, _pod_namespace(case))
+
+
+def _run_diagnoses(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[CaseResult | CaseNotRun]:
+    """Run the diagnoses of a test, and add their problems to those of the rules."""
     for diagnosis in _select_cases(test, test.diagnoses, keyword):
         diagnostics = rules.diagnostics_of(test)
         reasons = frozenset(compiled.diagnostic.reason for compiled in diagnostics or ())
         impossible = [] if diagnostics is None else [*analyse_diagnosis(diagnosis, reasons)]
-        problems += impossible
+        rules.problems += impossible
         for name in _case_names(test, diagnosis):
             if diagnostics is None or impossible:
-                obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
-                not_run.append(_not_run(name, obstacle))
+                yield _not_run(name, Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION)
             else:
-                results.append(_run_diagnosis(name, diagnosis, test.objects[name.cluster](), diagnostics))
-    return results, not_run, problems
+                yield _run_diagnosis(name, diagnosis, test.objects[name.cluster](), diagnostics)
 
 
 def _run_diagnosis(

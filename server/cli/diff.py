@@ -1,9 +1,8 @@
 """The command `diff`: its options, and one run. Everything else is imported when it runs."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +10,7 @@ from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
-    KnownValue,
+    KnownName,
     NamespaceName,
     PathOrStdin,
     Target,
@@ -24,11 +23,7 @@ from rules_engine.cli.program import (
     UNUSABLE,
     InputProblems,
     SingleOption,
-    check_writable,
-    end_unusable,
     fail_if,
-    write_answer,
-    write_format,
 )
 from rules_engine.cli.progress import progress_bar
 
@@ -51,18 +46,10 @@ KINDS = (
 """The kinds of a live cluster that the command reads."""
 
 
-class ChangeKind(KnownValue["Kind"]):
-    """A kind of change, in any letter case."""
+class ChangeKind(KnownName):
+    """A kind of change."""
 
-    name = "KIND"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Kind":
-        from rules_engine.difference.values import Kind
-
-        for kind in Kind:
-            if kind.casefold() == str(value).casefold():
-                return kind
-        return self.fail(f"{value!r} is not one of {', '.join(Kind)}", param, ctx)
+    name, noun = "KIND", "kind"
 
     def known(self) -> Mapping[str, None]:
         from rules_engine.difference.values import Kind
@@ -70,18 +57,8 @@ class ChangeKind(KnownValue["Kind"]):
         return dict.fromkeys(Kind)
 
 
-class _Command(Command):
-    """The command, which has no answer if there is too little memory."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MemoryError:
-            end_unusable("diff", "too little memory")
-
-
 @click.command(
-    cls=_Command,
+    cls=Command,
     short_help="Show which workloads a change of rules changes.",
     # Refused in `diff`, with the options that take files.
     context_settings={"allow_extra_args": True},
@@ -136,7 +113,7 @@ def diff(
     old: "tuple[RuleSource, ...]",
     new: "tuple[RuleSource, ...]",
     clusters: tuple[ClusterArgument, ...],
-    allow: "tuple[Kind, ...]",
+    allow: tuple[str, ...],
     namespace: str,
     targets: tuple[Target, ...],
 ) -> None:
@@ -154,31 +131,27 @@ def diff(
         )
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
-    from msgspec.structs import replace
-
     from rules_engine.difference.answer import Verdict
     from rules_engine.difference.reading.recorded_input import find_logs
     from rules_engine.difference.report import difference_report
+    from rules_engine.difference.values import Kind
     from rules_engine.sources.rule_sources import read_sides
 
-    for target in targets:
-        check_writable(target.file)
-    sides = read_sides(old, new)
     problems = InputProblems("diff", targets)
+    sides = read_sides(old, new)
     for option, names, side in (("--old", old, sides.old), ("--new", new, sides.new)):
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
     logs = find_logs([*manifests, *(Path(each.name) for each in clusters)])
     problems.add(logs, {})
     if sides.failed or logs:
         problems.end()
-    run = _decide_pods(manifests, log, clusters, sides, (old, new), namespace, frozenset(allow))
+    run = _decide_pods(manifests, log, clusters, sides, (old, new), namespace, frozenset(map(Kind, allow)))
     problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
-    answer = replace(run.answer, problems=problems.items)
-    write_answer("diff", targets, partial(write_format, answer, partial(difference_report, answer)))
-    fail_if(answer.verdict is Verdict.NOTHING_DECIDED, UNUSABLE)
-    fail_if(answer.verdict is Verdict.CHANGED)
+    problems.write(run.answer, difference_report)
+    fail_if(run.answer.verdict is Verdict.NOTHING_DECIDED, UNUSABLE)
+    fail_if(run.answer.verdict is Verdict.CHANGED)
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:

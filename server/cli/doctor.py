@@ -19,7 +19,7 @@ from rules_engine.cli.options import (
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import InputProblems, SingleOption, end_unusable, write_answer, write_format
+from rules_engine.cli.program import InputProblems, SingleOption, end_unusable
 from rules_engine.cli.progress import progress_bar
 from server.cli.live import list_objects, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
@@ -180,8 +180,6 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
-    from msgspec.structs import replace
-
     from rules_engine.diagnosis.doctor import diagnose
     from rules_engine.diagnosis.report import diagnosis_report
 
@@ -191,8 +189,7 @@ def doctor(
     if missing:
         _fail(missing)
     diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules)
-    answer = replace(diagnosis, problems=problems.items)
-    write_answer("doctor", targets, partial(write_format, answer, partial(diagnosis_report, diagnosis)))
+    problems.write(diagnosis, diagnosis_report)
     if diagnosis.pending_pods or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)
 

@@ -4,10 +4,10 @@ The texts are files in the current folder, which the same functions read as for 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.loader import RULES
 from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.explaining.explain import Explanation, explain_pod, join_pods, read_material
+from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
 from rules_engine.explaining.text import explanation_blocks
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
@@ -30,7 +30,7 @@ from rules_engine.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
 from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.rule_sources import PathSource
+from rules_engine.sources.rule_sources import PathSource, read_sources
 from rules_engine.sources.yaml_text import dump_yaml
 
 RULES_FILE, POD_FILE, CLUSTER_FILE, TEST_FILE = "rules.yaml", "pod.yaml", "cluster.yaml", "rules.test.yaml"
@@ -47,6 +47,24 @@ _KINDS = (*RULES, DIAGNOSTIC)
 """The kinds that are read. A RuleTest or a Simulation may refer to files of the host, so neither is."""
 
 
+class Example(TypedDict):
+    """An example: its texts by file name. One with a cluster only leaves the other texts unchanged."""
+
+    group: str
+    title: str
+    texts: dict[str, str]
+
+
+EXAMPLES: Sequence[Example] = json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
+"""All examples, which tests.support.playground collects; the page shows the first."""
+
+
+def write_texts(folder: str, texts: Mapping[str, str]) -> None:
+    """Write texts to files of a folder. Line ends are kept, since they count in locations."""
+    for name, text in texts.items():
+        (Path(folder) / name).write_text(text, encoding="utf-8", newline="")
+
+
 def answer_parts() -> Iterator[dict[str, Any]]:
     """Yield the members of the answer as they are known: problems, then decisions and a RuleTest, then the preflight.
 
@@ -56,18 +74,22 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     reading = read_cluster([cluster])
     checked = check_files([rules], reading, _KINDS)
     pods = join_parts(stream_manifests([pod]))
-    material = read_material([PathSource(rules)], reading.with_assumptions(["Pod"]), CLUSTER_FILE)
+    sources, view = [PathSource(rules)], reading.with_assumptions(["Pod"])
+    files = read_sources(sources)
+    read = (*files.problems, *view.problems)
     # The check has its warnings, some of which comments ignore, but does not require rules.
-    errors = [each for each in material.problems if each.severity is Severity.ERROR]
+    errors = [each for each in read if each.severity is Severity.ERROR]
     problems = [*dict.fromkeys((*checked.answer.problems, *errors, *pods.problems))]
     yield {"problems": [*map(_problem_members, problems)]}
-    if has_errors((*material.problems, *pods.problems)):
+    inputs = (*read, *pods.problems)
+    if view.cluster is None or has_errors(inputs):
         return
-    explanations = [explain_pod(material, manifest) for manifest in pods.pods]
-    inputs = (*material.problems, *pods.problems)
+    explanations = [explain_pod(files.rule_set, view.cluster, manifest) for manifest in pods.pods]
     yield {
         "decisions": [_members([*explanation_blocks(each, skipped=True)]) for each in explanations],
-        "explain": json.loads(answer_text(join_pods(material, [each.answer for each in explanations], inputs))),
+        "explain": json.loads(
+            answer_text(join_pods(sources, CLUSTER_FILE, [each.answer for each in explanations], inputs))
+        ),
         "test": dump_yaml(_rule_test(explanations)),
     }
     simulation, further, _ = read_inputs([pod], reading.with_assumptions(API_KINDS), "")
@@ -75,9 +97,9 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     if simulation is None:
         return
     node_reasons: list[NodeReasons] = []
-    result = build_answer(simulation, material.rule_set, node_reasons=node_reasons)
+    result = build_answer(simulation, files.rule_set, node_reasons=node_reasons)
     report = preflight_report(result, RULES_FILE, node_reasons)
-    result = replace(result, problems=tuple(dict.fromkeys((*material.problems, *further))))
+    result = replace(result, problems=tuple(dict.fromkeys((*read, *further))))
     yield {
         "report": _members([block for section in report.sections for block in section.blocks]),
         "notices": _members(report.notices),

@@ -14,8 +14,7 @@ from flask import Flask
 from werkzeug.exceptions import HTTPException
 
 from rules_engine import report
-from server.playground.answer import FILES, TEST_FILE
-from server.playground.examples import EXAMPLES
+from server.playground.answer import EXAMPLES, FILES, TEST_FILE
 from server.playground.process import AnswerProcess
 
 MAX_TEXT_BYTES = 256 * 1024

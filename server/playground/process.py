@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-from server.playground.answer import answer_parts
-from server.playground.examples import EXAMPLES, write_texts
+from server.playground.answer import EXAMPLES, answer_parts, write_texts
 
 SECONDS = 2.0
 """Time of an answer, for YAML, compilation and evaluation together."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.sections import recent_errors
 from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
+from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
@@ -30,13 +30,9 @@ def pods(cluster: ClusterObjects) -> tuple[GpuPod, ...]:
 
 
 def errors(cluster: ClusterObjects, hours: int = 1) -> tuple[RecentError, ...]:
-    since = NOW - timedelta(hours=hours)
-    return errors_since(cluster, since)[0]
-
-
-def errors_since(cluster: ClusterObjects, since: datetime) -> tuple[tuple[RecentError, ...], int]:
     pods, plugins = device_pods(cluster), plugin_pods(cluster)
-    return recent_errors.recent_errors(cluster, pods, plugins, everything, since, lambda _: None)
+    since = NOW - timedelta(hours=hours)
+    return recent_errors(cluster, pods, plugins, everything, since, lambda _: None)
 
 
 def first_object(error: RecentError) -> ObjectName:
@@ -333,16 +329,6 @@ def test_values_that_an_event_quotes_are_left_out() -> None:
     (error,) = errors(cluster)
 
     assert error.message == 'Pod "p" is invalid: spec.containers[0].env[0].value: Invalid value: gpu'
-
-
-def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_errors, "MAX_ERRORS", 2)
-    cluster = api.cluster(api.node("a", {GPU: 8}), *[api.event(api.node("a"), f"R{n}", "m") for n in range(5)])
-
-    shown, omitted = errors_since(cluster, NOW - timedelta(hours=1))
-
-    assert [error.reason for error in shown] == ["R0", "R1"]
-    assert omitted == 3
 
 
 @pytest.mark.parametrize("count", [True, -3, 10**4000, "7", None])

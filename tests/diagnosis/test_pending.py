@@ -605,7 +605,7 @@ class TestMessages:
 def test_only_pods_of_the_scope_are_returned() -> None:
     recorded = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
     entries = pending_pods(recorded, scheduler_of(recorded), None, lambda item: item.namespace == "other")
-    assert [str(entry.pod) for entry in entries] == ["Pod/other/q"]
+    assert [str(entry.finding.object) for entry in entries] == ["Pod/other/q"]
 
 
 def test_answers_are_the_same_without_cached_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -618,8 +618,8 @@ def test_answers_are_the_same_without_cached_sets(monkeypatch: pytest.MonkeyPatc
 @given(st.permutations([pod(name, {GPU: count}) for name, count in (("p", 1), ("q", 1), ("r", 2), ("s", 9))]))
 def test_the_order_of_pods_does_not_matter(pods: list[Object]) -> None:
     nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
-    found = {entry.pod.name: entry.finding for entry in answers(*nodes, *pods)}
-    assert found == {entry.pod.name: entry.finding for entry in answers(*nodes, *sorted(pods, key=str))}
+    found = {entry.finding.object.name: entry.finding for entry in answers(*nodes, *pods)}
+    assert found == {entry.finding.object.name: entry.finding for entry in answers(*nodes, *sorted(pods, key=str))}
 
 
 class TestFindings:

@@ -66,7 +66,7 @@ def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objec
     recorded = cluster(*objects)
     scheduler = scheduler_of(recorded)
     for entry in pending_pods(recorded, scheduler, None):
-        waiting = recorded.find("Pod", entry.pod.name, entry.pod.namespace)
+        waiting = recorded.find("Pod", entry.finding.object.name, entry.finding.object.namespace)
         assert waiting is not None
         feasible = scheduler.explain(waiting).feasible
         finding = entry.finding
@@ -81,7 +81,7 @@ def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objec
 def test_every_pending_gpu_pod_has_one_answer(objects: list[Object]) -> None:
     recorded = cluster(*objects)
     entries = pending_pods(recorded, scheduler_of(recorded), None)
-    names = [entry.pod for entry in entries]
+    names = [entry.finding.object for entry in entries]
     expected = {
         each.object_name for each in recorded.pods if not each.node_name and {GPU, MIG1} & _positive(requests_of(each))
     }

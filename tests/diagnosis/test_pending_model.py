@@ -238,7 +238,7 @@ def test_the_reason_is_the_first_that_is_true(made: tuple[list[Object], list[Obj
     answers: dict[str, Any] = {}
     for entry in pending_pods(recorded, scheduler_of(recorded), None):
         finding = entry.finding
-        answers[entry.pod.name] = finding.reason, finding.certainty
+        answers[entry.finding.object.name] = finding.reason, finding.certainty
     for each in waiting:
         expected = model.answer(each)
         noted(expected[0])

@@ -71,10 +71,9 @@ GPU pods by node  3 pods on 2 nodes
   worker-1  ml/b  2 gpu  Running
   worker-2  ml/c  8 gpu  Terminating
 
-Recent errors  4 errors
+Recent errors  2 errors
   2026-11-23T10:00:00Z  XidError × 3  Node worker-3: Xid 79
   FailedScheduling × 7  Pod ml/train-0, Pod ml/train-1, Pod ml/train-2 and 4 more: 0/3 nodes
-  and 2 older errors, left out of the report
 
   not evaluated: Diagnostic/costly for 12 objects, the first Pod ml/a: over the budget
   not read: jobs, which 1 Diagnostic needs (gpu-rules capture saves them; --output json says what is unknown)

@@ -34,12 +34,12 @@ def example() -> ClusterObjects:
 
 def in_scope(**fields: Any) -> set[str]:
     objects = example()
-    is_in_scope = Scope(**fields).object_filter(objects)
+    is_in_scope = Scope(**fields).name_filter(objects)
     return {
         str(item.object_name)
         for kind in ("Node", "Pod", "Job", "PersistentVolumeClaim", "Namespace")
         for item in objects.of(kind)
-        if is_in_scope(item)
+        if is_in_scope(item.object_name)
     }
 
 

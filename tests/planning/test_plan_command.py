@@ -285,7 +285,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
         os.close(theirs)
         shown = b""
-        while not re.search(rb" [1-9]/200", shown):
+        while not re.search(rb" [1-9]\d?/200", shown):
             shown += os.read(ours, 4096)
         os.kill(running.pid, signal.SIGINT)
         assert running.stdout is not None

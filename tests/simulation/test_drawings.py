@@ -25,7 +25,7 @@ ONE, THREE = admitted_pod({GPU: 1}), admitted_pod({GPU: 3})
 
 
 def source_of(*records: Record) -> str:
-    return render_html(simulation_report(build_answer(records), drawn=True))
+    return render_html(simulation_report(build_answer(records)))
 
 
 def large_record(nodes: int, pods: int) -> Record:

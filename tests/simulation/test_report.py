@@ -112,7 +112,7 @@ def test_a_comparison_comes_before_the_answers() -> None:
     shown = text(whole, other)
     assert COMPARISON in shown
     assert shown.index("Rules rules") < shown.index("Rules other")
-    assert not missing_words(shown, page_of(simulation_report(build_answer([whole, other]), drawn=True)))
+    assert not missing_words(shown, page_of(simulation_report(build_answer([whole, other]))))
 
 
 def test_results_are_named_by_what_differs() -> None:
@@ -138,7 +138,7 @@ def test_curves_of_a_comparison_are_on_the_scale_of_the_largest_cluster() -> Non
     shown = text(small, large, cpus)
 
     assert f"  1  0s ▕{'▂' * 40}▏ 1h\n  4  0s ▕{'▂' * 40}▏ 1h\n\n" in shown
-    page = page_of(simulation_report(build_answer([small, large, cpus]), drawn=True))
+    page = page_of(simulation_report(build_answer([small, large, cpus])))
     assert "1 100% of 1 cards on average" in page.text
     assert "▏" not in text(cpus, cpus).partition("\nRules ")[0]
 

@@ -13,7 +13,7 @@ from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState
-from rules_engine.simulation.node_states import node_in_state
+from rules_engine.simulation.play import node_in_state
 from rules_engine.simulation.rules_view import RulesView
 from server.cluster.reading import HeldPod
 from server.cluster.store import Store

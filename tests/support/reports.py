@@ -156,7 +156,6 @@ def whole_report(**fields: Any) -> Diagnosis:
                 at=None,
             ),
         ),
-        more_errors=2,
         findings=(
             group(reported_finding()),
             group(ALLOCATED, waiting, ObjectName("Job", "train", "ml")),

@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
-from rules_engine.diagnosis.diagnostic.kinds_read import kinds_read
-from rules_engine.diagnosis.diagnostic.library import CLUSTER, LIBRARY, OBJECTS, ClusterView
+from rules_engine.cel.reads import Place, Reads
+from rules_engine.cel.values.types import list_of
+from rules_engine.diagnosis.diagnostic.library import CLUSTER, LIBRARY, LISTS, OBJECTS, ClusterView
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.excerpt import truncate
@@ -43,6 +45,28 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=
 
 CLUSTER_NAME = ObjectName(ForEach.CLUSTER.value, "")
 """The object of a finding about the cluster as a whole."""
+
+
+_METHODS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("allocatable", "allocated", "available", "total"), frozenset({"Node", "Pod"})),
+    "events": frozenset({"Event"}),
+    "node": frozenset({"Node"}),
+    "pods": frozenset({"Pod"}),
+    # Without namespaces it is still evaluated: few pods select namespaces by their labels.
+    "waitingFor": frozenset({"Node", "Pod"}),
+}
+"""Kinds of objects that the functions of objects read."""
+
+_SHAPES = {item.name: item for item in LISTS.values()}
+_METHOD_RESULTS: Mapping[str, Place | None] = {
+    **dict.fromkeys(_METHODS),
+    "events": Place("Event", list_of(_SHAPES["Event"])),
+    "node": Place("Node", _SHAPES["Node"]),
+    "pods": Place("Pod", list_of(_SHAPES["Pod"])),
+}
+"""The objects that these functions return; None for functions that return other values."""
+
+_CLUSTER = Place("", CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +152,26 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
         when=when,
         message=message,
         evidence=tuple(
-            Evidence(line, kinds_read(diagnostic.for_each, compiler.variables, (line,))) for line in evidence
+            Evidence(line, _kinds_read(diagnostic.for_each, compiler.variables, (line,))) for line in evidence
         ),
         commands=commands,
-        needs=kinds_read(diagnostic.for_each, compiler.variables, decisive),
+        needs=_kinds_read(diagnostic.for_each, compiler.variables, decisive),
     )
+
+
+def _kinds_read(
+    for_each: ForEach, variables: Mapping[str, NamedProgram], programs: Iterable[Program]
+) -> frozenset[str]:
+    """Return the kinds that expressions depend on, including the expressions of the variables that they use."""
+    each = _CLUSTER if for_each is ForEach.CLUSTER else Place(for_each.value, OBJECTS[for_each])
+    checked = {name: variable.program.checked for name, variable in variables.items()}
+    reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _METHOD_RESULTS)
+    for program in programs:
+        reads.add(program.checked)
+    lists = reads.kept.pop(_CLUSTER.root, NO_FIELDS)
+    listed = (item.name for name, item in LISTS.items() if keeps_path(lists, name))
+    own = () if each is _CLUSTER else (each.root,)
+    return frozenset({*own, *listed, *reads.kept}).union(*map(_METHODS.__getitem__, reads.called))
 
 
 def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Program | None:

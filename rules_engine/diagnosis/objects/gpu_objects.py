@@ -1,6 +1,7 @@
-"""Nodes that have GPUs, pods that request them, and DaemonSets that GPU nodes need."""
+"""Nodes that have GPUs, pods that request them, DaemonSets that GPU nodes need, and times of objects."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 from rules_engine.model.gpu.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import (
@@ -45,6 +46,9 @@ PLUGIN_WORDS = (
     "rdma-shared-dp",
 )
 """Parts of the names of DaemonSets that GPU nodes need: device plugins, and the DaemonSets of the GPU Operator."""
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+"""A time before all others, for comparisons with objects without a time."""
 
 MAX_OWNERS = 4
 """Controllers above a pod: a ReplicaSet and its Deployment, or a Job, its JobSet and what submits that."""
@@ -149,3 +153,23 @@ def status_of(pod: PodObject) -> str:
         if reason and reason != "PodInitializing":
             return reason
     return text_member(pod.status, "reason") or text_member(pod.status, "phase")
+
+
+def parse_timestamp(value: Object, name: str) -> datetime | None:
+    """Parse a member that is a timestamp (RFC 3339), and return it in UTC; None if it is not valid."""
+    try:
+        time = datetime.fromisoformat(text_member(value, name))
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # astimezone overflows in the first hours of year 1 and the last of 9999
+        return None
+
+
+def last_seen(event: Object) -> datetime | None:
+    """Return the time at which an Event was last seen."""
+    return (
+        parse_timestamp(as_mapping(event.get("series")), "lastObservedTime")
+        or parse_timestamp(event, "lastTimestamp")
+        or parse_timestamp(event, "eventTime")
+        or parse_timestamp(event, "firstTimestamp")
+        or parse_timestamp(as_mapping(event.get("metadata")), "creationTimestamp")
+    )

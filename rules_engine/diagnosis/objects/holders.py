@@ -6,8 +6,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from heapq import nsmallest
 
-from rules_engine.diagnosis.objects.gpu_objects import devices_of
-from rules_engine.diagnosis.objects.timestamps import parse_timestamp
+from rules_engine.diagnosis.objects.gpu_objects import devices_of, parse_timestamp
 from rules_engine.diagnosis.wording import since_clause
 from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject

@@ -59,7 +59,6 @@ def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
             text = " and ".join(f"{count} {name}" for name, count in counts.items())
             return Explanation(
                 reason=PendingReason.TOO_MANY_DEVICES,
-                severity=FindingSeverity.ERROR,
                 message=f"{text} are {total} devices in one ResourceClaim, which has {MAX_CLAIM_DEVICES} at most",
                 cause="The scheduler makes one claim for all devices of a pod, and gives up the pod on all nodes.",
                 evidence=(f"drivers serve them on {node.name}",),
@@ -94,7 +93,6 @@ def _explain_failure(
 ) -> Explanation:
     return Explanation(
         reason=PendingReason.SELECTOR_FAILS,
-        severity=FindingSeverity.ERROR,
         message=f"{failures[0]}; the class serves {resource}",
         cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
         evidence=(*failures[1:MAX_NAMES], *([further] if further else ())),
@@ -117,7 +115,7 @@ def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
 
 
 def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
-    explanation = partial(Explanation, severity=FindingSeverity.ERROR, missing=(resource,))
+    explanation = partial(Explanation, missing=(resource,))
     matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
@@ -319,7 +317,6 @@ def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Exp
     command = ("kubectl", "get", "resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return Explanation(
         reason=PendingReason.CLAIM_MISSING,
-        severity=FindingSeverity.ERROR,
         message=message,
         cause="The scheduler waits until all claims of a pod exist.",
         evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_NAMES]),

@@ -86,7 +86,6 @@ def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     clause = ", and does not match the pod's node selector or affinity" if mismatch else ""
     return Explanation(
         reason=PendingReason.TAINT,
-        severity=FindingSeverity.ERROR,
         message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
         f"{join_names(texts)}{clause}",
         cause="A node repels the pods that do not tolerate all of its taints.",
@@ -125,7 +124,6 @@ def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     taints = [taint_text(taint) for taint in repelling_taints]
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
-        severity=FindingSeverity.ERROR,
         message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's "
         "node selector or affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
@@ -207,7 +205,6 @@ def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
         ]
     return Explanation(
         reason=PendingReason.NOT_READY,
-        severity=FindingSeverity.ERROR,
         message=f"no node that offers {exclusion.request.text} to the pod is Ready: {exclusion.names(excluded)}",
         cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
         certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,

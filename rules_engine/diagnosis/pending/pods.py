@@ -6,10 +6,9 @@ from functools import cache
 
 from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.drivers import drivers_of
+from rules_engine.diagnosis.objects.gpu_objects import LONG_AGO, has_gpu_label, last_seen, parse_timestamp
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
 from rules_engine.diagnosis.pending import waiting
-from rules_engine.diagnosis.pending.broken_nodes import broken_nodes
 from rules_engine.diagnosis.pending.devices import (
     explain_claims,
     explain_given_up,
@@ -22,18 +21,21 @@ from rules_engine.diagnosis.pending.exhausted import explain_shortage
 from rules_engine.diagnosis.pending.ladders import ActiveLadders, recreation_remedy
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
-from rules_engine.diagnosis.pending.unoffered import explain_unoffered_gpus
+from rules_engine.diagnosis.pending.unoffered import CONFIG, explain_unoffered_gpus
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.gpu.mig import MIG_RESOURCE
+from rules_engine.model.gpu.resources import is_mig
+from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
-from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.scheduling import Scheduler, Scheduling
+from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""
@@ -46,7 +48,6 @@ class PendingPod:
     `blocking`: findings about nodes that could serve the pod without these findings.
     """
 
-    pod: ObjectName
     finding: Finding
     blocking: tuple[Finding, ...] = ()
 
@@ -124,19 +125,18 @@ class _Answers:
                 pod, self._cluster, recorded, scheduling.not_modelled, scheduling.feasible_nodes
             )
         return PendingPod(
-            pod=pod.object_name,
             finding=self._finding(pod, explanation, placed.broken, recorded),
             blocking=tuple(finding for findings in placed.broken.values() for finding in findings),
         )
 
     def _unevaluated_answer(self, pod: PodObject, recorded: str, unknown: str) -> PendingPod:
         explanation = waiting.explain_by_message(pod, self._cluster, recorded, (unknown,))
-        return PendingPod(pod=pod.object_name, finding=_finding_about(pod, explanation))
+        return PendingPod(finding=_finding_about(pod, explanation))
 
     def _search(self, request: Request) -> _NodeAnswer:
         sets = self._sets
         offering = sets.covering_nodes(request.gpus, Offered.ALLOCATABLE)
-        broken = broken_nodes(request, sets, self._cluster, self._findings)
+        broken = _broken_nodes(request, sets, self._cluster, self._findings)
         exclusion = Exclusion(request, sets, offering)
         given_up = explain_given_up(request, sets, self._drivers)
         if given_up is not None:
@@ -194,6 +194,36 @@ class _Answers:
         amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             yield f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}"
+
+
+def _broken_nodes(
+    request: Request, sets: NodeSets, cluster: ClusterObjects, findings: Mapping[str, list[Finding]]
+) -> Mapping[str, list[Finding]]:
+    """Return the nodes that would serve a request without a problem in their findings, such as a missing plugin."""
+    placement = request.placement
+    usable = sets.covering_nodes(request.gpus, Offered.AVAILABLE) & sets.nodes_tolerated_by(placement)
+    allowed = sets.matching_nodes(placement) & sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE) & ~usable
+    allowed &= sets.covering_nodes(request.others, Offered.AVAILABLE) & ~sets.full
+    return {
+        node.name: findings[node.name]
+        for number, (node, capacity) in enumerate(zip(cluster.nodes, sets.capacities, strict=True))
+        if node.name in findings and allowed >> number & 1
+        if all(_could_offer(node, capacity, resource, count) for resource, count in request.amounts.items())
+    }
+
+
+def _could_offer(node: NodeObject, capacity: Mapping[str, int], resource: str, count: int) -> bool:
+    """Return True if a node has at least `count` free devices, or may get them by its labels."""
+    if capacity.get(resource):
+        view = node.cluster.node_view(node.name)
+        used = view.used.get(resource) if view else None
+        return capacity[resource] - (used.nanos // NANOS if used else 0) >= count
+    if is_mig(resource):
+        layout = as_string_map(node.metadata.get("labels")).get(CONFIG, "")
+        # The name of a layout contains its profile, except for balanced and custom layouts, which may have any.
+        return resource.removeprefix(MIG_RESOURCE) in layout if "g." in layout else layout not in ("", "all-disabled")
+    # Only for NVIDIA cards do Diagnostics report a node that offers no device at all.
+    return resource.startswith("nvidia.com/") and not any(capacity.values()) and has_gpu_label(node)
 
 
 def _finding_about(

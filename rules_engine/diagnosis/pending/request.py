@@ -58,9 +58,9 @@ class Explanation:
     """A reason that is true for a pod; `missing`: the resources for which the cluster has too few devices."""
 
     reason: PendingReason
-    severity: FindingSeverity
     message: str
     cause: str
+    severity: FindingSeverity = FindingSeverity.ERROR
     certainty: Certainty = Certainty.CERTAIN
     evidence: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()

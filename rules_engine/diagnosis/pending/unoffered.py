@@ -10,7 +10,7 @@ from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
 from rules_engine.model.gpu.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.gpu.resources import is_gpu, is_mig
-from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
+from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count
 
 STRATEGY = "nvidia.com/mig.strategy"
@@ -58,7 +58,6 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
         remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first.", risk=Risk.HIGH))
     return Explanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
-        severity=FindingSeverity.ERROR,
         message=f"no node offers {join_names(absent)}",
         cause="Nodes have these devices in their capacity, but none of them is allocatable."
         if withheld
@@ -125,7 +124,6 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
     example = next(sets.names(first.nodes))
     return Explanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
-        severity=FindingSeverity.ERROR,
         message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such "
         f"devices as {join_names(first.resources)}",
         cause="The MIG strategy of the device plugin decides the names of a node's devices.",
@@ -157,7 +155,6 @@ def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         )
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
-        severity=FindingSeverity.ERROR,
         message=f"no single node has {request.text}, even without any pod"
         + (", though all nodes together do" if enough else ""),
         cause="The devices of a pod are always on one node.",

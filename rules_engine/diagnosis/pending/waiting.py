@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
@@ -79,15 +78,6 @@ def gates_of(pod: PodObject) -> Sequence[str]:
     return [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A volume claim that is not bound, with its state; `certain`: it keeps the pod off every node."""
-
-    name: str
-    state: str
-    certain: bool
-
-
 def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
     """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message."""
     if CLAIM in cluster.absent:
@@ -96,41 +86,40 @@ def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: st
     if not claims:
         return None
     # Claims that certainly keep the pod off every node come first.
-    claims.sort(key=lambda claim: not claim.certain)
-    certain = claims[0].certain
+    claims.sort(key=lambda claim: not claim[2])
+    first, _, certain = claims[0]
     return Explanation(
         reason=PendingReason.VOLUME_CLAIMS,
         severity=FindingSeverity.ERROR if certain else FindingSeverity.WARNING,
-        message=f"volume claims of the pod are not bound: {join_names([claim.name for claim in claims])}",
+        message=f"volume claims of the pod are not bound: {join_names([name for name, _, _ in claims])}",
         cause="The scheduler waits for volume claims that are bound before their pod has a node."
         if certain
         else "The scheduler waits for such claims, unless their storage class binds them after the pod has a node.",
         certainty=Certainty.CERTAIN if certain else Certainty.POSSIBLE,
-        evidence=tuple(f"{claim.name} {claim.state}" for claim in claims),
+        evidence=tuple(f"{name} {state}" for name, state, _ in claims),
         remedies=(
             Remedy(
                 text="Look at the claim and its events.",
-                command=shell_command(
-                    "kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, claims[0].name
-                ),
+                command=shell_command("kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, first),
             ),
         ),
     )
 
 
-def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[_Claim]:
+def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield volume claims that are not bound, with their state; True: it keeps the pod off every node."""
     for name in dict.fromkeys(_claim_names(pod)):
         claim = cluster.find(CLAIM, name, pod.namespace)
         if claim is None:
-            yield _Claim(name, "does not exist", True)
+            yield (name, "does not exist", True)
         elif claim.metadata.get("deletionTimestamp") is not None:
-            yield _Claim(name, "is being deleted", True)
+            yield (name, "is being deleted", True)
         elif (phase := text_member(claim.status, "phase")) == "Lost":
-            yield _Claim(name, "is Lost: its volume does not exist", True)
+            yield (name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
             events = cluster.events_about(claim)
             if LATE_BINDING_REASONS.isdisjoint(text_member(event, "reason") for event in events):
-                yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND_CLAIMS in recorded)
+                yield (name, f"is {phase or 'not bound'}", UNBOUND_CLAIMS in recorded)
 
 
 def _claim_names(pod: PodObject) -> Iterator[str]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.diagnosis.objects.gpu_objects import resource_names
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO, last_seen, parse_timestamp
+from rules_engine.diagnosis.objects.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
 from rules_engine.model.gpu.resources import is_gpu

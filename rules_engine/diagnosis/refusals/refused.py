@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.diagnosis.objects.gpu_objects import is_device
+from rules_engine.diagnosis.objects.gpu_objects import is_device, parse_timestamp
 from rules_engine.diagnosis.objects.holders import gpus_of
-from rules_engine.diagnosis.objects.timestamps import parse_timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.wording import quote_message, shell_command
 from rules_engine.model.json.lenient import as_string_map, controller_reference, text_member
@@ -35,19 +34,11 @@ def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...
     return tuple(
         _build_finding(pod, amounts, cluster)
         for pod in cluster.pods
-        if text_member(pod.status, "phase") == "Failed" and _is_refusal(text_member(pod.status, "reason"))
-        if controller_reference(pod) is None or _is_recent(pod, since)
+        if text_member(pod.status, "phase") == "Failed"
+        if text_member(pod.status, "reason").startswith((UNEXPECTED, TOPOLOGY, OUT_OF))
+        if controller_reference(pod) is None or (parse_timestamp(pod.metadata, "creationTimestamp") or since) >= since
         if (amounts := gpus_of(pod))
     )
-
-
-def _is_refusal(reason: str) -> bool:
-    return reason in (UNEXPECTED, TOPOLOGY) or reason.startswith(OUT_OF)
-
-
-def _is_recent(pod: PodObject, since: datetime) -> bool:
-    created = parse_timestamp(pod.metadata, "creationTimestamp")
-    return created is None or created >= since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node
-from rules_engine.diagnosis.objects.timestamps import last_seen, parse_timestamp
+from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gpu_node, last_seen, parse_timestamp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import Affected, OwnerOf, RecentError, affected_by_owner
 from rules_engine.diagnosis.wording import quote_message, without_names
@@ -15,9 +14,6 @@ from rules_engine.model.gpu.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.kubernetes.names import ObjectName
-
-MAX_ERRORS = 500
-"""Largest number of errors in a report, the newest ones: if all pods of a cluster fail, each has an Event."""
 
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.IGNORECASE)
 """Words about GPUs in the Events of other objects, such as controllers and pods that no longer exist."""
@@ -41,8 +37,8 @@ def recent_errors(
     in_scope: InScope,
     since: datetime,
     owner_of: OwnerOf,
-) -> tuple[tuple[RecentError, ...], int]:
-    """Return the errors since a time, the newest first, and the number of older errors beyond MAX_ERRORS."""
+) -> tuple[RecentError, ...]:
+    """Return the errors since a time, the newest first."""
     watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
     watched += [pod for pods_of in plugins.values() for pod in pods_of]
     related = {pod.object_name for pod in watched} | set(plugins)
@@ -53,8 +49,7 @@ def recent_errors(
         if in_scope(about) and (error.at is None or error.at >= since):
             key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
-    errors = sorted((_merge_errors(group, owner_of) for group in groups.values()), key=_newest_first)
-    return tuple(errors[:MAX_ERRORS]), len(errors[MAX_ERRORS:])
+    return tuple(sorted((_merge_errors(group, owner_of) for group in groups.values()), key=_newest_first))
 
 
 def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:

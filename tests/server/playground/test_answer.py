@@ -10,8 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import main
-from server.playground.answer import CLUSTER_FILE, FILES, POD_FILE, RULES_FILE, TEST_FILE, answer_parts
-from server.playground.examples import EXAMPLES, write_texts
+from server.playground.answer import (
+    CLUSTER_FILE,
+    EXAMPLES,
+    FILES,
+    POD_FILE,
+    RULES_FILE,
+    TEST_FILE,
+    answer_parts,
+    write_texts,
+)
 from tests.support.playground import build_examples
 
 START = EXAMPLES[0]["texts"]

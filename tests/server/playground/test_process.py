@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE
-from server.playground.examples import EXAMPLES
+from server.playground.answer import CLUSTER_FILE, EXAMPLES, POD_FILE, RULES_FILE
 from server.playground.process import BUSY, FAILED, TOO_LONG, AnswerProcess
 from tests.support.server import PATIENCE_SECONDS
 

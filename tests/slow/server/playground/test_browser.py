@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import main
-from server.playground.examples import EXAMPLES
+from server.playground.answer import EXAMPLES
 from tests.support import codemirror
 from tests.support.browser import CHROMIUM, TIMEOUT_MS, chromium, open_page, wait_for_answer, write_editor
 from tests.support.playground_server import Playground, running_playground

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from rules_engine.cli.schema import load_schema
 from rules_engine.explaining.recorded import MAX_RECORDS, PodName
 from rules_engine.loading.log_lines import MAX_LINE_BYTES
 from rules_engine.model.rules.rule import FailurePolicy, Rule
@@ -102,6 +104,10 @@ def test_decisions_are_shown_newest_first_and_others_are_not(tmp_path: Path) -> 
     document = json.loads(cli("explain", "--from-log", path, "--pod", "ml/job", "--output", "json").stdout)
     assert (document["found"], document["logged"], document["unread"]) == (3, 5, 0)
     assert document["decisions"] == [json.loads(lines[0]), json.loads(lines[2]), json.loads(lines[1])]
+    validator = Draft202012Validator(load_schema("explain-from-log"))
+    validator.validate(document)
+    document["decisions"][0]["patch"][0]["op"] = "move"
+    assert not validator.is_valid(document)
 
 
 def test_skipped_rules_are_folded_unless_all_are_shown(tmp_path: Path) -> None:

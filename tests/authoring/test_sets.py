@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+import yaml
 
 from rules_engine.checking.check import check_files
-from rules_engine.cli.schema import load_schema
 from rules_engine.sources.card_sets import CARD_SETS, PRODUCT
 from rules_engine.starting.schemas import without_schema_comments
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, file_size_limit, write
 
 SETS = ["gpu-allocation", "diagnostics", *sorted(CARD_SETS)]
+RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "Diagnostic")
 SHIPPED = Path(__file__).parents[2] / "rules"
 MIG_OF_NONE = "nvidia.com/mig-1g.34gb"
 POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n"
@@ -25,90 +25,13 @@ POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}
 def test_the_list_has_every_set_and_rule_with_its_description() -> None:
     result = cli("sets", "list")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == (
-        """\
-gpu-allocation  used without --rules
-  FallbackLadder/mig-to-gpu  Replaces a MIG device that no node offers with a lower one, else with a higher one, else with the whole card.
-  ResourceInjection/t4  cpu and memory in proportion to the T4 cards of a pod.
-  ResourceInjection/v100  cpu and memory in proportion to the V100 cards of a pod.
-  Validation/well-formed-gpus  GPUs and other extended resources are requested in the form that the API server accepts.
-  Validation/rdma-needs-ipc-lock  RDMA registers memory with the network card, which must then stay in place.
-  Validation/gpus-and-resource-claims  GPUs are requested by resource name or by resourceClaims (Dynamic Resource Allocation), not by both.
-diagnostics  used by doctor
-  Diagnostic/device-allocation-failed  A pod stays in ContainerCreating, since the kubelet cannot allocate its devices.
-  Diagnostic/container-toolkit-failed  NVIDIA's container toolkit cannot give a container its GPUs.
-  Diagnostic/gpu-container-out-of-memory  A container of a pod with GPUs was killed, since it used more memory than its limit.
-  Diagnostic/gpu-node-out-of-memory  A GPU node ran out of memory, and its kernel killed a program.
-  Diagnostic/device-plugin-crash-looping  The device plugin of a node crash-loops.
-  Diagnostic/device-plugin-on-node-without-gpus  A device plugin crash-loops on a node without GPUs, where it should not run.
-  Diagnostic/device-plugin-not-ready  The device plugin of a node is not ready, for more than five minutes.
-  Diagnostic/device-plugin-on-no-node  No DaemonSet of a device plugin matches a node, though nodes have GPUs by their labels.
-  Diagnostic/no-allocatable-devices  A node has devices, and none of them is allocatable.
-  Diagnostic/unhealthy-devices  Fewer devices of a node are allocatable than it has.
-  Diagnostic/xid-of-hardware  An event of a node reports an Xid error that needs a reset, a restart or a repair.
-  Diagnostic/xid-of-program  An event of a node reports an Xid error that a program may have caused.
-  Diagnostic/cuda-needs-newer-driver  A container reports that the driver of its node is too old for its CUDA.
-  Diagnostic/image-cuda-newer-than-driver  A failing container has an image whose tag names a CUDA that needs a newer driver than its node has.
-  Diagnostic/driver-too-old  The driver of a node is older than GPUs on Kubernetes need.
-  Diagnostic/driver-versions-differ  GPU nodes have drivers of different major versions, so that an image may run on some of them only.
-  Diagnostic/feature-discovery-missing  A node offers GPUs without labels of feature discovery, which the diagnosis of drivers and MIG reads.
-  Diagnostic/no-device-plugin  A GPU node offers no GPU, since no device plugin runs on it.
-  Diagnostic/gpus-not-registered  A GPU node offers no GPU, though its device plugin is ready.
-  Diagnostic/operator-pod-not-starting  A pod of the GPU operator that prepares a node does not start, so that its device plugin does not either.
-  Diagnostic/gpu-node-not-ready  A node with GPUs is not Ready, so that no pod is scheduled to it.
-  Diagnostic/gpu-node-cordoned  A node with GPUs is cordoned, so that no new pod is scheduled to it.
-  Diagnostic/node-not-found  A pod with GPUs is bound to a node that does not exist, so that no kubelet starts it.
-  Diagnostic/runtime-class-not-found  A DaemonSet names a RuntimeClass that does not exist, so that its pods are not created.
-  Diagnostic/runtime-handler-not-configured  The container runtime of a node does not know the handler of the pod's RuntimeClass.
-  Diagnostic/mig-layout-pending  The MIG manager is changing the MIG layout of a node.
-  Diagnostic/mig-layout-failed  The MIG manager could not apply the MIG layout of a node.
-  Diagnostic/mig-instances-missing  A MIG layout is applied, but the node does not offer its devices.
-  Diagnostic/mig-layout-invalid  With the MIG strategy single, the cards of a node have no MIG instances, or different ones.
-  Diagnostic/mig-strategy-none  A MIG layout is applied, but the strategy none hides its devices.
-  Diagnostic/mig-strategy-mismatch  The resources of a node are not those of its MIG strategy.
-  Diagnostic/rdma-not-offered  A GPU node has RDMA hardware, by its labels, but offers no RDMA resource.
-  Diagnostic/rdma-without-ipc-lock  A container has RDMA devices without the capability IPC_LOCK, which RDMA needs to keep its memory in place.
-  Diagnostic/gpus-held-by-terminating-pod  A pod holds GPUs although it should have ended more than a minute ago.
-  Diagnostic/gpus-held-by-waiting-pod  A pod holds GPUs for more than ten minutes without having started.
-  Diagnostic/gpus-shared  A node offers its cards several times, by time-slicing or MPS.
-  Diagnostic/shared-gpus-not-offered  A node has replicas of its cards by its labels, but does not offer them.
-  Diagnostic/several-shared-gpus  A container requests several shared GPUs, which may be the same card.
-mig-a100-40gb
-  FallbackLadder/mig-a100-40gb  A100-40GB, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-a100-40gb-media  A100-40GB with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-a100-40gb-less-memory  A100-40GB, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-a100-40gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a100-40gb-less-memory ignores.
-mig-a100-80gb
-  FallbackLadder/mig-a100-80gb  A100-80GB, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-a100-80gb-media  A100-80GB with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-a100-80gb-less-memory  A100-80GB, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-a100-80gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a100-80gb-less-memory ignores.
-mig-a30
-  FallbackLadder/mig-a30  A30, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-a30-media  A30 with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-a30-less-memory  A30, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-a30-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-a30-less-memory ignores.
-mig-b200
-  FallbackLadder/mig-b200  B200, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-b200-media  B200 with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-b200-less-memory  B200, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-b200-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-b200-less-memory ignores.
-mig-h100-80gb
-  FallbackLadder/mig-h100-80gb  H100-80GB, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-h100-80gb-media  H100-80GB with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-h100-80gb-less-memory  H100-80GB, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-h100-80gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h100-80gb-less-memory ignores.
-mig-h100-94gb
-  FallbackLadder/mig-h100-94gb  H100-94GB (H100 NVL), up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-h100-94gb-media  H100-94GB (H100 NVL) with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-h100-94gb-less-memory  H100-94GB (H100 NVL), first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-h100-94gb-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h100-94gb-less-memory ignores.
-mig-h200
-  FallbackLadder/mig-h200  H200, up to a larger MIG device, else to the whole card.
-  FallbackLadder/mig-h200-media  H200 with media extensions, up to the whole card or the device of its size.
-  FallbackLadder/mig-h200-less-memory  H200, first down to the memory that a pod says it needs, then up like other pods.
-  Validation/mig-h200-least-memory  Values of gpurules.io/least-gpu-memory-gb that mig-h200-less-memory ignores.
-"""  # noqa: E501 - the exact output
+    uses = {"gpu-allocation": "  used without --rules", "diagnostics": "  used by doctor"}
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line[0] != " "] == [f"{name}{uses.get(name, '')}" for name in SETS]
+    texts = [path.read_text() for name in SETS for path in (SHIPPED / name).glob("*.yaml")]
+    rules = [each for text in texts for each in yaml.safe_load_all(text) if each["kind"] in RULE_KINDS]
+    assert sorted(line for line in lines if line[0] == " ") == sorted(
+        f"  {rule['kind']}/{rule['metadata']['name']}  {rule['spec']['description']}" for rule in rules
     )
     assert sorted(path.name for path in SHIPPED.iterdir()) == sorted(SETS)
 
@@ -233,9 +156,7 @@ def nodes_file(folder: Path, *nodes: dict[str, Any]) -> Path:
 def suggested(file: Path) -> Any:
     result = cli("sets", "suggest", "--cluster", file, "--output", "json")
     assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
-    Draft202012Validator(load_schema("sets-suggest")).validate(document)
-    return document
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize(("product", "name"), PRODUCTS.items())
@@ -299,12 +220,3 @@ unknown                    1  none
     options = result.stdout.splitlines()[-1].split()
     assert cli("explain", "-f", write(tmp_path, {"pod.yaml": POD}) / "pod.yaml", *options).exit_code == 0
     assert cli("sets", "suggest", "--cluster", nodes_file(tmp_path, {})).stdout.endswith("no packaged set fits\n")
-
-
-@pytest.mark.parametrize("output", ["text", "json"])
-def test_a_cluster_with_errors_is_unusable(output: str, tmp_path: Path) -> None:
-    write(tmp_path, {"nodes.yaml": "kind: Pod\n"})
-    result = cli("sets", "suggest", "--cluster", tmp_path / "nodes.yaml", "-o", output)
-    assert result.exit_code == 2
-    assert "not-a-cluster" in result.output
-    assert bool(result.stderr) is (output == "text")

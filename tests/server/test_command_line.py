@@ -364,6 +364,10 @@ DOCUMENTS = {
     "test": "test t.test.yaml --coverage",
     "explain": "explain -f pod.yaml --rules rules.yaml",
     "list": "list rules.yaml",
+    "list -n": "list rules.yaml -n ml",
+    "sets-suggest": "sets suggest --cluster node.json",
+    "native": "native --rules rules.yaml",
+    "webhook-config": "webhook-config --rules rules.yaml",
     "doctor": "doctor --cluster node.json --rules rules.yaml",
     "diff": "diff --old rules.yaml --new rules.yaml -f pod.yaml",
     "simulate": "simulate -f load.yaml --rules rules.yaml --cluster node.json",
@@ -379,13 +383,15 @@ def test_documents_have_a_schema_and_the_problems_of_the_input(name: str, broken
     (folder / "node.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node]}))
     if broken:
         (folder / "rules.yaml").write_text(ladder("a", MIG, "nvidia.com/gpu").replace("rungs", "rugs"))
+        (folder / "node.json").write_text("{")
     result = run(*DOCUMENTS[name].split(), "-o", "json")
     document = json.loads(result.stdout)
-    schema: Any = load_schema(name)
+    schema: Any = load_schema(name.partition(" ")[0])
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(document)
+    assert not Draft202012Validator(schema).is_valid({"problems": []})
     assert result.stderr == ""
-    assert bool([each for each in document["problems"] if each["severity"] == "error"]) is broken
+    assert bool([each for each in document.get("problems", ()) if each["severity"] == "error"]) is broken
     assert result.exit_code == (0 if not broken else 1 if name == "check" else 2)
     if broken and name not in ("check", "test"):
         assert document.keys() == {"problems"}

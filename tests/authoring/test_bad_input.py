@@ -36,6 +36,10 @@ COMMANDS = {
     "webhook-config": "webhook-config --rules FILE",
 }
 PRINTS = (
+    "--help",
+    "check ladder.yaml",
+    "check ladder.yaml --output json",
+    "convert webhook-ladder --resources x.io/a,x.io/b",
     "list -n ml",
     "list ladder.yaml",
     "sets list",

@@ -21,8 +21,6 @@ from server.cli import main as server_command
 from tests.support.authoring import cli, write
 from tests.support.programs import ROOT, broken_rules, command, environment, on_a_terminal
 
-EVALUATION = ["eval", "object", "-f", "pod.txt"]
-
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
@@ -60,31 +58,6 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
     os.close(writer)  # ends a read that begins after the signal arrived
     out, err = process.communicate()
     assert (process.returncode, out, err) == (130, "", "")
-
-
-@pytest.mark.parametrize(
-    "arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["schema"], EVALUATION]
-)
-def test_a_closed_pipe_causes_no_traceback(bad: Path, arguments: list[str]) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    result = subprocess.run(
-        command(*arguments), cwd=bad, stdout=writer, stderr=subprocess.PIPE, env=environment(), check=False
-    )
-    os.close(writer)
-    assert (result.returncode, result.stderr) == (1, b"")
-
-
-@pytest.mark.parametrize(
-    "arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["--help"], EVALUATION]
-)
-def test_a_full_disk_is_reported_in_one_line(bad: Path, arguments: list[str]) -> None:
-    with Path("/dev/full").open("wb") as full:
-        result = subprocess.run(
-            command(*arguments), cwd=bad, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
-        )
-    message = b"gpu-rules: cannot write the output: No space left on device\n"
-    assert (result.returncode, result.stderr) == (2, message)
 
 
 def test_an_error_about_another_file_is_not_a_full_disk() -> None:

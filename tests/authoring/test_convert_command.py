@@ -1,10 +1,6 @@
 """`convert`: rules, report and RuleTests of the command."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,47 +187,6 @@ def test_resources_that_make_no_ladder_are_a_usage_error(resources: str, message
     assert error.startswith("Error: Invalid value for '--resources': ")
     assert message in error
     assert len(result.stderr.splitlines()) == 4
-
-
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
-)
-PRINTS = ["convert", "webhook-ladder", "--resources", "x.io/a,x.io/b"]
-
-
-def program(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-
-
-def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
-    file = configuration(tmp_path)
-    for arguments in (PRINTS, ["convert", "gpuinjector", file], ["convert", "--help"]):
-        with Path("/dev/full").open("wb") as full:
-            result = subprocess.run(program(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-        assert result.returncode == 2
-        assert result.stderr.splitlines()[-1] == "gpu-rules: cannot write the output: No space left on device"
-        assert "Traceback" not in result.stderr
-
-
-def test_a_closed_pipe_ends_quietly() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    result = subprocess.run(program(*PRINTS), stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
-    assert (result.returncode, result.stderr) == (1, b"")
-
-
-def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
-    fifo = tmp_path / "gpuinjector.json"
-    os.mkfifo(fifo)
-    arguments = program("convert", "gpuinjector", fifo)
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    writer = os.open(fifo, os.O_WRONLY)  # returns once the command has opened it
-    process.send_signal(signal.SIGINT)
-    os.close(writer)
-    out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "")
 
 
 @pytest.mark.parametrize(

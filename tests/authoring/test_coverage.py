@@ -4,16 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.shell_completion import ShellComplete
 
-from rules_engine.cli.rule_tests import test as command
 from rules_engine.documents.load import load_files
 from rules_engine.documents.loader import rule_kind
 from rules_engine.evaluation import compile_rules, mutate
@@ -24,8 +21,9 @@ from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecord
 from rules_engine.testing.junit import junit_xml
 from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
-from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.authoring import cli, completed, injection, ladder, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request
+from tests.support.programs import command, environment
 
 MIG = "nvidia.com/mig-2g.20gb"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -238,11 +236,10 @@ def test_too_little_coverage_is_reported_beside_another_format(folder: Path) -> 
 
 def test_results_are_whole_in_an_encoding_without_their_characters(folder: Path) -> None:
     write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", "name: Größe → ✓")})
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "ascii"}
     names = []
     for form in ("json", "junit"):
-        arguments = [sys.executable, "-c", PROGRAM, "test", str(folder), "--output", form]
-        text = subprocess.run(arguments, env=environment, capture_output=True, check=True).stdout.decode("ascii")
+        line, variables = command("test", folder, "--output", form), environment(PYTHONIOENCODING="ascii")
+        text = subprocess.run(line, env=variables, capture_output=True, check=True).stdout.decode("ascii")
         names.append(json.loads(text)["cases"][0]["case"] if form == "json" else ET.fromstring(text)[0][0].get("name"))
     assert names == ["Größe → ✓"] * 2
 
@@ -283,15 +280,8 @@ def test_an_impossible_output_is_a_usage_error(folder: Path, arguments: list[str
     assert message in result.stderr
 
 
-def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
-    result = cli("test", folder, "--output", f"json={folder}/missing/r.json")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("missing/r.json': No such file or directory\n")
-
-
 def test_formats_are_completed() -> None:
-    complete = ShellComplete(command, {}, "test", "_TEST_COMPLETE")
-    assert [suggestion.value for suggestion in complete.get_completions(["--output"], "j")] == ["json", "junit"]
+    assert completed("test", "--output", "j") == ["json", "junit"]
 
 
 EXPLANATION = [
@@ -381,19 +371,11 @@ def test_files_that_the_command_writes_are_not_watched(tmp_path: Path) -> None:
     assert set(read_signatures([folder], written=[folder / "results.json"])) == {f"{folder}/a.yaml"}
 
 
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
-)
-
-
 @contextmanager
 def watch(folder: Path) -> Iterator[Iterator[str]]:
     """Run `test --watch`, yield its lines, and interrupt it."""
-    arguments = [sys.executable, "-c", PROGRAM, "test", str(folder), "--watch"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(arguments, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+    line, pipe = command("test", folder, "--watch"), subprocess.PIPE
+    with subprocess.Popen(line, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment()) as process:
         assert process.stdout is not None
         try:
             yield iter(process.stdout.readline, "")
@@ -426,12 +408,6 @@ def runs_until(lines: Iterator[str], start: str) -> Iterator[str]:
         yield line.rstrip("\n")
         if line.startswith(start):
             return
-
-
-def test_control_characters_of_an_expression_are_escaped(tmp_path: Path) -> None:
-    rule = validation("v", "\"object.metadata.name != '\\e[31m'\"")
-    write(tmp_path, {"a.yaml": rule})
-    assert "object.metadata.name != '\\x1b[31m'" in cli("test", tmp_path, "--coverage").stdout
 
 
 def test_a_control_character_in_a_file_name_is_escaped_on_a_terminal(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 import re
 from fractions import Fraction
+from io import StringIO
 
 import pytest
 
 from rules_engine.report.html import MAX_ROWS, MAX_TEXT, UNFOLDED, render_html
+from rules_engine.report.text import Screen
 from rules_engine.report.values import (
     Bar,
     Block,
@@ -96,6 +98,10 @@ def test_markup_and_control_characters_are_escaped() -> None:
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)
     assert source.count("&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e") > 25
+    stream = StringIO()
+    Screen(stream).report(report(*blocks(EVIL), title=EVIL))
+    assert not {"\x1b", "\u202e"} & set(stream.getvalue())
+    assert stream.getvalue().count("\\x1b\\u202e") > 15
 
 
 def test_every_block_is_rendered() -> None:

@@ -1,6 +1,5 @@
 """Drawings of nodes, and pages that have them."""
 
-from rules_engine.model.rules.simulation import NodeEvent, NodeState
 from rules_engine.report.html import render_html
 from rules_engine.report.values import WIDTH, Drawing
 from rules_engine.simulation.answer import build_answer
@@ -41,27 +40,6 @@ def large_record(nodes: int, pods: int) -> Record:
             recorded_pod(f"{'long-name-' * 6}{n}", fell if n % 3 else ONE, arrival=n % 20, arrived=arrived, **state)
         )
     return record(cluster, found, pods * 100 + MINUTE, simulation=load)
-
-
-def test_markup_and_control_characters_are_escaped() -> None:
-    evil = '<script>alert("1")</script>\x1b\u202e'
-    denied = admitted_pod({GPU: 1}, message=evil, not_modelled=(evil,))
-    pods = [
-        recorded_pod(evil, denied, namespace=evil, state=State.DENIED, by=evil),
-        recorded_pod(evil, admitted_pod({evil: 1}), node=evil),
-        recorded_pod("w", ONE, message=evil),
-    ]
-    change = NodeEvent(at=0, node=evil, becomes=NodeState.READY)
-    load = simulation([evil], name=evil)
-    simulated = record(
-        [recorded_node(evil, gpu=1)], pods, 9, rules=evil, notices=(evil,), changes=(change,), simulation=load
-    )
-
-    source = source_of(simulated, simulated)
-
-    assert "<script" not in source
-    assert not {"\x1b", "\u202e"} & set(source)
-    assert source.count("&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;\\x1b\\u202e") > 20
 
 
 def test_a_large_simulation_is_cut() -> None:

@@ -2,24 +2,19 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis, FindingCounts, UnreadKind
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.report.text import Screen
 from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, node, pod, reference
 from tests.support.diagnostics import diagnostic
-from tests.support.documents import DOCUMENTS, blocks
 
 LOST = """\
 when: "object.status.capacity['nvidia.com/gpu'] != object.status.allocatable['nvidia.com/gpu']"
@@ -221,19 +216,3 @@ def test_waiting_pods_are_one_finding_with_their_workloads() -> None:
         "2 pods of Deployment ml/web",
     ]
     assert (report.pending_pods, group.since) == (9, NOW - timedelta(hours=9))
-
-
-def test_the_report_on_the_cluster_of_the_readme_is_read_at_a_glance(tmp_path: Path) -> None:
-    (text,) = [each.text for each in blocks(DOCUMENTS[0].read_text()) if each.title == "cluster.yaml"]
-    (tmp_path / "cluster.yaml").write_text(text)
-    objects = read_cluster([tmp_path / "cluster.yaml"]).objects
-    assert objects is not None
-    stream = StringIO()
-
-    Screen(stream).report(diagnosis_report(diagnose(objects, PACKAGED, None, Scope(pod=objects.pods[0].object_name))))
-
-    shown = stream.getvalue()
-    assert len(shown.splitlines()) <= 20
-    assert shown.count("no node offers nvidia.com/mig-3g.40gb") == 1
-    assert shown.count("Pod ml-vision/train") == 2  # the scope, and the finding
-    assert sum("not read" in line or "not evaluated" in line for line in shown.splitlines()) == 1

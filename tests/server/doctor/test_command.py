@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from jsonschema import Draft202012Validator
 
 from rules_engine.cli.program import UNUSABLE
-from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.report.answer import answer_schema
 from server.cli import main
 from server.doctor import preparation
 from tests.support.apiserver import ApiServer, Status, bound, namespace, node
@@ -77,30 +74,16 @@ def found(result: Result) -> list[tuple[str, str]]:
 # A live cluster.
 
 
-def test_a_live_cluster_is_diagnosed(api: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [(), ("--cluster", "kubeconfig")])
+def test_a_live_cluster_is_diagnosed(api: ApiServer, tmp_path: Path, named: tuple[str, ...]) -> None:
     api.put("pods", waiting())
 
-    result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
+    result = doctor("--output", "json", *named, config=api.kubeconfig(tmp_path))
 
-    document = json.loads(result.stdout)
-    assert [error.message for error in Draft202012Validator(answer_schema(Diagnosis)).iter_errors(document)] == []
     assert ("GPUResourceOnNoNode", "Pod/ml/train") in found(result)
     assert result.exit_code == 1
     assert re.fullmatch(r"cluster: the current context .*: nodes 1, pods 1, namespaces 1\n", result.stderr)
-    assert document["pendingPods"] == 1
-
-
-def test_the_live_cluster_may_be_named(api: ApiServer, tmp_path: Path) -> None:
-    api.put("pods", waiting())
-    result = doctor("--cluster", "kubeconfig", "--output", "json", config=api.kubeconfig(tmp_path))
-    assert ("GPUResourceOnNoNode", "Pod/ml/train") in found(result)
-
-
-def test_a_cluster_without_findings_exits_with_0(api: ApiServer, tmp_path: Path) -> None:
-    result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
-
-    assert found(result) == []
-    assert result.exit_code == 0
+    assert json.loads(result.stdout)["pendingPods"] == 1
 
 
 def test_a_collection_that_may_not_be_listed_is_named(api: ApiServer, tmp_path: Path) -> None:
@@ -111,15 +94,6 @@ def test_a_collection_that_may_not_be_listed_is_named(api: ApiServer, tmp_path: 
     assert result.exit_code == 0
     assert "gpu-rules doctor: warning: cannot list runtimeclasses: 403: runtimeclasses is forbidden" in result.stderr
     assert [absent["objects"] for absent in json.loads(result.stdout)["notRead"]] == ["runtimeclasses"]
-
-
-def test_without_the_right_to_list_pods_it_is_unusable(api: ApiServer, tmp_path: Path) -> None:
-    api.forbidden = {"pods"}
-
-    result = doctor(config=api.kubeconfig(tmp_path))
-
-    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
-    assert result.stderr.startswith("gpu-rules doctor: cannot list pods: 403: pods is forbidden")
 
 
 def test_an_api_server_that_refuses_is_unusable(api: ApiServer, tmp_path: Path) -> None:
@@ -299,6 +273,7 @@ def test_rules_with_errors_are_unusable(tmp_path: Path) -> None:
     ("severity", "least", "code"),
     [
         ("Error", "Error", 1),
+        ("Error", "error", 1),
         ("Warning", "Error", 0),
         ("Warning", "Warning", 1),
         ("Info", "Warning", 0),
@@ -315,79 +290,25 @@ def test_the_exit_code_follows_the_least_severity(tmp_path: Path, severity: str,
     assert result.exit_code == code
 
 
-CLAIM = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "data", "namespace": "ml"}}
-VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-RESOURCE_CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-
-
 @pytest.mark.parametrize(
-    ("spec", "status", "message", "reason"),
+    ("spec", "reason"),
     [
-        ({"volumes": VOLUMES}, "Pending", "binding volumes: context deadline exceeded", "SchedulerMessage"),
-        (
-            {"volumes": VOLUMES},
-            "Bound",
-            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
-            "SchedulerMessage",
-        ),
-        ({"resourceClaims": RESOURCE_CLAIMS}, "Bound", "", "NoSchedulerMessage"),
-        (
-            {"resourceClaims": RESOURCE_CLAIMS},
-            "Bound",
-            "0/1 nodes are available: 1 cannot allocate all claims.",
-            "SchedulerMessage",
-        ),
-        ({"schedulerName": "gang"}, "Bound", "", "NoSchedulerMessage"),
-        ({"nodeName": "gone"}, "Bound", "", "NodeNotFound"),
-        ({"schedulingGates": [{"name": "queue"}]}, "Bound", "", "SchedulingGates"),
-        ({"nodeSelector": {"a": "b"}}, "Bound", "0/1 nodes are available.", "NodeSelectorOrAffinity"),
+        ({"schedulerName": "gang"}, "NoSchedulerMessage"),
+        ({"schedulingGates": [{"name": "queue"}]}, "SchedulingGates"),
+        ({"nodeSelector": {"a": "b"}}, "NodeSelectorOrAffinity"),
+        ({"nodeName": "gone"}, "NodeNotFound"),
     ],
 )
-def test_a_waiting_pod_never_exits_with_0(
-    tmp_path: Path, spec: dict[str, Any], status: str, message: str, reason: str
-) -> None:
+def test_a_waiting_pod_never_exits_with_0(tmp_path: Path, spec: dict[str, Any], reason: str) -> None:
+    """Whatever the severity of its finding."""
     pod = bound("train", "", {GPU: 1})
     pod["spec"] |= spec
-    condition = {"type": "PodScheduled", "status": "False", "message": message}
-    pod["status"] = {"phase": "Pending", "conditions": [condition]}
-    wait = {
-        "kind": "Event",
-        "apiVersion": "v1",
-        "metadata": {"name": "data.1", "namespace": "ml"},
-        "involvedObject": {"kind": "PersistentVolumeClaim", "name": "data", "namespace": "ml"},
-        "reason": "WaitForFirstConsumer",
-    }
-    claim = CLAIM | {"status": {"phase": status}}
-    path = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), claim, wait, pod)
+    pod["status"] = {"phase": "Pending"}
+    path = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), pod)
 
     result = doctor("--cluster", path, "--pod", "ml/train", "--output", "json")
 
-    assert found(result) == [(reason, "Pod/ml/train")]
-    assert result.exit_code == 1
-
-
-def test_the_severity_of_the_exit_code_may_be_in_lower_case(tmp_path: Path) -> None:
-    assert doctor("--cluster", dump(tmp_path, healthy("one"), waiting()), "--fail-on", "error").exit_code == 1
-
-
-def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:
-    path = dump(tmp_path, healthy("one"), waiting())
-    page, document = tmp_path / "report.html", tmp_path / "report.json"
-
-    result = doctor("--cluster", path, "--output", f"html={page}", "--output", f"json={document}")
-
-    assert "GPUResourceOnNoNode" in result.stdout
-    assert page.read_text().lower().startswith("<!doctype html>")
-    assert json.loads(document.read_text())["findings"][0]["reason"] == "GPUResourceOnNoNode"
-
-
-def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
-    path = dump(tmp_path, healthy("one"), waiting())
-
-    result = doctor("--cluster", path, "--output", f"html={tmp_path / 'none' / 'report.html'}")
-
-    assert result.exit_code == UNUSABLE
-    assert "report.html" in result.stderr
+    assert (found(result), result.exit_code) == ([(reason, "Pod/ml/train")], 1)
 
 
 @pytest.mark.parametrize(

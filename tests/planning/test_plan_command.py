@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import termios
 from collections import Counter
 from pathlib import Path
@@ -19,8 +18,8 @@ from click.testing import Result
 from rules_engine.model.gpu.placements import PLACEMENTS, card_layouts
 from rules_engine.planning.cluster import WHOLE_CARD, count_devices
 from tests.support.authoring import cli, ladder, validation, write
+from tests.support.programs import command, environment
 
-ROOT = Path(__file__).parents[2]
 SMALL, MIDDLE, LARGE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb"))
 CLUSTER = """\
 apiVersion: gpurules.io/v1
@@ -78,19 +77,6 @@ def document(*arguments: str, **options: str) -> Any:
     result = plan("-o", "json", *arguments, **options)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     return json.loads(result.stdout)
-
-
-def test_the_text_has_the_best_layouts_and_what_applies_the_first(folder: Path) -> None:
-    result = plan()
-
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith(
-        "Plan for load: 1 × A100-80GB\n  1 node, by waiting, rules: keep.yaml\n  simulated all 3 candidates\n"
-    )
-    assert "\n  1       6 of 6        1m40s " in result.stdout
-    assert "\n  1       4 × 1g.10gb, 1 × 3g.40gb\n" in result.stdout
-    assert "\n  gpu-1\n    1 card: 4 × 1g.10gb, 1 × 3g.40gb\n" in result.stdout
-    assert "kubectl label node gpu-1 nvidia.com/mig.config=plan-1 --overwrite" in result.stdout
 
 
 def test_the_page_has_the_table_and_the_layouts(folder: Path) -> None:
@@ -257,32 +243,13 @@ def test_one_template_that_no_layout_serves_is_a_notice(folder: Path) -> None:
     assert document()["notices"] == ["no layout of A100-80GB serves Pod default/q: it needs nvidia.com/mig-3g.20gb"]
 
 
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
-)
-"""A program that runs a command. It handles SIGINT even if a shell started the tests in the background."""
-
-
 def test_ctrl_c_ends_the_search_with_the_best_so_far(folder: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, 100))
-    options = (
-        "-f",
-        "load.yaml",
-        "--cards",
-        "4xA100-80GB",
-        "--nodes",
-        "2",
-        "--rules",
-        "set:mig-a100-80gb",
-        "--seconds",
-        "600",
-    )
-    command = [sys.executable, "-c", PROGRAM, "plan", *options]
+    options = ["--cards", "4xA100-80GB", "--nodes", "2", "--rules", "set:mig-a100-80gb", "--seconds", "600"]
+    line = command("plan", "-f", "load.yaml", *options)
     write(folder, {"load.yaml": load(pods("small", SMALL, 99), pods("large", LARGE, 9))})
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=theirs, env=environment()) as running:
         os.close(theirs)
         shown = b""
         while not re.search(rb" [1-9]\d?/200", shown):

@@ -5,13 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from rules_engine.preflight.answer import PreflightAnswer
-from rules_engine.report.answer import answer_schema
 from tests.support.authoring import cli, injection, ladder, validation, write
 
-SCHEMA = answer_schema(PreflightAnswer)
 LARGE, MIDDLE, SMALL = (f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb"))
 NODE = "cpu: 32, memory: 256Gi, pods: 110"
 CLUSTER = f"""\
@@ -75,14 +71,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(manifest: str, *arguments: str, on: str = CLUSTER, rules: str = RULES, code: int = 0) -> Any:
-    """Return the document for a manifest, which agrees with the schema."""
+    """Return the JSON for a manifest."""
     write(Path(), {"manifest.yaml": manifest, "cluster.yaml": on, "rules.yaml": rules})
     line = ("-f", "manifest.yaml", "--cluster", "cluster.yaml", "--rules", "rules.yaml", "-o", "json", *arguments)
     result = cli("preflight", *line)
     assert (result.exit_code, result.stderr) == (code, "")
-    document = json.loads(result.stdout)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
-    return document
+    return json.loads(result.stdout)
 
 
 def workload(manifest: str, *arguments: str, **fields: Any) -> Any:
@@ -98,31 +92,6 @@ def text(manifest: str, *arguments: str, on: str = CLUSTER, code: int = 0) -> st
     return result.stdout
 
 
-def test_an_answer_says_what_starts_what_waits_and_what_would_start() -> None:
-    assert text(job(f"{LARGE}: 1, cpu: 1"), code=1) == (
-        "Preflight\n"
-        "  cluster: mig: nodes 4, pods 1, namespaces 1\n"
-        "  rules: rules.yaml\n"
-        "\n"
-        "Workloads\n"
-        "  Job ml/train  waits: 6 of 8 pods start now, 2 wait\n"
-        "    admission: 3g.40gb → 2g.20gb by FallbackLadder/a100 (rules.yaml:3:18)\n"
-        "    starts: gpu-2 ×4, gpu-1 ×2\n"
-        "    waits: 2 pods: 0/4 nodes are available: 1 node(s) had untolerated taint(s), "
-        "3 Insufficient nvidia.com/mig-2g.20gb.\n"
-        "    because: GPUsAllocated: all nvidia.com/mig-2g.20gb that the pod may use are allocated, on 2 nodes\n"
-        "    evidence: nodes that offer 1 nvidia.com/mig-2g.20gb: gpu-1, gpu-2 and gpu-3\n"
-        "    evidence: excluded by taints that the pod does not tolerate: gpu-3\n"
-        "    evidence: nvidia.com/mig-2g.20gb: 1 requested; of 8 on 2 nodes, 0 are free, at most 0 on one node "
-        "(gpu-1)\n"
-        "    evidence: 8 more (--output json has all)\n"
-        "    would start: 8 of 8 with 1 nvidia.com/mig-1g.10gb\n"
-        "    would start: 8 of 8 with a toleration of dedicated=infer:NoSchedule\n"
-        "    would start: 6 of 6 with parallelism: 6\n"
-        "    would start: 8 of 8 after Pod ml-batch/eval-3 ends\n"
-    )
-
-
 def test_pods_that_all_start() -> None:
     assert text(pod(f"{MIDDLE}: 1")).splitlines()[5:] == [
         "  Pod ml/one  starts: 1 of 1 pod starts now",
@@ -130,14 +99,6 @@ def test_pods_that_all_start() -> None:
     ]
     found = workload(deployment("cpu: 1", count=3))
     assert (found["verdict"], found["started"], found["stopped"], found["wouldStart"]) == ("Starts", 3, [], [])
-
-
-def test_equal_nodes_are_named() -> None:
-    nodes = f"[{{name: a, allocatable: {{{NODE}}}}}, {{name: b, allocatable: {{{NODE}}}}}]"
-    on = f"{{apiVersion: gpurules.io/v1, kind: ClusterInventory, metadata: {{name: c}}, spec: {{nodes: {nodes}}}}}\n"
-    found = workload(pod("cpu: 1"), on=on)
-    assert {*found["starts"], *found["equalNodes"]} == {"a", "b"}
-    assert "(or equal nodes: " in text(pod("cpu: 1"), on=on)
 
 
 def test_preemption_names_who_is_evicted() -> None:
@@ -514,9 +475,7 @@ def test_a_manifest_given_twice_is_an_error() -> None:
     write(Path(), {"manifest.yaml": pod("cpu: 1")})
     result = cli("preflight", "-f", "manifest.yaml", "-f", "manifest.yaml", "--cluster", "cluster.yaml", "-o", "json")
     assert result.exit_code == 2
-    document = json.loads(result.stdout)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
-    assert document["problems"][0]["message"] == "Pod ml/one is already in manifest.yaml:1:2"
+    assert json.loads(result.stdout)["problems"][0]["message"] == "Pod ml/one is already in manifest.yaml:1:2"
 
 
 def test_two_nodes_of_one_name_are_an_error() -> None:

@@ -24,7 +24,6 @@ from tests.support.simulation_records import (
     recorded_node,
     recorded_pod,
     simulation,
-    whole_record,
 )
 
 WHOLE, FOUR, PART = admitted_pod({GPU: 1}), admitted_pod({GPU: 4}), admitted_pod({SMALL: 1})
@@ -35,14 +34,6 @@ CARDS = {GPU: Fraction(1), SMALL: Fraction(1, 7), "amd.com/gpu": Fraction(1)}
 def played(*pods: PodRecord, until: int | None = None) -> Record:
     """A simulation of one hour on a node with four cards."""
     return record([recorded_node("a", gpu=4)], pods, HOUR, simulation=simulation(until=until))
-
-
-def test_figures_of_a_record_with_each_state() -> None:
-    figures = compute_figures(whole_record())
-
-    assert (figures.pods, figures.ran, figures.never_ran, figures.never_will_run) == (7, 4, 3, 3)
-    assert (figures.total_waiting_seconds, figures.mean_waiting_seconds) == (Fraction(60), None)
-    assert figures.gpu_hours.unused == figures.gpu_hours.capacity - figures.gpu_hours.given
 
 
 def test_a_pod_that_never_ran_counts_up_to_until() -> None:

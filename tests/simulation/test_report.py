@@ -182,22 +182,12 @@ def test_a_simulation_without_pods() -> None:
     )
 
 
-def test_lines_of_small_answers_fit_a_terminal() -> None:
-    lines = text(replace(whole_record(), pods=whole_record().pods[1:3])).splitlines()
-
-    assert max(map(len, lines)) <= 80
-
-
 def test_the_options_of_the_scheduler_are_shown() -> None:
     options = SchedulerOptions(scoring=Strategy.MOST_ALLOCATED, preemption=False)
 
     shown = text(record([recorded_node("a")], [], 0, simulation=simulation(seed=7, scheduler=options)))
 
     assert "  1 node, seed 7, MostAllocated, no preemption\n" in shown
-
-
-def test_notices_are_shown() -> None:
-    assert "\n  a pod was left out\n" in text(whole_record(notices=("a pod was left out",)))
 
 
 def test_many_pods_are_grouped_by_arrival_and_request() -> None:

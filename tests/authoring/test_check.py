@@ -155,14 +155,6 @@ def test_a_test_of_a_rule_with_errors_has_no_error_itself(tmp_path: Path) -> Non
     assert "unknown-rule" not in cli("check", tmp_path).stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["no-such-file.yaml"], ["--output", "xml", "."]])
-def test_a_usage_error_is_exit_code_2_and_on_standard_error(arguments: list[str]) -> None:
-    result = cli("check", *arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "Error: " in result.stderr
-
-
 def test_github_gets_one_annotation_for_each_problem(tmp_path: Path) -> None:
     write(tmp_path, {"a,b:c.yaml": BAD, "z.yaml": WARNED})
     result = cli("check", tmp_path, "--output", "github")

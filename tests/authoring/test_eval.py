@@ -183,13 +183,3 @@ def test_an_expression_that_is_not_utf_8_is_a_usage_error() -> None:
     result = cli("eval", "'\udcff'", "-f", "pod.yaml")
     assert result.exit_code == 2
     assert "the expression is not UTF-8" in result.stderr
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"kind: Pod\nspec: {containers: [", b"kind: Node\n"])
-@pytest.mark.parametrize("option", ["-f", "--cluster"])
-def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> None:
-    (folder / "bad.yaml").write_bytes(content)
-    options = {"-f": "pod.yaml", option: "bad.yaml"}
-    result = cli("eval", "1", *(word for pair in options.items() for word in pair))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "bad.yaml:" in result.stderr

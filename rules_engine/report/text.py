@@ -138,9 +138,10 @@ class Screen:
             case Tree():
                 self.tree(block, indent)
             case values.Curves(curves=curves):
-                width = max((cell_len(curve.name) for curve in curves), default=0)
-                for curve in curves:
-                    self._print(Text(f"{curve.name:{width}}  0s ▕{_curve_levels(curve)}▏ {curve.end}"), indent)
+                names = [escape_controls(curve.name) for curve in curves]
+                width = max(map(cell_len, names), default=0)
+                for name, curve in zip(names, curves, strict=True):
+                    self._print(Text(f"{name:{width}}  0s ▕{_curve_levels(curve)}▏ {curve.end}"), indent)
             case values.Drawings():
                 pass  # only HTML pages have drawings
 

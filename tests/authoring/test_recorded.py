@@ -224,3 +224,12 @@ def test_wrong_options_are_usage_errors(tmp_path: Path, arguments: list[str], me
     result = cli("explain", *[path if argument == "LOG" else argument for argument in arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+def test_a_log_without_the_pod_leaves_problems_alone_in_json(tmp_path: Path) -> None:
+    log = write_log(tmp_path, logged("/mutate", asks({MIG2: 2}), ladder(MIG2, MIG1)))
+    result = cli("explain", "--from-log", str(log), "--pod", "ml/other", "-o", "json")
+    assert (result.exit_code, result.stderr) == (2, "")
+    answer = json.loads(result.stdout)
+    assert [(each["code"], each["source"]["file"]) for each in answer["problems"]] == [("no-answer", str(log))]
+    assert answer.keys() == {"problems"}

@@ -30,11 +30,6 @@ def object_items(value: Json) -> list[Object]:
     return [item for item in as_list(value) if isinstance(item, dict)]
 
 
-def string_items(value: Json) -> list[str]:
-    """Return the items of a list that are strings."""
-    return [item for item in as_list(value) if isinstance(item, str)]
-
-
 def text_member(value: Object, name: str) -> str:
     """Return a member that is a string, else ""."""
     member = value.get(name)

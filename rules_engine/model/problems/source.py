@@ -35,9 +35,6 @@ class Field:
     path: str
     location: Location
 
-    def __str__(self) -> str:
-        return f"{self.location} {self.path}"
-
     def to_json(self) -> dict[str, Any]:
         """Return its members in a decision."""
         return {"source": str(self.location), "field": self.path}

@@ -209,7 +209,10 @@ def _rule_settings(rule: Rule) -> Iterator[Setting]:
 def _match_fields(rule: Rule) -> Iterator[tuple[str, Json]]:
     for field in dataclasses.fields(rule.match):
         value = getattr(rule.match, field.name)
-        yield camel_case(field.name), str(value) if isinstance(value, LabelSelector) else [*map(str, value)]
+        if isinstance(value, LabelSelector):
+            yield camel_case(field.name), str(value)
+        else:
+            yield camel_case(field.name), [each.value if isinstance(each, Enum) else each for each in value]
 
 
 def _scalar_fields(rule: Rule) -> Iterator[tuple[str, Json]]:

@@ -277,6 +277,12 @@ def test_expressions_have_the_fields_that_explain_names(folder: Path) -> None:
         assert {field: places[field] for field in expected} == expected
 
 
+def test_operations_are_shown_as_they_are_written(folder: Path) -> None:
+    write(folder, {"rules/injection.yaml": validation("v", "'true'", match="{operations: [CREATE, UPDATE]}")})
+    assert "match.operations: CREATE, UPDATE  rules/" in cli("list", "-n", "ml", "rules").stdout
+    assert values(shown("-n", "ml"))["match.operations"] == ["CREATE", "UPDATE"]
+
+
 def test_an_expression_of_several_lines_is_one_line_of_text(folder: Path) -> None:
     rule = validation("named", "|\n        has(object.metadata)\n          && true", params="{a: {b: 1}, c: '', d: []}")
     write(folder, {"rules/injection.yaml": rule})

@@ -148,6 +148,8 @@ class Command(click.Command):
             raise
         except click.ClickException as error:
             end_unusable(ctx.command_path.removeprefix(f"{ctx.find_root().info_name} "), error.format_message())
+        except MemoryError:
+            end_unusable(str(ctx.info_name), "too little memory")
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import subprocess
 import termios
 from pathlib import Path
@@ -309,6 +310,21 @@ def test_output_that_is_lost_is_an_error(folder: Path, form: str) -> None:
         result = CliRunner().invoke(main, ["diff", *arguments], catch_exceptions=False)
     assert result.exit_code == 2
     assert result.stderr.endswith("Could not open file 'out': File too large\n")
+
+
+# The interpreter reports a generator that cannot even be closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_too_little_memory_is_an_error(folder: Path) -> None:
+    write(folder, {"many.yaml": "---\n".join(pod_text(f"ada-{number}") for number in range(20_000))})
+    assert diff("-f", "ada.yaml", new="deny.yaml").exit_code == 1  # imports all modules
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, limits[1]))  # enough to begin
+    try:
+        result = diff("-f", "many.yaml", new="deny.yaml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "gpu-rules diff: too little memory\n")
 
 
 def test_a_full_device_is_an_error(folder: Path) -> None:

@@ -11,7 +11,7 @@ from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.documents.loader import RULES, LoadResult
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation.rule_set import globs
-from rules_engine.kinds import KINDS, Kind
+from rules_engine.kinds import KINDS, Kind, sort_rules
 from rules_engine.kinds.overlap import contradictory_key
 from rules_engine.loading.fields import camel_case
 from rules_engine.model.json.output import Output
@@ -108,10 +108,11 @@ def list_rules(
     diagnostics = loaded.of(Diagnostic) if namespace is None else ()
     listed: list[ListedRule] = []
     excluded: list[ExcludedRule] = []
-    for kind, rule in _rules_in_order(loaded.rules, kinds):
+    kind_of = {kind.name: kind for kind in kinds}
+    for rule in sort_rules(loaded.rules, kinds):
         exclusion = None if namespace is None else _find_exclusion(rule, namespace, all_labels, pod_labels)
         if exclusion is None:
-            listed.append(_listed_rule(kind, rule, namespace))
+            listed.append(_listed_rule(kind_of[rule.kind], rule, namespace))
         else:
             excluded.append(exclusion)
     return RuleList(
@@ -133,12 +134,6 @@ def list_rules(
             for each in sorted(diagnostics, key=lambda diagnostic: diagnostic.name)
         ),
     )
-
-
-def _rules_in_order(rules: Sequence[Rule], kinds: Sequence[Kind]) -> Iterator[tuple[Kind, Rule]]:
-    for kind in kinds:
-        for rule in sorted((rule for rule in rules if rule.kind == kind.name), key=lambda rule: rule.order):
-            yield kind, rule
 
 
 def _listed_rule(kind: Kind, rule: Rule, namespace: str | None) -> ListedRule:

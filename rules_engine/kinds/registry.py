@@ -14,7 +14,7 @@ KINDS: Sequence[Kind] = (ladder.KIND, injection.KIND, validation.KIND)
 compile_rules = partial(evaluation.compile_rules, kinds=KINDS)
 
 
-def sort_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Sort rules by kind, in the order of the registry, then in order of evaluation."""
-    kinds = [kind.name for kind in KINDS]
-    return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))
+def sort_rules(rules: Iterable[Rule], kinds: Sequence[Kind] = KINDS) -> tuple[Rule, ...]:
+    """Sort rules by kind, in the order of the kinds, then in order of evaluation."""
+    names = [kind.name for kind in kinds]
+    return tuple(sorted(rules, key=lambda rule: (names.index(rule.kind), rule.order)))

@@ -285,11 +285,13 @@ class DeviceOffers:
         if choices is None:
             fitting = []
             for device in part.devices:
+                if device.name in used or device.tainted:
+                    continue
                 spend(len(classes))
                 matched = [index for index, each in enumerate(classes) if self.matches(each, part, device)]
                 if len(matched) > 1:
                     return None
-                if matched and device.name not in used and not device.tainted:
+                if matched:
                     fitting.append((device, matched[0]))
             left = free_counters(part, {(*part.pool_key, name) for name in used})
             packed = pack(left, fitting, len(classes), spend)

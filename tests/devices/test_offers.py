@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
@@ -240,6 +240,11 @@ class TestFailingSelectors:
         # The search for the second resource fails after the first has tried all devices.
         assert serve(found, cards=1, slices=2) is Served.GIVEN_UP
 
+    def test_joint_requests_skip_it_while_it_is_in_use(self) -> None:
+        found = offered(plain(device("a", "card"), self.bad, device("b", "slice")), allocated=keys("x"))
+        assert serve(found, cards=1, slices=1) is Served.YES
+        assert serve(found, cards=1, slices=1, free=False) is Served.GIVEN_UP
+
     def test_the_first_of_two_requests_may_fail_before_a_selector_does(self) -> None:
         picky = DeviceClass(name="z", resource="example.com/z", selectors=("device.attributes['z'].z == 1",))
         found = offered(plain(device("a", "card"), device("b", "card")), classes=(*CLASSES, picky))
@@ -427,6 +432,7 @@ def test_devices_of_cards_are_counted_as_all_together(
 
 
 @given(slices_of_cards(), st.sets(st.integers(0, 7), max_size=3), st.integers(0, 3), st.integers(0, 3), st.booleans())
+@example((plain(device("d0", "card"), device("d1", BAD), device("d2", "slice")),), {1}, 1, 1, True)
 def test_drivers_serve_what_the_scheduler_finds(
     slices: tuple[ResourceSlice, ...], used: set[int], cards: int, parts: int, free: bool
 ) -> None:

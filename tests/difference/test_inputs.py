@@ -36,7 +36,8 @@ def read(
 
 
 def _unchanged(request: AdmissionRequest, _view: Cluster) -> Json:
-    return request.object
+    pod: Json = request.object
+    return pod
 
 
 def dump(path: Path, name: str, nodes: dict[str, str]) -> Path:

@@ -16,6 +16,7 @@ from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Freshness
+from rules_engine.model.rules.admission import GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import (
     ConditionKind,
@@ -393,7 +394,7 @@ def test_a_denial_of_one_rule_leaves_no_patch_of_another() -> None:
 
 
 class TestWhatIsDecided:
-    @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT", "", "create"])
+    @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
     def test_pods_are_mutated_at_create_only(self, operation: str) -> None:
         decision = mutated(asks({MIG2: 1}), falls(), operation=operation)
         assert (decision.allowed, decision.patch, decision.trace) == (True, (), ())
@@ -405,14 +406,14 @@ class TestWhatIsDecided:
             {"sub_resource": "status"},
             {"sub_resource": "ephemeralcontainers"},
             {"sub_resource": "resize"},
-            {"sub_resource": "binding", "kind": "Binding"},
-            {"kind": "Deployment", "group": "apps"},
-            {"kind": "Pod", "group": "example.com"},
-            {"kind": "PodTemplate"},
-            {"kind": "pod"},
+            {"sub_resource": "binding", "kind": GroupVersionKind(version="v1", kind="Binding")},
+            {"kind": GroupVersionKind(group="apps", version="v1", kind="Deployment")},
+            {"kind": GroupVersionKind(group="example.com", version="v1", kind="Pod")},
+            {"kind": GroupVersionKind(version="v1", kind="PodTemplate")},
+            {"kind": GroupVersionKind(version="v1", kind="pod")},
         ],
     )
-    def test_only_pods_without_subresource_are_decided(self, build: Build, fields: dict[str, str]) -> None:
+    def test_only_pods_without_subresource_are_decided(self, build: Build, fields: dict[str, Any]) -> None:
         decision = decide(build(), **fields)
         assert (decision.allowed, decision.patch, decision.trace) == (True, (), ())
 
@@ -420,7 +421,7 @@ class TestWhatIsDecided:
     def test_what_is_not_decided_need_not_be_a_pod(self, build: Build) -> None:
         wrong: list[Any] = ["text", [], {"spec": 5}]
         for made in wrong:
-            assert decide(build(), made, kind="Deployment").allowed
+            assert decide(build(), made, kind=GroupVersionKind(version="v1", kind="Deployment")).allowed
 
     @KINDS
     def test_dry_run_is_decided_the_same(self, build: Build) -> None:

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import ValidationError
 
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.decision_cache import MAX_BYTES, MAX_DECISION_BYTES, _estimate_bytes
@@ -27,7 +28,6 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.injection.value import OnConflict
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import Cluster, Taint
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision
@@ -107,7 +107,7 @@ def accepted(raw: dict[str, Any]) -> bool:
     """Return True if the server decides the request, False if it refuses it because of a member's type."""
     try:
         AdmissionRequest.parse(raw)
-    except PodError:
+    except ValidationError:
         return False
     return True
 

@@ -6,6 +6,7 @@ import pytest
 
 from rules_engine.kinds.validation.value import Reason, Validation, ValidationAction
 from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.admission import GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import FailurePolicy, Match, Mode, Operation, OptOut
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
@@ -247,12 +248,12 @@ class TestOperations:
         [
             {"sub_resource": "status"},
             {"sub_resource": "ephemeralcontainers"},
-            {"sub_resource": "resize", "kind": "Scale"},
-            {"sub_resource": "resize", "group": "example.com"},
+            {"sub_resource": "resize", "kind": GroupVersionKind(version="v1", kind="Scale")},
+            {"sub_resource": "resize", "kind": GroupVersionKind(group="a.b", version="v1", kind="Pod")},
             {"sub_resource": "resize", "operation": "CREATE"},
         ],
     )
-    def test_no_other_subresource_is_decided(self, fields: dict[str, str]) -> None:
+    def test_no_other_subresource_is_decided(self, fields: dict[str, Any]) -> None:
         rule = validation("false", match=Match(operations=tuple(Operation)))
         given: dict[str, Any] = {"operation": "UPDATE", **fields}
         decision = validated(POD, rule, **given)

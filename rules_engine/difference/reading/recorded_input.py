@@ -19,7 +19,6 @@ from rules_engine.difference.values import RecordedAdmissions, Submitted, Worklo
 from rules_engine.loading.files import STDIN, report_unreadable, standard_input
 from rules_engine.loading.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
-from rules_engine.model.json.strict import PodError
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
@@ -169,7 +168,7 @@ class RecordedInput:
         try:
             request = AdmissionRequest.parse(_decode_request(line.request))
             missing = {name: LEFT_OUT[name] for name in line.left_out}
-        except (PodError, KeyError, *_DECODE_ERRORS):
+        except (KeyError, *_DECODE_ERRORS):
             self._not_replayable[UNREADABLE] += 1
             return None
         if line.endpoint == VALIDATE and self._was_called(line, request):

@@ -53,15 +53,6 @@ def read_string(raw: Json, path: Path) -> str:
     return raw
 
 
-def read_boolean(raw: Json, path: Path) -> bool:
-    """Return a boolean, False if it is absent. Raises PodError."""
-    if raw is None:
-        return False
-    if not isinstance(raw, bool):
-        raise PodError(json_pointer(*path), f"must be a boolean, not {json_type(raw)}")
-    return raw
-
-
 def read_string_map(raw: Json, path: Path) -> Mapping[str, str]:
     """Return an object whose values are strings, as labels and annotations are. Raises PodError."""
     members = read_mapping(raw, path)

@@ -1,12 +1,13 @@
 """An admission request: the fields that decisions read."""
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, convert
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import read_boolean, read_mapping, read_string
 from rules_engine.model.kubernetes.removed_values import without_mark
 
 
@@ -40,70 +41,67 @@ class Endpoint(Enum):
         return self.value.lower()
 
 
-class AdmissionRequest(Struct, frozen=True, kw_only=True):
+NonEmpty = Annotated[str, Meta(min_length=1)]
+Members = dict[str, Any] | None
+
+
+class GroupVersionKind(Struct, frozen=True):
+    """The type of an object (apimachinery, meta/v1, GroupVersionKind)."""
+
+    version: NonEmpty
+    kind: NonEmpty
+    group: str | None = ""
+
+
+class AdmissionRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 
-    `raw` is the unchanged request, for CEL's `request`; `object` and `old_object` are None if they are absent or
-    null. `namespace` is the request's: a pod that a controller creates has no namespace of its own yet.
+    `raw` is the unchanged request, for CEL's `request`; `object` and `old_object` are JSON, None if they are absent or
+    null. `namespace` is the request's: a pod that a controller creates has no namespace of its own yet. Members that
+    only expressions read are checked for their type, but not what is in them.
     """
 
-    uid: str
-    operation: str = "CREATE"
+    uid: NonEmpty
+    operation: Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]
+    kind: GroupVersionKind
     namespace: str = ""
     name: str = ""
-    group: str = ""
-    version: str = "v1"
-    kind: str = "Pod"
     sub_resource: str = ""
     dry_run: bool = False
-    object: Json = None
-    old_object: Json = None
-    raw: dict[str, Json] = field(default_factory=dict)
+    object: Any = None
+    old_object: Any = None
+    resource: Members = None
+    request_kind: Members = None
+    request_resource: Members = None
+    request_sub_resource: str = ""
+    user_info: Members = None
+    options: Members = None
+    raw: Any = None
 
     @classmethod
-    def parse(cls, raw: dict[str, Json]) -> "AdmissionRequest":
-        """Read the request of an AdmissionReview; null counts as absent. Raises PodError.
+    def parse(cls, raw: Mapping[str, Json]) -> "AdmissionRequest":
+        """Read the request of an AdmissionReview; null counts as absent. Raises msgspec.ValidationError."""
+        return convert({**{name: value for name, value in raw.items() if value is not None}, "raw": raw}, cls)
 
-        Members that only expressions read are checked for their type; the members inside these objects are not checked.
-        """
-        for member in _OBJECTS:
-            read_mapping(raw.get(member), (member,))
-        read_string(raw.get("requestSubResource"), ("requestSubResource",))
-        kind = read_mapping(raw.get("kind"), ("kind",))
-        return cls(
-            uid=read_string(raw.get("uid"), ("uid",)),
-            operation=read_string(raw.get("operation"), ("operation",)),
-            namespace=read_string(raw.get("namespace"), ("namespace",)),
-            name=read_string(raw.get("name"), ("name",)),
-            group=read_string(kind.get("group"), ("kind", "group")),
-            version=read_string(kind.get("version"), ("kind", "version")),
-            kind=read_string(kind.get("kind"), ("kind", "kind")),
-            sub_resource=read_string(raw.get("subResource"), ("subResource",)),
-            dry_run=read_boolean(raw.get("dryRun"), ("dryRun",)),
-            object=raw.get("object"),
-            old_object=raw.get("oldObject"),
-            raw=raw,
-        )
+    @property
+    def _is_of_pod(self) -> bool:
+        return self.kind.kind == "Pod" and not self.kind.group
 
     @property
     def is_pod(self) -> bool:
         """True if the request is for a pod itself, not for one of its sub-resources."""
-        return self.kind == "Pod" and not self.group and not self.sub_resource
+        return self._is_of_pod and not self.sub_resource
 
     @property
     def is_resize(self) -> bool:
         """True if the request changes cpu and memory of a running pod: `object` is then the whole pod (KEP-1287)."""
-        return self.kind == "Pod" and not self.group and self.sub_resource == "resize" and self.operation == "UPDATE"
+        return self._is_of_pod and self.sub_resource == "resize" and self.operation == "UPDATE"
 
     @property
     def is_being_deleted(self) -> bool:
         """True if the request updates a pod that waits for its finalizers or the end of its grace period."""
         metadata = lenient.as_mapping(lenient.as_mapping(self.object).get("metadata"))
         return self.operation == "UPDATE" and metadata.get("deletionTimestamp") is not None
-
-
-_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
-"""Objects in a request that only expressions of rules read."""
 
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"

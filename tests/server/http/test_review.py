@@ -7,13 +7,15 @@ from base64 import b64decode
 from http import HTTPStatus
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.json.patch import Json, Operation
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import parse_quantity
 from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
 from rules_engine.model.rules.rule import RuleId
 from server.http import review as reviews
@@ -74,7 +76,7 @@ def test_a_request_is_read_with_all_its_members() -> None:
     )
     request = parse_review(encoded(document))
     assert (request.uid, request.operation, request.namespace, request.name) == (UID, "UPDATE", "ml", "p")
-    assert (request.group, request.version, request.kind) == ("apps", "v2", "Thing")
+    assert request.kind == GroupVersionKind(group="apps", version="v2", kind="Thing")
     assert (request.sub_resource, request.dry_run) == ("status", True)
     assert (request.object, request.old_object) == (limited(), {"metadata": {}})
     assert request.raw == document["request"]
@@ -99,7 +101,6 @@ def test_the_last_of_duplicate_keys_counts() -> None:
         b"NaN",
         b'{"a": NaN}',
         b'{"a": Infinity}',
-        b'{"a": 1e999}',
         b'"\\ud800"',
         b"\xff",
         b"\xef\xbb\xbf{}",
@@ -121,11 +122,11 @@ def test_a_value_that_nothing_reads_may_be_nested_deeply(text: str) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_nesting_without_end_is_refused_and_not_followed(opening: bytes) -> None:
-    assert "depth" in refused(opening * 1_000_000).message
+    assert refused(opening * 1_000_000).message == "the body is nested too deeply"
 
 
 @pytest.mark.parametrize("members", ['"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1",', ""])
-@pytest.mark.parametrize("depth", [2_000, 500_000])
+@pytest.mark.parametrize("depth", [20_000, 500_000])
 def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int) -> None:
     """A failed call would admit it under failurePolicy: Ignore."""
     body = f'{{{members}"request":{{"uid":"{UID}","object":{"[" * depth}{"]" * depth}}}}}'.encode()
@@ -135,49 +136,28 @@ def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int)
     assert caught.value.decision.refusal == Refusal(413, "RequestEntityTooLarge", "the object is nested too deeply")
 
 
-def test_a_deep_object_with_an_inexact_quantity_is_denied() -> None:
-    body = encoded(review({"metadata": {"managedFields": "DEEP"}, "spec": {"overhead": {"cpu": HUGE}}}))
-    with pytest.raises(RefusedObjectError):
-        parse_review(body.replace(b'"DEEP"', b"[" * 1_010 + b"]" * 1_010))
-
-
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "the body must be an AdmissionReview, not a list"),
-        (None, "the body must be an AdmissionReview, not null"),
-        (3, "the body must be an AdmissionReview, not a number"),
+        ([], NOT_V1),
+        (None, NOT_V1),
         ({}, NOT_V1),
-        (
-            {**review(), "apiVersion": "admission.k8s.io/v1beta1"},
-            "the body must be an AdmissionReview of admission.k8s.io/v1",
-        ),
-        ({**review(), "kind": "Pod"}, NOT_V1),
+        ({**review(), "apiVersion": "admission.k8s.io/v1beta1"}, NOT_V1),
         ({**review(), "kind": ["AdmissionReview"]}, NOT_V1),
-        ({**review(), "request": None}, "the AdmissionReview has no request"),
-        ({**review(), "request": []}, "request must be an object, not a list"),
-        (review(uid=...), "request.uid must be a string that is not empty"),
-        (review(uid=""), "request.uid must be a string that is not empty"),
-        (review(uid=7), "request.uid must be a string that is not empty"),
-        (review(operation=...), "request.operation must be one of CONNECT, CREATE, DELETE, UPDATE"),
-        (review(operation="create"), "request.operation must be one of CONNECT, CREATE, DELETE, UPDATE"),
-        (review(operation=1), "request.operation must be a string, not a number"),
-        (review(kind=...), "request.kind must name a version and a kind"),
-        (review(kind="Pod"), "request.kind must be an object, not a string"),
-        (review(kind={"version": "v1", "kind": ["Pod"]}), "request.kind.kind must be a string, not a list"),
-        (
-            review(kind={"group": 1, "version": "v1", "kind": "Pod"}),
-            "request.kind.group must be a string, not a number",
-        ),
-        (review(kind={"kind": "Pod"}), "request.kind must name a version and a kind"),
-        (review(namespace=["ml"]), "request.namespace must be a string, not a list"),
-        (review(name={}), "request.name must be a string, not an object"),
-        (review(subResource=True), "request.subResource must be a string, not a boolean"),
-        (review(requestSubResource=1), "request.requestSubResource must be a string, not a number"),
-        (review(dryRun="false"), "request.dryRun must be a boolean, not a string"),
-        (review(dryRun=0), "request.dryRun must be a boolean, not a number"),
-        (review(userInfo="root"), "request.userInfo must be an object, not a string"),
-        (review(resource=[]), "request.resource must be an object, not a list"),
+        ({**review(), "request": None}, "request: Object missing required field `uid`"),
+        ({**review(), "request": []}, "request: Object missing required field `uid`"),
+        (review(uid=...), "request: Object missing required field `uid`"),
+        (review(uid=""), "request.uid: Expected `str` of length >= 1"),
+        (review(uid=7), "request.uid: Expected `str`, got `int`"),
+        (review(operation=...), "request: Object missing required field `operation`"),
+        (review(operation="create"), "request.operation: Invalid enum value 'create'"),
+        (review(kind=None), "request: Object missing required field `kind`"),
+        (review(kind={"kind": "Pod"}), "request.kind: Object missing required field `version`"),
+        (review(kind={"version": "v1", "kind": ["Pod"]}), "request.kind.kind: Expected `str`, got `array`"),
+        (review(namespace=["ml"]), "request.namespace: Expected `str`, got `array`"),
+        (review(subResource=True), "request.subResource: Expected `str`, got `bool`"),
+        (review(dryRun="false"), "request.dryRun: Expected `bool`, got `str`"),
+        (review(userInfo="root"), "request.userInfo: Expected `object | null`, got `str`"),
     ],
 )
 def test_a_review_of_the_wrong_shape_is_refused_with_the_reason(document: Any, message: str) -> None:
@@ -189,95 +169,40 @@ def test_a_review_of_the_wrong_shape_is_refused_with_the_reason(document: Any, m
 
 
 @pytest.mark.parametrize(
-    "number",
-    ["18446744073709551616", "-9223372036854775809", "9" * 300, "0.1234567890123456789", "1e-400", "0." + "1" * 5000],
+    ("number", "quantity"),
+    [
+        ("18446744073709551616", "18446744073709551616"),
+        ("0.1234567890123456789", "123456790n"),
+        ("1e3", "1e3"),
+        ("1.50", "1500m"),
+        ("1e-400", "1n"),
+    ],
 )
-def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None:
+def test_a_quantity_that_is_a_number_is_read_exactly(number: str, quantity: str) -> None:
     body = encoded(review(limited({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
-    with pytest.raises(RefusedObjectError) as caught:
-        parse_review(body)
-    assert caught.value.uid == UID
-    status = caught.value.decision.status
-    assert status is not None
-    assert (status.code, status.reason) == (422, "Invalid")
-    assert status.message.startswith("/spec/containers/0/resources/limits/nvidia.com~1gpu: the number ")
-    assert status.message.endswith(" cannot be read exactly: quote it")
-    assert len(status.message) < 200
+    read = Pod.parse(parse_review(body).object)
+    assert read.containers[0].limits == {"nvidia.com/gpu": parse_quantity(quantity)}
 
 
-@pytest.mark.parametrize(
-    "number", ["18446744073709551615", "-9223372036854775808", "0.1", "1e3", "-0.0", "1.50", "2E+2"]
-)
-def test_a_number_that_is_carried_exactly_is_read(number: str) -> None:
-    body = encoded(review(limited({"nvidia.com/gpu": "N"}), oldObject={"x": 0.5})).replace(b'"N"', number.encode())
-    assert parse_review(body).object == limited({"nvidia.com/gpu": json.loads(number)})
-
-
-def test_numbers_outside_pods_are_not_looked_at() -> None:
-    body = encoded(
-        review({"kind": "Thing"}, kind={"version": "v1", "kind": "Thing"}, options={"n": 18446744073709551616})
-    )
-    assert parse_review(body).kind == "Thing"
-    assert parse_review(encoded(review(options={"n": 18446744073709551616}))).kind == "Pod"
-
-
-HUGE = 2**64
-"""The least number that the parser reads as a float."""
-
-
-@pytest.mark.parametrize(
-    ("spec", "where"),
-    [
-        ({"overhead": {"cpu": HUGE}}, "/spec/overhead/cpu"),
-        ({"resources": {"requests": {"memory": HUGE}}}, "/spec/resources/requests/memory"),
-        (
-            {"containers": [{}, {"resources": {"requests": {"a/b": HUGE}}}]},
-            "/spec/containers/1/resources/requests/a~1b",
-        ),
-        (
-            {"initContainers": [{"resources": {"limits": {"cpu": HUGE}}}]},
-            "/spec/initContainers/0/resources/limits/cpu",
-        ),
-    ],
-)
-@pytest.mark.parametrize("member", ["object", "oldObject"])
-def test_an_inexact_quantity_is_denied_wherever_it_is_read(spec: Json, where: str, member: str) -> None:
-    with pytest.raises(RefusedObjectError, match=f"^{where}: "):
-        parse_review(encoded(review(**{member: {"spec": spec}})))
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        {"n": HUGE},
-        {"spec": HUGE},
-        {"spec": {"containers": HUGE, "overhead": [HUGE]}},
-        {"spec": {"containers": [HUGE, {"resources": HUGE}, {"resources": {"limits": [HUGE], "other": {"x": HUGE}}}]}},
-    ],
-)
-def test_no_other_number_is_refused(made: Json) -> None:
-    assert parse_review(encoded(review(made))).object == made
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1))
-def test_every_number_that_json_writers_make_is_read_as_it_is(number: float) -> None:
-    request = parse_review(encoded(review({"n": number, "f": 0.5})))
-    assert request.object == {"n": number, "f": 0.5}
+@given(st.integers(-(2**64), 2**64 - 1))
+def test_every_integer_is_read_as_it_is(number: int) -> None:
+    assert parse_review(encoded(review({"n": number}))).object == {"n": number}
 
 
 @pytest.mark.parametrize(
     ("body", "uid"),
     [
         (encoded(review()), UID),
-        (b'{"request": {"uid": "u"}}', "u"),
+        (encoded(review(...))[:-1], UID),
+        (encoded(review()).replace(b" ", b""), UID),
+        (b'{"request": {"uid": "u"', "u"),
         (b'{"request": {"uid": ""}}', None),
         (b'{"request": {"uid": 1}}', None),
-        (b'{"request": []}', None),
+        (b'{"request": {"object": {"uid": "u"}}}', None),
         (b"[]", None),
-        (b"{", None),
     ],
 )
-def test_a_uid_is_found_wherever_it_can_be_read(body: bytes, uid: str | None) -> None:
+def test_a_uid_is_found_where_api_servers_write_it(body: bytes, uid: str | None) -> None:
     assert uid_of(body) == uid
 
 
@@ -378,34 +303,6 @@ def test_an_error_without_a_uid_is_a_kubernetes_status() -> None:
         "reason": "BadRequest",
         "message": "why",
     }
-
-
-JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab", max_size=2), inner),
-    max_leaves=8,
-)  # fmt: skip
-
-
-def exactly(value: Any) -> Any:
-    """A value that equals another only where types, the sign of zero and the order of members are the same too."""
-    if isinstance(value, dict):
-        return {"object": [(key, exactly(member)) for key, member in value.items()]}
-    return [exactly(item) for item in value] if isinstance(value, list) else (type(value), repr(value))
-
-
-@given(JSON)
-def test_orjson_round_trips_every_document(value: Any) -> None:
-    """Decisions are remembered by what it writes: two requests that are not the same must not be written alike."""
-    read = orjson.loads(orjson.dumps(value))
-    assert exactly(orjson.loads(orjson.dumps(read))) == exactly(read)
-
-
-@pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity"])
-def test_values_that_would_be_written_differently_are_not_read(text: str) -> None:
-    with pytest.raises(orjson.JSONDecodeError):
-        orjson.loads(text)
 
 
 MOST_TOKENS = PARSED_BYTES // PARSED_BYTES_PER_TOKEN

@@ -37,10 +37,6 @@ MAX_OBJECT_BYTES = 16 * 1024 * 1024
 MAX_MESSAGE_CHARACTERS = 512
 """Maximum length of an API server's error message in logs and `/readyz`; most have 200 characters."""
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of status line and headers, interim responses included: http.client skips any number of `100 Continue`.
-An API server sends some 500 bytes."""
-
 _CHUNK_BYTES = 256 * 1024
 
 _IMPORTING = Lock()
@@ -370,7 +366,6 @@ def _create_access(configure: Configure) -> Access:
         configuration = Configuration()
         configure(configuration)
         pool = RESTClientObject(configuration).pool_manager
-        pool.pool_classes_by_scheme = _pool_classes()
     except Exception as error:
         # ConfigException, and errors of unreadable files and broken YAML.
         raise ApiError(Cause.CONFIGURATION, str(error) or type(error).__name__) from None
@@ -384,42 +379,6 @@ def _create_access(configure: Configure) -> Access:
         return {token["key"]: str(token["value"])} if token else {}
 
     return Access(str(configuration.host), pool, headers)
-
-
-def _pool_classes() -> dict[str, Any]:
-    """Return urllib3's classes of connection pools, with responses whose status line and headers are bounded."""
-    from http.client import HTTPException, HTTPResponse
-
-    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
-
-    class Head:
-        def __init__(self, file: Any) -> None:
-            self._file = file
-            self._left = MAX_HEAD_BYTES
-
-        def readline(self, limit: int) -> bytes:
-            line: bytes = self._file.readline(limit)
-            self._left -= len(line)
-            if self._left < 0:
-                raise HTTPException(f"the headers of the response are larger than {MAX_HEAD_BYTES} bytes")
-            return line
-
-        def close(self) -> None:
-            self._file.close()
-
-    class Response(HTTPResponse):
-        def begin(self) -> None:
-            file, self.fp = self.fp, Head(self.fp)  # type: ignore[assignment]
-            try:
-                super().begin()
-            finally:
-                self.fp = self.fp and file  # None: closed, since the status line is invalid
-
-    def pool(base: Any) -> Any:
-        connection = type("Connection", (base.ConnectionCls,), {"response_class": Response})
-        return type("Pool", (base,), {"ConnectionCls": connection})
-
-    return {"http": pool(HTTPConnectionPool), "https": pool(HTTPSConnectionPool)}
 
 
 def _api_error(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:

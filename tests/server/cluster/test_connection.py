@@ -7,7 +7,6 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any, cast
 import pytest
 
 from server.cluster.connection import (
-    MAX_HEAD_BYTES,
     MAX_MESSAGE_CHARACTERS,
     Answer,
     ApiError,
@@ -220,27 +218,6 @@ def test_the_message_of_a_status_is_kept(api: ApiServer) -> None:
 def test_control_characters_of_a_message_are_escaped(api: ApiServer) -> None:
     api.fail("nodes", Status(500, "\x1b[31mred\a\n and\u202eback"))
     assert str(error_of(Connection(plain(api)))) == r"500: \x1b[31mred\x07 and\u202eback"
-
-
-def test_endless_interim_responses_are_a_failure() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection, suppress(OSError):
-                while True:
-                    connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-        thread = Thread(target=answer)
-        thread.start()
-
-        def configure(configuration: Any) -> None:
-            configuration.host = f"http://127.0.0.1:{server.getsockname()[1]}"
-
-        error = error_of(Connection(configure))
-        thread.join()
-    assert error.cause is Cause.UNREACHABLE
-    assert f"the headers of the response are larger than {MAX_HEAD_BYTES} bytes" in str(error)
 
 
 def test_the_message_of_a_server_that_does_not_speak_http_is_cut() -> None:

@@ -13,8 +13,6 @@ from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
 
-_AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # looking a member up on its enum is slow
-
 MAX_PATCH_BYTES = 1024 * 1024
 """Largest JSON Patch of one pod. An API server stores objects of 1.5 MiB at most (etcd, --max-request-bytes), so that
 no pod with a larger patch could be stored."""
@@ -44,14 +42,14 @@ def rule_step(rule: Rule, action: Action, reason: str, message: str, **details: 
         action=action,
         reason=reason,
         message=message,
-        audit=rule.mode is _AUDIT,
+        audit=rule.mode is Mode.AUDIT,
         **details,
     )
 
 
 def skip_step(rule: Rule, reason: str, message: str, fields: tuple[Field, ...] = ()) -> Step:
     """Return the step of a rule that does not apply because of these fields."""
-    return rule_step(rule, _SKIP, reason, message, fields=fields)
+    return rule_step(rule, Action.SKIP, reason, message, fields=fields)
 
 
 def patch_size_error(edits: Edits, before: int = 0) -> EvaluationError | None:

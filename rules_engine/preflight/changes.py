@@ -125,7 +125,7 @@ def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence
     for number in numbers_of(nodes):
         node = cycle.scheduler.nodes[number]
         taints = tuple(
-            [taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)]
+            taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
         )
         if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
             continue

@@ -245,7 +245,7 @@ class _WorkloadRun:
                 return None
             if bound is None:
                 return None
-            pod.victims += tuple([victim.name for victim in bound.victims])
+            pod.victims += tuple(victim.name for victim in bound.victims)
             for victim in bound.victims:
                 self._undo.callback(cycle.bind, victim, held.get(victim.name))
                 self._evict(victim)

@@ -127,7 +127,7 @@ class DeviceStore:
         same = (each for each in (self._reader, self.next_reader) if each.names == reader.names)
         self.next_reader = next(same, reader)
         usable = [each if self._reader.reads(each) else former.get(each.name) for each in new]
-        return tuple([each for each in usable if each is not None])
+        return tuple(each for each in usable if each is not None)
 
     def offered(self, node: Node) -> Node:
         """Return a node with its offers."""

@@ -88,7 +88,7 @@ def read_patch(patch: Sequence[Mapping[str, Any]]) -> Edits:
     for operation in patch:
         *above, name = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")[1:]]
         value = operation.get("value")
-        members = edits.setdefault(tuple([int(key) if key.isdigit() else key for key in above]), {})
+        members = edits.setdefault(tuple(int(key) if key.isdigit() else key for key in above), {})
         members[name] = value if value is None or isinstance(value, str) else JsonText.of(value)
     return edits
 

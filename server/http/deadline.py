@@ -1,6 +1,5 @@
 """Deadline of a request. Expressions fail after it, and the failurePolicy of their rule applies."""
 
-from functools import lru_cache
 from math import inf
 from time import perf_counter, thread_time
 
@@ -90,7 +89,6 @@ def _is_large(pod: Json) -> bool:
     return sum(len(as_mapping(amounts)) for part in resources for amounts in as_mapping(part).values()) > SMALL_AMOUNTS
 
 
-@lru_cache(maxsize=64)
 def _timeout_seconds(query: str) -> float | None:
     """Parse the `timeout` of an API server's call (webhook/mutating/dispatcher.go): a Go duration of one unit."""
     for part in query.split("&"):

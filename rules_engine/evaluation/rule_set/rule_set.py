@@ -60,7 +60,7 @@ class RuleSet:
 
     def __post_init__(self) -> None:
         at = {
-            endpoint: tuple([group for group in self.kinds if group.kind.endpoint is endpoint]) for endpoint in Endpoint
+            endpoint: tuple(group for group in self.kinds if group.kind.endpoint is endpoint) for endpoint in Endpoint
         }
         object.__setattr__(self, "_at", at)
         operations = {

@@ -59,7 +59,7 @@ class _ApplicableInjection(Struct, frozen=True, kw_only=True):
     def requests(self) -> tuple[ContainerRequest, ...]:
         """The GPU requests of the containers that get amounts."""
         resource = self.rule.gpu_resource
-        return tuple([ContainerRequest(item.name, resource, _gpu_count(item, resource)) for item in self.served])
+        return tuple(ContainerRequest(item.name, resource, _gpu_count(item, resource)) for item in self.served)
 
 
 def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRule[ResourceInjection]:
@@ -98,7 +98,7 @@ def apply_injections(
     for index, triggered in enforced.items():
         steps[index], edits = _inject_within_bounds(triggered, list(enforced.values()), context)
         all_edits = merge_edits(all_edits, edits)
-    return tuple([steps[index] for index in sorted(steps)]), all_edits
+    return tuple(steps[index] for index in sorted(steps)), all_edits
 
 
 def _find_applicable(injection: CompiledRule[ResourceInjection], context: Context) -> _ApplicableInjection | Step:
@@ -122,8 +122,8 @@ def _find_applicable(injection: CompiledRule[ResourceInjection], context: Contex
         rule=rule,
         entry=entry,
         warnings=applies.warnings,
-        served=tuple([container for container in gpu_containers if _may_serve(rule, container)]),
-        passed_over=tuple([container for container in gpu_containers if not _may_serve(rule, container)]),
+        served=tuple(container for container in gpu_containers if _may_serve(rule, container)),
+        passed_over=tuple(container for container in gpu_containers if not _may_serve(rule, container)),
     )
 
 
@@ -205,7 +205,7 @@ class _Calculation:
         """Regular containers and sidecars without GPUs."""
         self._kept: frozenset[str] = frozenset()
         self._coefficients = self._applicable_coefficients()
-        self._total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
+        self._total = sum(self._count(container) for container in self._served if container.role is not Role.INIT)
         # GPU containers that keep running share the total amount, less the requests of the other containers.
         self._left = {
             name: coefficient * self._total - self._other_requests(name)
@@ -236,7 +236,7 @@ class _Calculation:
         if annotations:
             edits[ANNOTATIONS] = dict(annotations)
         action = Action.CHANGE if amounts or annotations else Action.KEEP
-        started = sum([self._count(container) for container in self._served if container.role is Role.INIT])
+        started = sum(self._count(container) for container in self._served if container.role is Role.INIT)
         step = rule_step(
             rule,
             action,

@@ -32,7 +32,7 @@ class DeviceCounts(Struct, frozen=True):
     @property
     def resources(self) -> frozenset[str]:
         """The resources that any container requests."""
-        return frozenset([resource for counts in self.by_container for resource in counts])
+        return frozenset(resource for counts in self.by_container for resource in counts)
 
     def effective(self, resource: str) -> int:
         """The pod's effective request, in nanos."""

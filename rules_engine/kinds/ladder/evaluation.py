@@ -239,23 +239,21 @@ class _Requests:
 
     def fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
         """Return the fields of the rungs that the pod is on with these resources."""
-        return tuple([self.ladder.rung_fields[self.title(name)] for name in resources])
+        return tuple(self.ladder.rung_fields[self.title(name)] for name in resources)
 
     def by_container(self, resources: Sequence[str]) -> tuple[ContainerRequest, ...]:
         """Return the requests of these resources, by container."""
         return tuple(
-            [
-                ContainerRequest(container.name, self.title(name), counts[name])
-                for container, counts in zip(self.context.pod.containers, self.before.by_container, strict=True)
-                for name in resources
-                if name in counts
-            ]
+            ContainerRequest(container.name, self.title(name), counts[name])
+            for container, counts in zip(self.context.pod.containers, self.before.by_container, strict=True)
+            for name in resources
+            if name in counts
         )
 
     def arrivals(self, choice: "_Choice") -> tuple[Rung, ...]:
         """Return the rungs to which requests move; a pod that selects no pool moves to its own."""
         rungs = self.ladder.rungs
-        return tuple([to.rung for index, to in choice.items() if self.unplaced or to is not rungs[index]])
+        return tuple(to.rung for index, to in choice.items() if self.unplaced or to is not rungs[index])
 
     def moved(self, choice: "_Choice", undecided: Iterable[str] = ()) -> DeviceCounts:
         """Return the counts of the pod on these rungs, without the requests that are not decided yet."""
@@ -278,7 +276,7 @@ class _Requests:
         arrivals = self.arrivals(choice)
         if self.pod_pool is None or not arrivals:
             return self.context.reach
-        key = tuple([rung.title for rung in arrivals])
+        key = tuple(rung.title for rung in arrivals)
         if key not in self.reaches:
             self.reaches[key] = self.context.reach.moved(self.pod_pool.placement_on(arrivals))
         return self.reaches[key]
@@ -364,7 +362,7 @@ def _decide(
     if errors:
         return _keep_all(requests, "malformed", "; ".join(errors), warnings), {}
     indexes = sorted([requests.own[name] for name in undecided if name in requests.before.resources])
-    notes = tuple([f"{name} was decided by {claims.winners[name]}" for name in requests.decided])
+    notes = tuple(f"{name} was decided by {claims.winners[name]}" for name in requests.decided)
     if not indexes and notes:
         return skip_step(rule, "already-decided", "; ".join(notes), requests.fields(requests.decided)), {}
     if not indexes:
@@ -647,9 +645,7 @@ def _keep_all(requests: _Requests, reason: str, message: str, warnings: tuple[st
         reason,
         message,
         warnings=(*warnings, f"{rule.id} left the pod as it is: {message}"),
-        resources=tuple(
-            [ResourceDecision(resource=requests.title(name), to=None, reason=reason) for name in resources]
-        ),
+        resources=tuple(ResourceDecision(resource=requests.title(name), to=None, reason=reason) for name in resources),
         cluster_unknown=unknown,
         requests=requests.by_container(resources) if unknown else (),
         fields=requests.fields(resources),

@@ -91,14 +91,11 @@ class PodPool(Struct, frozen=True, kw_only=True):
         terms = self.placement.terms
         if terms and self.expressions:
             terms = tuple(
-                [
-                    NodeTerm(tuple([changed.get(each.key, each) for each in term.expressions]), term.fields)
-                    for term in terms
-                ]
+                NodeTerm(tuple(changed.get(each.key, each) for each in term.expressions), term.fields) for term in terms
             )
         return replace(
             self.placement,
-            node_selector=tuple([(key, value) for key, value in selected.items() if value is not None]),
+            node_selector=tuple((key, value) for key, value in selected.items() if value is not None),
             terms=terms,
             tolerations=(*self.placement.tolerations, *self._missing_tolerations(rungs)),
         )

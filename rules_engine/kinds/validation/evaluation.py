@@ -91,7 +91,7 @@ def _invalid_step(rule: Validation, unmet: Sequence[CompiledCheck], messages: Se
             applies.warnings,
             code=reason.code,
             status_reason=reason.value,
-            fields=tuple([field for check in unmet for field in check.fields]),
+            fields=tuple(field for check in unmet for field in check.fields),
         )
         for texts in (messages, [static_message(check.check) for check in unmet])
     )

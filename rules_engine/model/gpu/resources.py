@@ -29,7 +29,6 @@ def is_gpu(resource: str) -> bool:
     return domain in _GPU_DOMAINS or "gpu" in name.lower()
 
 
-@lru_cache(CACHED_NAMES)
 def is_rdma(resource: str) -> bool:
     """Return True for the name of a resource of RDMA devices."""
     domain, slash, name = resource.partition("/")

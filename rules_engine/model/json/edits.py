@@ -93,7 +93,7 @@ def patch_bytes(edits: Edits) -> int:
 
 @lru_cache(maxsize=4096)  # as for `_cached_pointer`
 def _path_bytes(path: Path) -> int:
-    return sum([_utf8_bytes(key) + OBJECT_BYTES for key in path if type(key) is str])
+    return sum(_utf8_bytes(key) + OBJECT_BYTES for key in path if type(key) is str)
 
 
 def _utf8_bytes(text: str) -> int:

@@ -1,7 +1,7 @@
 """Strict JSON readers: a value that is absent or null is empty; a value of the wrong type is an error with its path."""
 
 from collections.abc import Mapping
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from rules_engine.model.json.patch import Json, json_pointer
 
@@ -55,11 +55,7 @@ def read_string(raw: Json, path: Path) -> str:
 
 def read_string_map(raw: Json, path: Path) -> Mapping[str, str]:
     """Return an object whose values are strings, as labels and annotations are. Raises PodError."""
-    members = read_mapping(raw, path)
-    for value in members.values():
-        if type(value) is not str:
-            return {name: read_string(value, (*path, name)) for name, value in members.items()}
-    return cast("dict[str, str]", members)
+    return {name: read_string(value, (*path, name)) for name, value in read_mapping(raw, path).items()}
 
 
 def json_type(value: Json) -> str:

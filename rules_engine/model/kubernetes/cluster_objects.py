@@ -314,7 +314,7 @@ class ClusterObjects:
     def view(self) -> Cluster:
         """The existing nodes and the namespaces as rules see them, without what drivers offer."""
         return Cluster(
-            nodes=tuple([replace(node, used=self._total_requests(node)) for node in self.empty_nodes]),
+            nodes=tuple(replace(node, used=self._total_requests(node)) for node in self.empty_nodes),
             namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
             devices=self.devices,

@@ -41,9 +41,6 @@ class Role(Enum):
     SIDECAR = "sidecar"
 
 
-_REGULAR, _INIT, _SIDECAR = Role  # looking a member up on its enum is slow
-
-
 class Container(Struct, frozen=True, kw_only=True):
     """A container's name, its path in the pod and its resources."""
 
@@ -187,7 +184,7 @@ class Pod(Struct, frozen=True, kw_only=True):
 
     @property
     def regular(self) -> tuple[Container, ...]:
-        return tuple([container for container in self.containers if container.role is _REGULAR])
+        return tuple(container for container in self.containers if container.role is Role.REGULAR)
 
     def effective(self, resource: str, amounts: Sequence[int]) -> int:
         """Return the pod's effective amount of a resource: the containers' aggregate plus overhead, in nanos."""
@@ -239,9 +236,9 @@ class Pod(Struct, frozen=True, kw_only=True):
         for container, amount in amounts:
             if not amount:
                 continue
-            if container.role is _REGULAR:
+            if container.role is Role.REGULAR:
                 running += amount
-            elif container.role is _SIDECAR:
+            elif container.role is Role.SIDECAR:
                 sidecars += amount
             else:
                 peak = max(peak, sidecars + amount)
@@ -256,7 +253,7 @@ class Pod(Struct, frozen=True, kw_only=True):
         if not {path[:3] for path in edits if len(path) > len(POD_REQUESTS)} <= {item.path for item in containers}:
             containers = self.all_containers
         containers = tuple(
-            [item for container in containers if (item := container.edited(edits)).requests or item.limits]
+            item for container in containers if (item := container.edited(edits)).requests or item.limits
         )
         amounts = _container_amounts(containers)
         return Pod(
@@ -318,16 +315,16 @@ def _read_all_containers(
 def _read_container(
     members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _AmountTexts
 ) -> Container:
-    name = members.get("name")
-    init = here[1] == "initContainers"
+    if here[1] == "containers":
+        role = Role.REGULAR
+    else:
+        role = Role.SIDECAR if members.get("restartPolicy") == "Always" else Role.INIT
     return Container(
-        name=name if type(name) is str else "",
-        role=(_SIDECAR if members.get("restartPolicy") == "Always" else _INIT) if init else _REGULAR,
+        name=read_string(members.get("name"), (*here, "name")),
+        role=role,
         path=here,
-        requests=_NO_QUANTITIES
-        if requests is None
-        else _read_quantities(requests, (*here, "resources", "requests"), texts),
-        limits=_NO_QUANTITIES if limits is None else _read_quantities(limits, (*here, "resources", "limits"), texts),
+        requests=_read_quantities(requests, (*here, "resources", "requests"), texts),
+        limits=_read_quantities(limits, (*here, "resources", "limits"), texts),
     )
 
 
@@ -337,7 +334,7 @@ def _container_amounts(containers: Iterable[Container]) -> list[Mapping[str, Qua
 
 def _positive_resources(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[str]:
     """Return the resources with a positive amount in any container."""
-    return frozenset([name for members in amounts for name, amount in members.items() if amount.nanos])
+    return frozenset(name for members in amounts for name, amount in members.items() if amount.nanos)
 
 
 _NO_QUANTITIES: Mapping[str, Quantity] = MappingProxyType({})

@@ -124,18 +124,22 @@ class Quantity(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the canonical text (quantity.go, CanonicalizeBytes). Raises QuantityError beyond MAX_NANOS."""
-        form = self.format
-        return _canonical_text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
+        if not self.nanos:
+            return "0"
+        if abs(self.nanos) > MAX_NANOS:
+            raise QuantityError("the sum of the amounts exceeds 1e51")
+        if self.format is Format.BINARY_SI and self.nanos % NANOS == 0 and abs(self.nanos) >= 1024 * NANOS:
+            return _binary_text(self.nanos // NANOS)
+        return _decimal_text(self.nanos, exponent_form=self.format is Format.DECIMAL_EXPONENT)
 
 
-@lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
 def base_units(nanos: int) -> int | float:
     """Return an amount in cores, bytes or devices."""
     whole, fraction = divmod(nanos, NANOS)
     return nanos / NANOS if fraction else whole
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity like `Quantity.parse`, which calls it: hot paths save a call."""
     if len(text) > MAX_QUANTITY_TEXT:
@@ -183,17 +187,6 @@ def _scale_up(mantissa: int, power: int) -> int:
 
 def _list_suffixes() -> str:
     return ", ".join([*filter(None, _DECIMAL), *_BINARY])
-
-
-@lru_cache(maxsize=4096)
-def _canonical_text(nanos: int, binary: bool, exponent_form: bool) -> str:
-    if not nanos:
-        return "0"
-    if abs(nanos) > MAX_NANOS:
-        raise QuantityError("the sum of the amounts exceeds 1e51")
-    if binary and nanos % NANOS == 0 and abs(nanos) >= 1024 * NANOS:
-        return _binary_text(nanos // NANOS)
-    return _decimal_text(nanos, exponent_form=exponent_form)
 
 
 def _binary_text(value: int) -> str:

@@ -39,8 +39,6 @@ EVALUATION_ERROR = "evaluation-error"
 UNMET_CONDITION = "condition"
 """Reason of a rule that does not apply because a match condition is false."""
 
-_DENY = Action.DENY  # looking a member up on its enum is slow
-
 
 class Attempt(Struct, frozen=True):
     """A rung that was tried for a request, with the reason for taking or rejecting it.
@@ -148,7 +146,7 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def denies(self) -> bool:
         """True if this rule denies the request."""
-        return self.action is _DENY and not self.audit
+        return self.action is Action.DENY and not self.audit
 
     @property
     def applies(self) -> bool:
@@ -197,10 +195,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 def has_denial(trace: Sequence[Step]) -> bool:
     """Return True if any step denies."""
-    for step in trace:  # noqa: SIM110 - the generator of any() takes longer than the loop
-        if step.denies:
-            return True
-    return False
+    return any(step.denies for step in trace)
 
 
 def denial_message(denials: Iterable[tuple[str, str]]) -> str:

@@ -8,12 +8,12 @@ from functools import cached_property
 from threading import Lock
 from typing import Protocol
 
-import orjson
-
-from rules_engine.evaluation import DecisionCache, RuleSet
+from rules_engine.cel import Budget
+from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Rule
 from rules_engine.native.policy import NativeRules, translate_rules
 from server.cluster.source import ClusterSource
@@ -36,15 +36,21 @@ class ServedRules:
     kept: bool = False
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    mutate: DecisionCache = field(init=False, repr=False, compare=False)
-    validate: DecisionCache = field(init=False, repr=False, compare=False)
     reads_free_devices: bool = field(init=False, repr=False, compare=False)
     """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
-        object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
+
+    def mutate(self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget) -> Decision:
+        """Return the decision at /mutate; rules that the index excludes leave no step."""
+        return mutate(self.rule_set, request, cluster, indexed=True, budget=budget)
+
+    def validate(
+        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
+    ) -> Decision:
+        """Return the decision at /validate; rules that the index excludes leave no step."""
+        return validate(self.rule_set, request, cluster, indexed=True, budget=budget)
 
     @property
     def rules_by_kind(self) -> Mapping[str, int]:

@@ -160,7 +160,7 @@ def respond_decision(uid: str, decision: Decision, annotations: Mapping[str, str
     if annotations:
         edits = merge_edits(decision.edits, {ANNOTATIONS: annotations})
         decision = Decision(trace=decision.trace, patch=patch_operations(decision.object, edits))
-    return b"".join((_BEFORE_UID, orjson.dumps(uid), decision.once(_encode_after_uid)))
+    return b"".join((_BEFORE_UID, orjson.dumps(uid), _encode_after_uid(decision)))
 
 
 _BEFORE_UID = b'{"apiVersion":"%b","kind":"%b","response":{"uid":' % (API_VERSION.encode(), KIND.encode())

@@ -262,7 +262,7 @@ def encode_line(
         served and (served.digest, served.generation),
         cluster and (view, cluster.freshness),
     )
-    reasons = decision.once(_reasons_with_messages if messages else _reasons_without_messages)
+    reasons = (_reasons_with_messages if messages else _reasons_without_messages)(decision)
     truncated += reasons.truncated
     if truncated:
         members["truncated"] = truncated

@@ -40,7 +40,6 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 REQUESTS = counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
-DECISION_CACHE_HITS = counter("decision_cache_hits", "Requests answered from the decision cache.", "endpoint")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
@@ -99,9 +98,7 @@ LOG_UNRECORDED = counter(
     "decision_log_unrecorded", "Lines of the decision log without their requests, which are too long for a line."
 )
 
-_WITHOUT_RULE = frozenset({REQUESTS.name, DECISION_CACHE_HITS.name})
-
-COUNTED = (REQUESTS, DECISION_CACHE_HITS, STEPS, FALLBACKS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
+COUNTED = (REQUESTS, STEPS, FALLBACKS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
 
 FAMILIES = tuple(it for it in [*globals().values()] if isinstance(it, Family))
 """All metrics of the server."""
@@ -112,23 +109,19 @@ MAX_REQUEST_KINDS = 64
 Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
-RequestKind: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
-"""Requests that increment the same samples: endpoint, outcome, dry run, answered from the cache, samples of steps."""
+RequestKind: TypeAlias = tuple[str, str, bool, tuple[Sample, ...]]
+"""Requests that increment the same samples: endpoint, outcome, dry run, samples of steps."""
 
 
 def _request_kind(record: AdmissionRecord) -> RequestKind:
     decision = record.decision
-    if decision is None:
-        return record.endpoint, record.outcome, record.dry_run, False, ()
-    steps = decision.once(_trace_samples)
-    return record.endpoint, record.outcome, record.dry_run, decision.cached, steps
+    steps = () if decision is None else _trace_samples(decision)
+    return record.endpoint, record.outcome, record.dry_run, steps
 
 
 def _kind_samples(requests: RequestKind) -> Iterator[Sample]:
-    endpoint, outcome, dry_run, cached, steps = requests
+    endpoint, outcome, dry_run, steps = requests
     yield REQUESTS.name, endpoint, outcome, "true" if dry_run else "false"
-    if cached:
-        yield DECISION_CACHE_HITS.name, endpoint
     yield from steps
 
 
@@ -235,7 +228,7 @@ class Metrics(MetricsCollector):
     def _delete_series_of_former_rules(self) -> None:
         """Delete the series of rules no longer active; otherwise each reload could add series."""
         rule_ids = {item.rule.id for item in self._state.served.rule_set.rules}
-        for sample in [it for it in self._counts if it[0] not in _WITHOUT_RULE and it[1] not in rule_ids]:
+        for sample in [it for it in self._counts if it[0] != REQUESTS.name and it[1] not in rule_ids]:
             del self._counts[sample]
 
     @staticmethod

@@ -116,16 +116,6 @@ def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None
     assert [line["dryRun"] for line in lines] == [True, True]
 
 
-def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
-    state = state_of(ServedRules(rule_set=compiled(FALLS)), cluster=cluster())
-    pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
-    lines = log_lines(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
-    first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
-    assert first["patch"] == again["patch"] == last["patch"] != other["patch"]
-    assert first["trace"] == again["trace"] == last["trace"]
-    assert len({line["id"] for line in lines}) == len(pods)
-
-
 def test_the_inventory_version_changes_with_its_nodes_only(tmp_path: Path) -> None:
     nodes = cluster({GPU: 1}).nodes
     views = [

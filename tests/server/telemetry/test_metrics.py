@@ -28,7 +28,7 @@ from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from server.telemetry.metrics import FAMILIES, Metrics
 from server.telemetry.observers import Telemetry
-from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
+from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, pod, rung, validation
 from tests.support.metric_reference import exposed_name
 from tests.support.server import ROOT, application, call, encoded, review
 from tests.support.states import state_of
@@ -68,15 +68,6 @@ def test_audit_mode_is_counted_separately_and_changes_nothing() -> None:
         f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
     ]
     assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Allowed}": 1}
-
-
-def test_cached_decisions_are_counted_like_all_others() -> None:
-    state = state_of(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
-    metrics = Metrics(state)
-    for _ in range(3):
-        metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
-    assert counted(metrics, "gpu_rules_decision_cache_hits_total") == {"{endpoint=mutate}": 2}
-    assert sum(counted(metrics, "gpu_rules_ladder_fallbacks_total").values()) == 3
 
 
 def test_an_injection_is_counted_once_for_each_resource() -> None:
@@ -191,7 +182,6 @@ def test_series_of_former_rules_are_deleted() -> None:
     assert counted(metrics, "gpu_rules_ladder_fallbacks_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
     assert counted(metrics, "gpu_rules_requests_total")
-    assert counted(metrics, "gpu_rules_decision_cache_hits_total")
     assert counted(metrics, "gpu_rules_rules_generation") == {"": 2}
 
 

@@ -5,37 +5,26 @@ import logging
 import signal
 import subprocess
 import sys
-import tracemalloc
 from logging.config import DictConfigurator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules_engine.evaluation.decision_cache import MAX_BYTES
 from server.http.limits import BODY_BYTES, Limit
 from server.rules.sources import prepare_rules
-from server.telemetry.decision_log import DecisionLog
-from server.telemetry.metrics import Metrics
 from server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
-from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import (
     LADDER,
     MIG_POD,
     PATIENCE_SECONDS,
-    application,
-    call,
     command,
     encoded,
     environment,
     review,
     started,
 )
-from tests.support.states import state_of
-from tests.support.telemetry import counted
-
-MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
 
 def test_every_decision_of_a_server_is_logged_and_counted(tmp_path: Path) -> None:
@@ -201,31 +190,6 @@ def test_the_help_names_the_options_of_telemetry() -> None:
     )
     for option in ("--decision-log", "--events", "--log-format", "--metrics-listen"):
         assert option in done.stdout
-
-
-def test_values_derived_from_cached_decisions_are_bounded(tmp_path: Path) -> None:
-    state = state_of(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
-    log, metrics = DecisionLog(tmp_path / "log"), Metrics(state)
-    app = application(state, observers=[log, metrics])
-
-    def ask(number: int) -> None:
-        containers = [container(f"c{index}", {MIG: 1, f"example.com/{number}": 1}) for index in range(6)]
-        for _ in range(2):
-            assert call(app, "/mutate", encoded(review(pod(*containers)))).patch
-
-    log.start()
-    ask(-1)
-    tracemalloc.start()
-    try:
-        for number in range(600):
-            ask(number)
-        used, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        log.stop()
-    assert log.sent == 1202
-    assert used < 2 * MAX_BYTES
-    assert next(iter(counted(metrics, "gpu_rules_decision_cache_hits_total").values())) == 601
 
 
 def test_times_in_lines_of_text_and_of_json_are_rfc_3339_in_utc() -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from marshal import dumps
+from typing import Any
 
 from msgspec import Struct
 
 from rules_engine.devices.requests import ContainerRequest
-from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.admission import Admission, validation_request
-from rules_engine.evaluation.decision_cache import DecisionCache
-from rules_engine.evaluation.fingerprint import marshal_value
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -17,7 +17,7 @@ from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.admission import Endpoint, pod_request
+from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
@@ -82,8 +82,7 @@ class Admissions:
     ) -> None:
         self._namespaces_read = namespaces_read
         self._devices_not_modelled = devices_not_modelled
-        self._mutate = DecisionCache(rule_set, Endpoint.MUTATE)
-        self._validate = DecisionCache(rule_set, Endpoint.VALIDATE)
+        self._rule_set = rule_set
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
         """Decisions on generated pods with the same view of the cluster."""
@@ -119,10 +118,11 @@ class Admissions:
 
     def _decide(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
         request = pod_request(dict(pod), namespace=template.namespace)
-        mutation = self._mutate(request, cluster)
+        mutation = mutate(self._rule_set, request, cluster, indexed=True)
         validation = None
         if mutation.allowed:
-            validation = self._validate(validation_request(request, mutation.result), cluster)
+            created = validation_request(request, mutation.result)
+            validation = validate(self._rule_set, created, cluster, indexed=True)
         admission = Admission(mutation=mutation, validation=validation)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
@@ -207,6 +207,12 @@ class Admissions:
             for decision in step.resources
             if decision.to is not None
         ]
+
+
+def marshal_value(value: list[Any]) -> bytes:
+    """Encode a JSON value as a key: different values have different bytes."""
+    # From version 3 on, the bytes depend on reference counts too, and so equal values may have different ones.
+    return dumps(value, 2)
 
 
 def _hashable_edits(edits: Edits) -> object:

@@ -4,18 +4,35 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from types import MappingProxyType
 
+from rules_engine.cel import Program
+from rules_engine.cel.reads import Place, Reads
+from rules_engine.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.evaluation.applicability import UNMATCHED_REASONS
-from rules_engine.evaluation.fields_read import fields_read_by
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
 from rules_engine.model.kubernetes.removed_values import Path, removed_values
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import UNMET_CONDITION, Action, Step
-from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.rule import Rule, RuleId
 
 USER: Mapping[str, Path] = MappingProxyType({"request.userInfo": ("userInfo",)})
 """The user: neither manifests nor pods of a cluster have the one who submitted them."""
+
+_ROOTS = {
+    "request": Place("request", ADMISSION_REQUEST),
+    **{name: Place("request", POD, (name,)) for name in ("object", "oldObject")},
+}
+
+
+def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) -> Kept:
+    """Return the members of a request that expressions of a rule read, directly or by its variables."""
+    variables = {name: variable.program.checked for name, variable in compiled.variables.items()}
+    reads = Reads(_ROOTS, variables, compiled.rule.params)
+    for program in programs:
+        reads.add(program.checked)
+    return reads.kept.get("request", NO_FIELDS)
 
 
 def missing_members(pod: Mapping[str, Json]) -> Mapping[str, Path]:

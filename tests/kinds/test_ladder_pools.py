@@ -7,7 +7,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.fingerprint import Fingerprint
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
@@ -19,7 +18,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
-from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, request, rung
+from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
 from tests.support.placing import lookups
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
@@ -344,20 +343,6 @@ def test_free_devices_of_the_pool_count() -> None:
     used = cluster(pool_node("h100", used={GPU: 8}), pool_node("a100"))
     assert mutated(selecting(), cards(offered=Offered.AVAILABLE), on=used).patch
     assert mutated(selecting(), cards(), on=used).patch == ()
-
-
-def test_rules_outside_read_what_pools_read() -> None:
-    rule = cards(on("H100", weight=2), on("A100", place=Place(annotations={"type": "a"}), weight=1))
-    assert rule.interests.annotations == {FALLBACK, "gpu-webhook.k8s.io/fallback", "type"}
-    fingerprint = Fingerprint(compiled(rule).rules_at(Endpoint.MUTATE))
-    keys = [
-        selecting(),
-        selecting("a100"),
-        selecting(runtimeClassName="x"),
-        {**selecting(), "metadata": {"name": "job", "annotations": {"type": "x"}}},
-        {**selecting(), "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"}}},
-    ]
-    assert len({fingerprint.key(request(made)) for made in keys}) == len(keys)
 
 
 def test_explanations_and_coverage_name_rungs_by_pool() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rules_engine.checking.analysis import analyse_rules
 from rules_engine.documents.load import load_files
 from rules_engine.documents.loader import rule_kind
-from rules_engine.evaluation import DecisionCache, RuleSet, compile_rules, mutate, validate
+from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.explaining.rule_list import list_rules
 from rules_engine.kinds import KINDS
@@ -44,17 +44,11 @@ def test_a_toy_kind_is_evaluated_after_the_others(rule_set: RuleSet) -> None:
     assert validate(rule_set, request(asks({GPU: 1})), cluster()).trace == ()
 
 
-def test_the_index_and_the_cache_need_no_further_code(rule_set: RuleSet) -> None:
+def test_the_index_needs_no_further_code(rule_set: RuleSet) -> None:
     (*_, marks) = rule_set.kinds_at(Endpoint.MUTATE)
     create_request = request(asks({"cpu": 1}))
     assert mutate(rule_set, create_request, cluster({GPU: 4}), indexed=True).trace == ()
     assert [compiled.rule.id for compiled in marks.rules] == ["Mark/marked"]
-    cache = DecisionCache(rule_set, Endpoint.MUTATE)
-    nodes = cluster({GPU: 4})
-    decisions = [cache(request(asks({GPU: 1}, name=name)), nodes) for name in "ab"]
-    assert [decision.cached for decision in decisions] == [False, True]
-    other = cache(request(asks({GPU: 1}, annotations={"example.com/mark": "mine"})), nodes)
-    assert not other.cached
 
 
 def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:

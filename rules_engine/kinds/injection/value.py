@@ -83,12 +83,10 @@ class ResourceInjection(Rule):
     @property
     def interests(self) -> Interests:
         entries = (self.default, *self.namespaces.values())
-        keys = {key for entry in entries for key in entry.annotations}
         return Interests(
             resources=frozenset({self.gpu_resource}),
             gives=frozenset(name for entry in entries for name in entry.coefficients),
             annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
-            annotations=frozenset(keys | {self.gpu_type_annotation} - {""}),
         )
 
     @property

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.json.patch import EMPTY
-from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
@@ -143,8 +142,6 @@ class FallbackLadder(Rule):
             resources=frozenset(self.resources),
             moves=True,
             gives=frozenset(self.resources),
-            annotations=frozenset({*self.histories, *(key for rung in self.rungs for key in rung.place.annotations)}),
-            pod_fields=_POOL_FIELDS if self.pool_keys else NO_FIELDS,
         )
 
     @property
@@ -173,7 +170,3 @@ class FallbackLadder(Rule):
     def pool_keys(self) -> tuple[str, ...]:
         """The keys of the labels that all pools of the ladder have; none for a ladder without pools."""
         return tuple(key for rung in self.rungs[:1] for key, _ in rung.pool)
-
-
-_POOL_FIELDS: Kept = {"metadata": {"labels": {QUEUE_LABEL: None}}, "spec": {"runtimeClassName": None}}
-"""Members of a pod that only ladders with pools read."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -12,8 +12,6 @@ from rules_engine.model.json.edits import Edits, apply_edits
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import RuleId
-
-T = TypeVar("T")
 
 
 class Action(Enum):
@@ -217,9 +215,8 @@ class Refusal(Struct, frozen=True):
 class Decision(Struct, frozen=True, kw_only=True):
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision was cached for a
-    request with the same fingerprint. Such decisions share the values that `once` has `derived`. `context`: returns the
-    last context of the evaluation, with the changed pod and the nodes that it may run on; None if there was none.
+    `object` is the request's object, if any; the patch makes the `edits`. `context`: returns the last context of the
+    evaluation, with the changed pod and the nodes that it may run on; None if there was none.
     """
 
     trace: tuple[Step, ...] = ()
@@ -227,31 +224,24 @@ class Decision(Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     object: Json = None
     edits: Edits = field(default_factory=dict)
-    cached: bool = False
-    derived: dict[Any, Any] | None = None
     context: Callable[[], Any] | None = None
 
     def __eq__(self, other: Any) -> bool:
-        """Compare the answers, whether they come from the cache or not."""
+        """Compare all members except `context`."""
         return isinstance(other, Decision) and self._answer == other._answer
 
     @property
     def _answer(self) -> tuple[Any, ...]:
         return self.trace, self.patch, self.refusal, self.object, self.edits
 
-    def once(self, derive: Callable[["Decision"], T]) -> T:
-        """Return a value derived from the trace and the patch alone, computed once for a cached decision."""
-        if self.derived is None:
-            return derive(self)
-        value: T | None = self.derived.get(derive)
-        if value is None:
-            value = self.derived[derive] = derive(self)
-        return value
-
     @property
     def outcome(self) -> str:
         """One of ALLOWED, CHANGED, DENIED and INVALID."""
-        return self.once(_decision_outcome)
+        if self.refusal is not None:
+            return INVALID
+        if not self.allowed:
+            return DENIED
+        return CHANGED if self.patch else ALLOWED
 
     @property
     def result(self) -> Json:
@@ -305,14 +295,6 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
 """Outcomes of a decision; Invalid: the pod cannot be parsed."""
-
-
-def _decision_outcome(decision: Decision) -> str:
-    if decision.refusal is not None:
-        return INVALID
-    if not decision.allowed:
-        return DENIED
-    return CHANGED if decision.patch else ALLOWED
 
 
 MAX_AUDIT_KEY = 63

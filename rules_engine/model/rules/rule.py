@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import EMPTY, Json
-from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept
 from rules_engine.model.problems.source import Field, Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
@@ -126,22 +125,18 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interests:
-    """The pods and fields that a rule depends on, beyond its match, as derived by its kind.
+    """The pods that a rule depends on, beyond its match, as derived by its kind.
 
     `resources`: the rule leaves a pod unchanged that requests none of them. None: it may change any pod.
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
     `gives`: the resources that it may write into a pod.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
-    `annotations`: keys of the annotations whose values the rule reads. `pod_fields`: the other members of a pod that it
-    reads, beyond what every rule reads.
     """
 
     resources: frozenset[str] | None = None
     moves: bool = False
     gives: frozenset[str] = frozenset()
     annotation: tuple[str, str] | None = None
-    annotations: frozenset[str] = frozenset()
-    pod_fields: Kept = field(default_factory=lambda: NO_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Mark(Rule):
 
     @property
     def interests(self) -> Interests:
-        return Interests(resources=frozenset({self.resource}), annotations=frozenset({self.annotation}))
+        return Interests(resources=frozenset({self.resource}))
 
     @property
     def can_deny(self) -> bool:

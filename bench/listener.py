@@ -42,7 +42,7 @@ import uvloop
 
 from bench.process import memory_mib, running
 from bench.promise import Promise, exit_code
-from bench.reviews import MIG, different_pods, review, training_pod
+from bench.reviews import MIG, job_pods, review, training_pod
 from server.http.limits import CONNECTIONS, HEADER_BYTES
 from tests.support.operating import Load, Mounted, saying
 from tests.support.server import Running, certificate_files, started
@@ -292,7 +292,7 @@ def large(folder: Path) -> list[Promise]:
 
 def burst(folder: Path) -> list[Promise]:
     requests = []
-    for number, pod in enumerate(different_pods(MIG, BURST)):
+    for number, pod in enumerate(job_pods(MIG, BURST)):
         missing = BURST_KIB[number % len(BURST_KIB)] * 1024 - len(SMALL)
         pod["spec"]["containers"][0]["env"] += [
             {"name": f"MORE_{n:04}", "value": "x" * 21} for n in range(missing // 50)

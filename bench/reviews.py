@@ -115,15 +115,6 @@ def job_pods(resource: str, count: int) -> list[dict[str, Any]]:
     return pods
 
 
-def different_pods(resource: str, count: int) -> list[dict[str, Any]]:
-    """Return pods that share no cached decision: each requests a different amount of memory."""
-    pods = job_pods(resource, count)
-    for number, pod in enumerate(pods):
-        for amounts in pod["spec"]["containers"][0]["resources"].values():
-            amounts["memory"] = f"{65536 + number}Mi"
-    return pods
-
-
 def _container(name: str, amounts: dict[str, str], variables: int) -> dict[str, Any]:
     return {
         "name": name,

@@ -1,8 +1,7 @@
 """The server under load, compared with the same server without decisions (python -m bench.server).
 
 wrk sends AdmissionReviews over TLS on kept connections, in turns to servers that differ in one thing each. The reviews
-are of the pods of one Job. Rules that read the same fields of two such pods are evaluated once while the view of the
-cluster is the same, as a file's always is. Results for pods that all differ are printed too, without a promise.
+are of the pods of one Job.
 
 The promises are ratios to a *fixed* server, the same server that allows every review without a decision: absolute
 figures depend on other work of the machine. The fixed server still reads the review and answers with its uid, as any
@@ -40,7 +39,7 @@ from uuid import uuid4
 from bench import cluster
 from bench.process import ROOT, Running, running
 from bench.promise import Promise, exit_code
-from bench.reviews import different_pods, job_pods, review
+from bench.reviews import job_pods, review
 from tests.support.apiserver import kubeconfig
 
 THROUGHPUT = 0.6
@@ -62,10 +61,8 @@ AGAINST_P99 = 1.2
 
 ROUNDS, AGAINST_ROUNDS = 10, 5
 
-PAUSE_MS = 1
-"""With 8 connections about 6,000 requests a second: a third to a half of the fixed server's maximum."""
-PAUSE_DIFFERENT_MS = 6
-"""The same for pods that all differ: about 1,200 requests a second, a third to a half of the maximum."""
+PAUSE_MS = 6
+"""With 8 connections about 1,200 requests a second: a third to a half of the server's maximum."""
 
 FIXED, AGAIN = "fixed allow", "fixed allow, once more"
 
@@ -102,8 +99,6 @@ class Subject:
     fixed: str | None = None
     """Argument of bench.fixed, which then runs in the server's place."""
     checkout: Path = ROOT
-    pause_ms: int = PAUSE_MS
-    """Pause of a connection between two requests, when all servers are measured at the same load."""
 
 
 def load(server: Running, subject: Subject, script: Path, *, seconds: int, connections: int, pause_ms: int = 0) -> Load:
@@ -149,9 +144,6 @@ end
 
 PODS = 500
 """Pods of one Job, sent in turn."""
-
-DIFFERENT_PODS = 3000
-"""Several times as many as the decision cache holds."""
 
 
 def reviews(pods: Sequence[dict[str, Any]], file: Path) -> Path:
@@ -269,7 +261,7 @@ def measured(
                     script,
                     seconds=seconds,
                     connections=connections,
-                    pause_ms=subject.pause_ms,
+                    pause_ms=PAUSE_MS,
                 )
                 found[subject.name].paced.append(one)
         for subject in subjects:
@@ -309,48 +301,18 @@ def best_p99(loads: Sequence[Load]) -> float:
     return min(one.p99_ms for one in loads)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of the table: pods of one Job, and pods that all differ."""
-
-    job: Sequence[Subject]
-    different: Sequence[Subject]
-
-
-def rows(folder: Path, checkout: Path = ROOT) -> Rows:
+def rows(folder: Path, checkout: Path = ROOT) -> Sequence[Subject]:
     """Return the rows for the server of a checkout; write their files to `folder`."""
     other = reviews(job_pods("example.com/nic", PODS), folder / "other")
     stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
     falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
-    all_fall = reviews(different_pods(FALLEN, DIFFERENT_PODS), folder / "all-fall")
-    all_stay = reviews(different_pods("nvidia.com/gpu", DIFFERENT_PODS), folder / "all-stay")
     log = ("--decision-log", str(folder / "decisions.jsonl"))
-    return Rows(
-        (
-            Subject("/mutate, pods without GPUs", (), "/mutate", other, checkout=checkout),
-            Subject("/mutate, pods are injected", (), "/mutate", stays, checkout=checkout),
-            Subject("/mutate, pods fall back and are injected", (), "/mutate", falls, checkout=checkout),
-            Subject("/mutate, the same with the decision log", log, "/mutate", falls, checkout=checkout),
-            Subject("/validate", (), "/validate", stays, checkout=checkout),
-        ),
-        (
-            Subject(
-                "/mutate, pods that all differ",
-                (),
-                "/mutate",
-                all_fall,
-                checkout=checkout,
-                pause_ms=PAUSE_DIFFERENT_MS,
-            ),
-            Subject(
-                "/validate, pods that all differ",
-                (),
-                "/validate",
-                all_stay,
-                checkout=checkout,
-                pause_ms=PAUSE_DIFFERENT_MS,
-            ),
-        ),
+    return (
+        Subject("/mutate, pods without GPUs", (), "/mutate", other, checkout=checkout),
+        Subject("/mutate, pods are injected", (), "/mutate", stays, checkout=checkout),
+        Subject("/mutate, pods fall back and are injected", (), "/mutate", falls, checkout=checkout),
+        Subject("/mutate, the same with the decision log", log, "/mutate", falls, checkout=checkout),
+        Subject("/validate", (), "/validate", stays, checkout=checkout),
     )
 
 
@@ -360,7 +322,7 @@ def compared(there: Path, folder: Path, **how: int) -> list[Promise]:
     for name, checkout in (("here", ROOT), ("there", there)):
         (folder / name).mkdir()
         made = rows(folder / name, checkout)
-        pairs.append([replace(row, name=f"{row.name}, {name}") for row in (*made.job, *made.different)])
+        pairs.append([replace(row, name=f"{row.name}, {name}") for row in made])
     both = list(zip(*pairs, strict=True))
     print(f"packaged rules and cluster, here ({ROOT}) and there ({there}) in turns:")
     found = measured([row for pair in both for row in pair], folder, **how)
@@ -400,13 +362,12 @@ def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
     """Compare the server with one without decisions, and measure it with many rules and with a live cluster."""
     promises: list[Promise] = []
     table = rows(folder)
-    falls, all_fall = table.job[2].reviews, table.different[0].reviews
+    falls = table[2].reviews
     print(f"packaged rules and cluster, reviews of {falls.stat().st_size // PODS} bytes, the pods of one Job:")
-    promised = [Subject(FIXED, (), "/mutate", falls, fixed="allow"), *table.job]
+    promised = [Subject(FIXED, (), "/mutate", falls, fixed="allow"), *table]
     shown = [
         Subject(AGAIN, (), "/mutate", falls, fixed="allow"),
         Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
-        *table.different,
     ]
     subjects = [*promised, *shown]
     found = measured(subjects, folder, rounds=rounds, **how)
@@ -427,10 +388,10 @@ def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
                 logged = sum(1 for _ in lines) / requests
             promises.append(Promise("lines of the decision log to requests", logged, LOGGED, least=True))
 
-    print("many rules, three of which apply, pods that all differ:")
+    print("many rules, three of which apply:")
     few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
     for path in ("/mutate", "/validate"):
-        subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, all_fall) for where in (few, many)]
+        subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, falls) for where in (few, many)]
         found = measured(subjects, folder, rounds=rounds, **how)
         costs = throughput(found[subjects[0].name], found[subjects[1].name])
         promises.append(Promise(f"{path}: 1,000 rules cost, to 10", costs, MANY_RULES))
@@ -441,7 +402,7 @@ def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
         with running(folder, hundred) as server:
             starts.append(server.ready_seconds)
             script = folder / "post.lua"
-            load(server, Subject("100 rules", hundred, "/mutate", all_fall), script, **{**how, "seconds": 2})
+            load(server, Subject("100 rules", hundred, "/mutate", falls), script, **{**how, "seconds": 2})
             rss = server.rss_mib
     promises.append(Promise("100 rules: RSS after a load", rss, RSS_MIB, unit=" MiB"))
     promises.append(Promise("100 rules: start to ready", statistics.median(starts), READY_SECONDS, unit=" s"))

@@ -12,8 +12,9 @@ import orjson
 from bench.reviews import UID
 from rules_engine.model.rules.decision import Decision
 from server.cli import main
-from server.http.admission import ENDPOINTS, Admission
+from server.http.admission import Admission
 from server.http.messages import Response
+from server.state import ServedRules
 
 _RESPONSE = Response(
     200,
@@ -34,7 +35,7 @@ def allow(*_arguments: Any, **_more: Any) -> Decision:
 if __name__ == "__main__":
     match sys.argv.pop(1):
         case "allow":
-            ENDPOINTS.update(dict.fromkeys(ENDPOINTS, lambda _served: allow))
+            ServedRules.mutate = ServedRules.validate = allow  # type: ignore[method-assign]
         case "nothing":
             Admission.answer = nothing  # type: ignore[method-assign]
         case other:

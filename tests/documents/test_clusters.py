@@ -358,10 +358,11 @@ def test_templates_say_what_they_lost(tmp_path: Path) -> None:
     assert {*removed_values(as_mapping(as_mapping(data["spec"])["template"]))} == expected
 
 
-def test_a_revision_of_another_controller_keeps_nothing_of_its_data() -> None:
-    other: dict[str, Any] = {
-        "workerTemplate": {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": SECRET}]}]}}
-    }
+OTHER = {"workerTemplate": {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": SECRET}]}]}}}
+
+
+@pytest.mark.parametrize("other", [OTHER, [OTHER], SECRET], ids=["object", "list", "text"])
+def test_a_revision_of_another_controller_keeps_nothing_of_its_data(other: Any) -> None:
     kept = remove_values(item("ControllerRevision", "r", version="apps/v1", data={"spec": other}), "ControllerRevision")
     assert (SECRET in json.dumps(kept), kept["data"]) == (False, {"spec": {}})
 

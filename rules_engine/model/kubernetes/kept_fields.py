@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 
 Kept: TypeAlias = "Mapping[str, Kept] | None"
@@ -47,15 +48,8 @@ def keeps_path(kept: Kept, *path: str) -> bool:
 
 
 def reduce_value(value: Json, kept: Kept) -> Json:
-    """Return a value with the members to keep. Members that are kept whole are shared, not copied."""
+    """Return a value with the members to keep; {} if it should have members and is no object."""
     if kept is None:
         return value
-    if isinstance(value, dict):
-        members: dict[str, Json] = {}
-        for name, below in kept.items():
-            if name in value:
-                members[name] = value[name] if below is None else reduce_value(value[name], below)
-        return members
-    if isinstance(value, list):
-        return [reduce_value(item, kept) for item in value]
-    return value
+    members = as_mapping(value)
+    return {name: reduce_value(members[name], below) for name, below in kept.items() if name in members}

@@ -26,6 +26,10 @@ def decision(*steps: Step, **fields: Any) -> Decision:
     return Decision(trace=steps, **fields)
 
 
+def test_decisions_are_compared_without_their_contexts() -> None:
+    assert decision(context=lambda: None) == decision() != decision(step(Action.DENY))
+
+
 class TestAllowed:
     @pytest.mark.parametrize("action", [action for action in Action if action is not Action.DENY])
     def test_nothing_but_a_denial_denies(self, action: Action) -> None:

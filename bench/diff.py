@@ -169,7 +169,7 @@ def log_line(served: ServedRules, endpoint: str, request: AdmissionRequest, clus
     decide = mutate if endpoint == "mutate" else validate
     decision = record.decision = decide(served.rule_set, request, cluster)
     line = encode_line(record, decision, id="1", at=datetime.now(UTC), view=1, requests=True)
-    return b"".join(line.parts), decision.result
+    return line.text, decision.result
 
 
 def write_log(path: Path, node_count: int, admissions: int, rules: RuleFiles) -> None:

@@ -93,7 +93,7 @@ LOG_WRITTEN = counter("decision_log_lines", "Lines written to the decision log."
 LOG_DROPPED = counter(
     "decision_log_dropped", "Lines of the decision log dropped because the queue was full or the write failed."
 )
-LOG_TRUNCATED = counter("decision_log_truncated", "Truncated lines of the decision log.")
+LOG_TRUNCATED = counter("decision_log_truncated", "Lines of the decision log with shortened or omitted members.")
 LOG_UNRECORDED = counter(
     "decision_log_unrecorded", "Lines of the decision log without their requests, which are too long for a line."
 )

@@ -27,7 +27,7 @@ def logged(endpoint: str, made: Any, *rules: Rule, second: int = 0, **fields: An
     record = admission_record(endpoint, made, *rules, **fields)
     assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, second, 5, tzinfo=UTC)
-    return b"".join(encode_line(record, record.decision, id="a-1", at=at, view=1).parts)
+    return encode_line(record, record.decision, id="a-1", at=at, view=1).text
 
 
 def write_log(folder: Path, *lines: bytes) -> Path:
@@ -89,7 +89,7 @@ def test_an_unreadable_pod_and_a_shortened_line_are_shown(tmp_path: Path) -> Non
     malformed: Any = {"metadata": {"name": "job"}, "spec": 3}
     path = write_log(tmp_path, logged("/mutate", malformed), logged("/mutate", many, INJECTS, second=1))
     out = cli("explain", "--from-log", path, "--pod", "ml/job").stdout
-    assert "\nshortened in the log: patch, requests, amounts\nallowed, changed\n\nml/job at" in out
+    assert "\nshortened in the log: patch, trace\nallowed, changed\n\nml/job at" in out
     assert out.endswith("└── mutate\n    └── refused: Invalid\n\ninvalid: Invalid\n")
 
 

@@ -49,7 +49,7 @@ def sizes(record: AdmissionRecord) -> tuple[int, int]:
     """Return the bytes of the response and of the log line."""
     assert record.decision is not None
     encoded = encode_line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
-    return len(respond_decision("1", record.decision)), encoded.size
+    return len(respond_decision("1", record.decision)), len(encoded.text)
 
 
 @given(expensive_pods(), st.sampled_from([0, 6, 10]), st.sampled_from(FailurePolicy))

@@ -1,10 +1,13 @@
 """Telemetry of a real server."""
 
+import fcntl
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
+from io import FileIO
 from logging.config import DictConfigurator
 from pathlib import Path
 
@@ -50,6 +53,18 @@ def test_decisions_just_before_the_end_are_logged(tmp_path: Path) -> None:
         assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch
         assert server.stop(signal.SIGINT) == 0
     assert len(path.read_text().splitlines()) == 1
+
+
+def test_a_full_pipe_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    os.mkfifo(path)
+    with FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) as pipe:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+        with started(tmp_path, "--decision-log", path) as server:
+            for _ in range(5):
+                assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch
+            assert server.stop(signal.SIGINT) == 0
+        assert 0 < pipe.readall().count(b"\n") < 5
 
 
 def test_decisions_of_a_server_can_be_logged_to_standard_output(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http.admission import Admission
 from server.http.admission_record import Callers
 from server.http.app import Exposition, create_app, create_metrics_app
-from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
-from server.http.listener import Listener, bind_socket, share_of_connections
+from server.http.listener import Listener
+from server.http.sockets import bind_socket, share_of_connections
 from server.option_types import Address
 from server.rules.folder_watch import Signature, Watcher, files_signature
 from server.rules.reload import Reloader
@@ -84,10 +84,8 @@ def serve(settings: Settings) -> None:
         telemetry = stack.enter_context(_run_telemetry(settings, state))
         admission = Admission(
             state,
-            max_concurrent=settings.max_concurrent,
             callers=Callers(settings.reserve_for),
             observers=telemetry.observers,
-            request_seconds=settings.request_seconds,
         )
         listener = _create_listener(settings, state, admission, bound)
         trust, watchers = _serve_certificate(
@@ -134,14 +132,15 @@ def serve(settings: Settings) -> None:
 
 def _create_listener(settings: Settings, state: State, admission: Admission, bound: socket.socket) -> Listener:
     """Create the admission listener; it does not accept connections yet."""
-    app = create_app(state, admission)
-
-    def handler(it: Listener) -> AdmissionHandler:
-        pages = PageHandler(it.loop, app, it.address, "https")
-        return AdmissionHandler(it.loop, admission, pages, it.connections.exceeded)
-
-    limit, seconds = share_of_connections(CONNECTIONS), settings.receive_seconds
-    listener = Listener("admission", bound, handler, connections=limit, receive_seconds=seconds)
+    listener = Listener(
+        "admission",
+        bound,
+        create_app(state, admission),
+        connections=share_of_connections(CONNECTIONS),
+        receive_seconds=settings.receive_seconds,
+        request_seconds=settings.request_seconds,
+        max_waiting=settings.max_concurrent,
+    )
     state.listeners = (listener,)
     state.last_heartbeat = lambda: listener.last_heartbeat
     return listener
@@ -366,16 +365,15 @@ def _run_metrics(settings: Settings, state: State, exposition: Exposition) -> It
     if settings.metrics_listen is None:
         yield None
         return
-    app = create_metrics_app(state, exposition)
     with _bind_address(settings.metrics_listen) as bound:
         listener = Listener(
             "metrics",
             bound,
-            lambda it: PageHandler(it.loop, app, it.address, "http"),
+            create_metrics_app(state, exposition),
             connections=share_of_connections(PLAIN_CONNECTIONS),
         )
         state.listeners = (*state.listeners, listener)
-        listener.start()
+        listener.serve()
         try:
             yield f"http://{Address(*listener.address)}"
         finally:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation import RuleSet, mutate, validate
@@ -109,48 +108,27 @@ class OffersStatus:
     problem: str | None = None
 
 
-class ListenerCounts(Protocol):
-    """Counts of a listener, for metrics."""
+class ListenerCounts(NamedTuple):
+    """Counts of a listener, for metrics.
+
+    `held_bytes`: of requests being received or waiting for a decision. `waiting`: requests that wait for the thread for
+    larger bodies or are answered in it. `exceeded`: by limit. `handshakes_failed`: by reason.
+    """
+
+    open_connections: int
+    held_bytes: int
+    waiting: int
+    exceeded: Mapping[str, int]
+    handshakes_failed: Mapping[str, int]
+
+
+class Listening(Protocol):
+    """A listener."""
 
     name: str
 
     @property
-    def open_connections(self) -> int: ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of headers and bodies being received or waiting for a decision."""
-
-    @property
-    def exceeded(self) -> Mapping[str, int]:
-        """Counts of exceeded limits, by limit."""
-
-    @property
-    def handshakes_failed(self) -> Mapping[str, int]:
-        """Counts of failed TLS handshakes, by reason."""
-
-
-class Slots:
-    """A bounded counter; `take` never waits."""
-
-    __slots__ = ("_lock", "limit", "taken")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._lock = Lock()
-        self.taken = 0
-
-    def take(self) -> bool:
-        """Take a slot. Return False if none is free."""
-        with self._lock:
-            if self.taken >= self.limit:
-                return False
-            self.taken += 1
-            return True
-
-    def release(self) -> None:
-        with self._lock:
-            self.taken -= 1
+    def counts(self) -> ListenerCounts: ...
 
 
 class State:
@@ -177,16 +155,14 @@ class State:
         """By endpoint, once compared; None without --webhook-name."""
         self.offers: OffersStatus | None = None
         """None without --offers."""
-        self.decisions: Slots | None = None
-        """Slots of concurrent decisions; None before the endpoints exist."""
-        self.listeners: tuple[ListenerCounts, ...] = ()
+        self.listeners: tuple[Listening, ...] = ()
         self.last_heartbeat: Callable[[], float] | None = None
         """Time of the admission event loop's last heartbeat (time.monotonic); None if there is no such loop."""
 
     @property
     def in_flight(self) -> int:
-        """Number of decisions in progress."""
-        return 0 if self.decisions is None else self.decisions.taken
+        """Number of requests in the threads for larger bodies, or waiting for them."""
+        return sum(listener.counts.waiting for listener in self.listeners)
 
     @property
     def cluster(self) -> Cluster:

@@ -24,10 +24,10 @@ from server.cluster.listing import ListedObjects, Listing
 from server.doctor.finding_events import QUIET_SECONDS, finding_events
 from server.doctor.preparation import Prepared, paths_of, prepare_diagnosis
 from server.http.app import create_probes_app
-from server.http.handlers import PageHandler
 from server.http.limits import PLAIN_CONNECTIONS
-from server.http.listener import Listener, bind_socket, share_of_connections
+from server.http.listener import Listener
 from server.http.probes import Page
+from server.http.sockets import bind_socket, share_of_connections
 from server.option_types import Address
 from server.rules.folder_watch import files_signature
 from server.signals import Signals
@@ -79,10 +79,10 @@ def watch_cluster(settings: WatchSettings, prepared: Prepared, connection: Conne
         listener = Listener(
             "metrics",
             bound,
-            lambda it: PageHandler(it.loop, app, it.address, "http"),
+            app,
             connections=share_of_connections(PLAIN_CONNECTIONS),
         )
-        listener.start()
+        listener.serve()
         stack.callback(listener.stop, 0)
         task = PeriodicTask(repeated.step, name="doctor", doing="diagnosing", retry_seconds=settings.interval_seconds)
         signals = Signals(on_hangup=())

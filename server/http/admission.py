@@ -1,19 +1,17 @@
-"""Admission endpoints: read a review, decide, build the response. The event loop and Flask call the same code."""
+"""Admission endpoints: read a review, decide, build the response."""
 
 import logging
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
-from math import inf
 from time import perf_counter
+from typing import NamedTuple
 
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.decision import Decision
 from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.deadline import Deadline
-from server.http.limits import MIB, PARSED_BYTES, REQUEST_SECONDS
-from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response, refusal_response
+from server.http.limits import MIB, PARSED_BYTES
 from server.http.review import (
     RefusedObjectError,
     ReviewError,
@@ -25,7 +23,7 @@ from server.http.review import (
     too_large,
     uid_of,
 )
-from server.state import Slots, State
+from server.state import State
 
 ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, each.native_path)}
 """Endpoints by path."""
@@ -38,6 +36,22 @@ DECISIONS = 3
 _log = logging.getLogger(__name__)
 
 
+class Call(NamedTuple):
+    """An HTTP request to an endpoint. `authenticated`: the client presented a verified certificate."""
+
+    path: str
+    content_type: str
+    body: bytes
+    authenticated: bool = False
+
+
+class Response(NamedTuple):
+    """The HTTP status and body of a response."""
+
+    status: int
+    body: bytes
+
+
 class Admission:
     """`POST /mutate`, `POST /validate`, and their paths for rules that stay with the webhooks."""
 
@@ -45,38 +59,19 @@ class Admission:
         self,
         state: State,
         *,
-        max_concurrent: int,
         callers: Callers = Callers.AUTHENTICATED,
         observers: Sequence[Observer] = (),
-        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        self.slots = state.decisions = Slots(max_concurrent)
         self._state = state
         self._callers = callers
         self._observers = tuple(observers)
-        self._request_seconds = request_seconds
 
-    def deadline(self, request: Request, patient_until: float = inf) -> Deadline:
-        """Return the deadline of a request."""
-        return Deadline(request.arrived, request.query, self._request_seconds, patient_until)
-
-    def admit(self, request: Request) -> Response:
-        """Answer in the calling thread; 413 or 503 if a limit is exceeded."""
-        if takes_too_much_memory(request.body):
-            return self.too_large(request)
-        if not self.slots.take():
-            return self.busy(request, self.too_many)
-        try:
-            return self.answer(request, self.deadline(request))
-        finally:
-            self.slots.release()
-
-    def answer(self, request: Request, deadline: Deadline) -> Response:
+    def answer(self, call: Call, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        record = AdmissionRecord(ENDPOINTS[request.path], authenticated=request.authenticated)
+        record = AdmissionRecord(ENDPOINTS[call.path], authenticated=call.authenticated)
         begin = perf_counter()
         try:
-            response = Response(HTTPStatus.OK, self._decide(request, record, deadline))
+            response = Response(HTTPStatus.OK, self._decide(call, record, deadline))
         except ReviewError as error:
             response = _error_response(error, record)
         except Exception:
@@ -84,52 +79,29 @@ class Admission:
             _log.exception("unexpected error while answering request %s", record.uid or "without a uid")
             response = _error_response(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
         record.seconds = perf_counter() - begin
-        self._observe(record, self._observers)
+        self._observe(record)
         return response
 
-    def too_large(self, request: Request) -> Response:
-        """Return the response to a body that would take too much memory: a denial if its uid can be read."""
-        message = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
-        uid = uid_of(request.body)
-        if uid is None:
-            return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
-        record = AdmissionRecord(ENDPOINTS[request.path], authenticated=request.authenticated)
-        record.uid, record.decision = uid, Decision(refusal=too_large(message))
-        self._observe(record, self._observers)
-        return Response(HTTPStatus.OK, respond_decision(uid, record.decision))
-
-    @property
-    def too_many(self) -> str:
-        """Message of a response when no slot is free."""
-        return f"{self.slots.limit} decisions are in progress (--max-concurrent): try again"
-
-    def busy(self, request: Request, message: str) -> Response:
-        """Return a 503 response."""
-        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, message, uid_of(request.body)))
-
-    def refuse(self, path: str, refusal: Refusal) -> Response:
-        """Return the response to a request that was not received completely or is too large, and record it."""
-        reason = _REASONS.get(refusal.status)
-        if path in ENDPOINTS and reason is not None:
-            return self._fail(path, ReviewError(reason, refusal.message))
-        return refusal_response(refusal)
-
-    def _fail(self, path: str, error: ReviewError) -> Response:
-        record = AdmissionRecord(ENDPOINTS[path])
-        response = _error_response(error, record)
-        self._observe(record, self._observers)
+    def refuse(self, call: Call, refusal: ReviewError) -> Response:
+        """Answer a request that is not to be decided; its body may be incomplete."""
+        record = AdmissionRecord(ENDPOINTS[call.path])
+        response = _error_response(ReviewError(refusal.reason, refusal.message, uid_of(call.body)), record)
+        self._observe(record)
         return response
 
-    def _decide(self, request: Request, record: AdmissionRecord, deadline: Deadline) -> bytes:
+    def _decide(self, call: Call, record: AdmissionRecord, deadline: Deadline) -> bytes:
         """Return the body of the response. Raises ReviewError."""
-        media_type = request.content_type
+        media_type = call.content_type.partition(";")[0].strip().lower()
         if media_type != "application/json":
-            media_type = media_type.partition(";")[0].strip().lower()
-            if media_type != "application/json":
-                message = f"the content type must be application/json, not {media_type or 'absent'}"
-                raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
+            message = f"the content type must be application/json, not {media_type or 'absent'}"
+            raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(call.body))
         try:
-            admission = parse_review(request.body)
+            if takes_too_much_memory(call.body):
+                uid = uid_of(call.body)
+                if uid is None:
+                    raise ReviewError(StatusReason.TOO_LARGE, _TOO_MUCH_MEMORY)
+                raise RefusedObjectError(uid, too_large(_TOO_MUCH_MEMORY))
+            admission = parse_review(call.body)
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond_decision(error.uid, error.decision)
@@ -137,7 +109,7 @@ class Admission:
         source, reserves = self._state.source, self._callers.include(record)
         created = record.endpoint == "validate"
         served = self._state.served
-        rules = served.without_exported if request.path in _NATIVE else served
+        rules = served.without_exported if call.path in _NATIVE else served
         decide = rules.validate if created else rules.mutate
         budget = partial(deadline, admission.object)
         for _ in range(DECISIONS):
@@ -149,8 +121,8 @@ class Admission:
         record.served, record.cluster, record.decision = served, cluster, decision
         return respond_decision(admission.uid, decision, {RESERVATION: reservation} if reservation else {})
 
-    def _observe(self, record: AdmissionRecord, observers: Sequence[Observer]) -> None:
-        for observe in observers:
+    def _observe(self, record: AdmissionRecord) -> None:
+        for observe in self._observers:
             try:
                 observe(record)
             except Exception:
@@ -160,8 +132,9 @@ class Admission:
 def _error_response(error: ReviewError, record: AdmissionRecord) -> Response:
     """Return the response to a request without a decision, and record the error in its admission record."""
     record.uid, record.error = error.uid, error.reason
-    headers = RETRY if error.reason is StatusReason.UNAVAILABLE else JSON
-    return Response(error.reason.code, respond_error(error), headers)
+    return Response(error.reason.code, respond_error(error))
 
 
-_REASONS = {reason.code: reason for reason in StatusReason}
+INTERNAL_ERROR = "unexpected error; see the server's log"
+
+_TOO_MUCH_MEMORY = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"

@@ -1,22 +1,24 @@
 """Flask applications: one for admissions, one for probes and metrics.
 
-Any WSGI server, or Flask's test client, gets the same responses as from `gpu-rules serve`.
+They answer every request, in `gpu-rules serve` as in any other WSGI server.
 """
 
 from collections.abc import Callable
 from http import HTTPStatus
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import flask
 import orjson
 from flask import Flask
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
 from server.http import probes
-from server.http.admission import ENDPOINTS, Admission
-from server.http.limits import BODY_BYTES
-from server.http.messages import BODY_TOO_LARGE, CONTENT_ENCODED, Refusal, Request, Response
-from server.http.review import respond_status
+from server.http.admission import ENDPOINTS, INTERNAL_ERROR, Admission, Call, Response
+from server.http.deadline import Deadline
+from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
+from server.http.limits import BODY_BYTES, REQUEST_SECONDS, RETRY_AFTER_SECONDS
+from server.http.review import ReviewError, StatusReason, respond_status
 from server.state import State
 
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
@@ -26,34 +28,49 @@ PageOf: TypeAlias = Callable[[], probes.Page]
 """Function that returns a page: a status and its JSON."""
 
 
-def create_app(state: State, admission: Admission) -> Flask:
-    """Create the application with the endpoints of admissions, `GET /healthz` and `/readyz`."""
+def create_app(state: State, admission: Admission, *, request_seconds: float = REQUEST_SECONDS) -> Flask:
+    """Create the application with the endpoints of admissions, `GET /healthz` and `/readyz`.
+
+    `request_seconds`: time for a request to which the WSGI server gives no deadline.
+    """
     app = _create_base_app(lambda: probes.health_page(state), lambda: probes.readiness_page(state))
     # One byte more: Werkzeug cuts a body without Content-Length here, and raises nothing.
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES + 1
 
     def admit() -> flask.Response:
         request = flask.request
-        received = Request("POST", request.path, request.query_string.decode("latin-1"))
-        received.content_type = request.content_type or ""
-        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            return _flask_response(admission.refuse(request.path, CONTENT_ENCODED))
+        refusal: ReviewError | None = request.environ.get(REFUSAL)
+        body = b""
         try:
             body = request.get_data(cache=False)
         except RequestEntityTooLarge:
-            return _flask_response(admission.refuse(request.path, BODY_TOO_LARGE))
+            refusal = refusal or body_too_large()
         except HTTPException:
-            return _flask_response(admission.refuse(request.path, _CUT_SHORT))
-        if len(body) > BODY_BYTES:
-            return _flask_response(admission.refuse(request.path, BODY_TOO_LARGE))
-        if len(body) < (request.content_length or 0):
-            return _flask_response(admission.refuse(request.path, _CUT_SHORT))
-        received.body = body
-        return _flask_response(admission.admit(received))
+            refusal = refusal or _CUT_SHORT
+        call = Call(request.path, request.content_type or "", body, request.environ.get(CLIENT_VERIFIED) == "SUCCESS")
+        refusal = refusal or _refusal(body)
+        if refusal is not None:
+            return _flask_response(admission.refuse(call, refusal))
+        deadline = request.environ.get(DEADLINE)
+        if deadline is None:
+            deadline = Deadline(perf_counter(), request.query_string.decode("latin-1"), request_seconds)
+        return _flask_response(admission.answer(call, deadline))
 
     for path in ENDPOINTS:
         app.add_url_rule(path, path, admit, methods=["POST"], provide_automatic_options=False)
     return app
+
+
+def _refusal(body: bytes) -> ReviewError | None:
+    """Return why the request is not to be decided; None if it is."""
+    request = flask.request
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        return ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, "the only content coding is identity")
+    if len(body) > BODY_BYTES:
+        return body_too_large()
+    if len(body) < (request.content_length or 0):
+        return _CUT_SHORT
+    return None
 
 
 def create_metrics_app(state: State, exposition: Exposition) -> Flask:
@@ -88,6 +105,8 @@ def status_response(error: HTTPException) -> flask.Response:
             message = f"{request.path} is not served on this listener"
         case MethodNotAllowed():
             message = f"{request.path} takes {', '.join(sorted(error.valid_methods or ()))}"
+        case InternalServerError():
+            message = INTERNAL_ERROR
         case _:
             message = error.description or code.phrase
     response = flask.Response(respond_status(code, message), code, mimetype=_JSON)
@@ -115,7 +134,10 @@ def _create_base_app(health: PageOf, readiness: PageOf) -> Flask:
 
 
 def _flask_response(response: Response) -> flask.Response:
-    return flask.Response(response.body, response.status, dict(response.headers))
+    made = flask.Response(response.body, response.status, mimetype=_JSON)
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        made.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return made
 
 
 def _json_response(code: int, content: dict[str, Any]) -> flask.Response:
@@ -124,4 +146,4 @@ def _json_response(code: int, content: dict[str, Any]) -> flask.Response:
 
 _JSON = "application/json"
 
-_CUT_SHORT = Refusal(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")
+_CUT_SHORT = ReviewError(StatusReason.BAD_REQUEST, "the body is shorter than its Content-Length")

@@ -32,9 +32,9 @@ ACCEPTED_AT_ONCE = 16
 ACCEPT_PAUSE_SECONDS = 0.1
 """Pause before accepting again after file descriptors run out."""
 
-RECEIVE_BUFFER_BYTES = 8 * 1024
-"""SO_RCVBUF, which Linux doubles. TLS buffers grow to what one read brings and do not shrink: 2,040 connections that
-send 80 kB each peak at 435 MiB with 32 KiB here, and at 267 MiB with this."""
+RECEIVE_BUFFER_BYTES = 4 * 1024
+"""SO_RCVBUF, which Linux doubles. TLS buffers grow to what one read brings and do not shrink: 2,048 connections that
+send 73 kB each peak at 312 MiB with 8 KiB here, and at 284 MiB with this."""
 
 SEND_BUFFER_BYTES = 64 * 1024
 """SO_SNDBUF: kernel memory for a client that does not read; the default is up to 4 MiB."""
@@ -42,9 +42,8 @@ SEND_BUFFER_BYTES = 64 * 1024
 READ_BYTES = 16 * 1024
 """Bytes of one read: a TLS record."""
 
-HANDSHAKE_SECONDS = 30.0
-"""Time for a TLS handshake: the largest timeoutSeconds of a webhook, so that no caller still waits. After 10 s an API
-server ends its own half (client-go, transport), but the server's half ends later, if many are under way."""
+HANDSHAKE_SECONDS = 10.0
+"""Time for a TLS handshake, after which an API server ends its own half, too (client-go, transport)."""
 
 GIVEN_UP_SECONDS = 1.0
 """Least time after which a client that disconnects in its handshake counts as one that has given up: the smallest
@@ -56,31 +55,28 @@ SHUTDOWN_SECONDS = 2.0
 FIRST_REQUEST_SECONDS = 120.0
 """Time from the handshake to the first request. Go's client may keep an unused connection for 90 s."""
 
-HEADER_BYTES = 16 * 1024
+HEADER_BYTES = 8 * 1024
 """Request line and headers; an API server sends some 500 bytes."""
 
 HEADERS = 100
 """Number of headers of a request: short ones take 25 times their size in memory. An API server sends 6."""
 
-HEADER_SECONDS = 10.0
-"""Time from the first byte of a request to the end of its headers."""
+HEADER_SECONDS = 30.0
+"""Time from the first byte of a request to the end of its headers: the largest timeoutSeconds of a webhook."""
 
 BODY_BYTES = 8 * MIB
 """Size of a body. The API server accepts requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review contains the
 object twice, and more."""
 
-RECEIVE_SECONDS = 10.0
-"""Default time to receive a body. Requests are some kilobytes from the same cluster; 8 MiB need 7 Mbit/s."""
+RECEIVE_SECONDS = 30.0
+"""Default time to receive a body: the largest timeoutSeconds of a webhook."""
 
-DISCARDED_BYTES = 2 * BODY_BYTES
-"""Bytes read and discarded after a request is refused: closing earlier would reset the connection before the client
-reads the response."""
+DISCARDED_BYTES = 4 * BODY_BYTES
+"""Bytes of a body beyond which its connection is closed without a response. Those of a refused body are read, not kept:
+closing earlier would reset the connection before the client reads the response."""
 
-LINGER_SECONDS = 2.0
-"""Time for a client to stop sending after its request is refused."""
-
-PIPELINED_REQUESTS = 16
-"""Pipelined requests queued per connection; API servers do not pipeline."""
+KEPT_BYTES = 1024
+"""Beginning of a refused body that is kept, for its uid."""
 
 IDLE_SECONDS = 120.0
 """An idle connection is kept for longer than the 90 s of an API server (apimachinery, util/net/http.go), so that a
@@ -89,23 +85,22 @@ server never closes a connection that a client is about to use."""
 UNREAD_SECONDS = 30.0
 """Timeout for a client to read its response."""
 
-READ_AHEAD_BYTES = 1
-"""Bytes that TLS still reads from a paused connection: the minimum of uvloop."""
-
 WRITE_BUFFER_BYTES = 64 * 1024
 """Bytes of unread responses beyond which the next request waits."""
 
-HELD_BYTES = 32 * MIB
-"""Headers and bodies of all connections being received or waiting for a decision. Beyond it, reading pauses."""
+HELD_BYTES = 24 * MIB
+"""Headers and bodies of all connections being received or waiting for a decision. Beyond it, those who
+hold more than FREE_BYTES are not read further, and bodies that have been arriving for STALE_SECONDS get 503."""
 
 FREE_BYTES = 8 * 1024
 """Bytes that a connection may hold even then, so that an ordinary review does not wait behind slow senders."""
 
 SPARE_BYTES = HELD_BYTES // 8
-"""Bytes to free for paused connections."""
+"""Bytes to free for those who are not read."""
 
 STALE_SECONDS = 1.0
-"""Age after which an incomplete request may be refused to make room; an API server sends a request at once."""
+"""Age of an unfinished request or handshake, or of a connection without a request, from which it may be closed to make
+room: an API server sends a request at once. New connections wait in the backlog meanwhile."""
 
 SMALL_BYTES = 16 * 1024
 """Size up to which a body is decided in the event loop: larger ones take more than a millisecond if they consist of
@@ -131,9 +126,6 @@ the GIL, for 0.13 s at most (lists, or different keys)."""
 PATIENCE_SECONDS = 0.002
 """CPU time that a decision may block the event loop: many times what an ordinary small body takes."""
 
-PAGE_THREADS = 2
-"""Threads of a Flask application: health, metrics, errors."""
-
 CONCURRENT_DECISIONS = 1024
 """Default limit on decisions that wait for the thread: a burst of 1,000 ordinary pods is decided in a second."""
 
@@ -149,18 +141,6 @@ SWEEP_SECONDS = 0.25
 
 STALLED_SECONDS = 5.0
 """Liveness fails if the event loop has been blocked for this long."""
-
-TRIM_SECONDS = 2.0
-"""Minimum interval between two calls of malloc_trim: they take up to 50 ms, in a thread."""
-
-TRIM_BYTES = 16 * MIB
-"""Freed memory from which returning it to the system is worthwhile."""
-
-PARSED_PER_BYTE = 8
-"""Ratio of the memory of a decided body to its length, for the estimate of freed memory."""
-
-CONNECTION_BYTES = 32 * 1024
-"""Memory of a TLS connection that its handshake frees, and as much again when it is closed, for the same estimate."""
 
 LOG_SECONDS = 60.0
 """Minimum interval between two log lines about the same limit."""
@@ -180,6 +160,5 @@ class Limit(Enum):
     PIPELINED = "pipelined-requests"
     UNREAD_TIME = "unread-time"
     HELD_BYTES = "held-bytes"
-    PARSED_BYTES = "parsed-bytes"
     DECISIONS = "decisions"
     REQUEST_TIME = "request-time"

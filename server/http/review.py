@@ -16,7 +16,7 @@ from rules_engine.model.json.edits import merge_edits, patch_operations
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
-from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.admission import MAX_UID, AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from server.http.limits import PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 
@@ -94,7 +94,8 @@ def parse_review(body: bytes) -> AdmissionRequest:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(StatusReason.BAD_REQUEST, f"the body is not JSON: {error}") from None
     request = as_mapping(review.get("request"))
-    uid = text_member(request, "uid") or None
+    uid = text_member(request, "uid")
+    uid = uid if 0 < len(uid) <= MAX_UID else None
     if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
         raise ReviewError(StatusReason.BAD_REQUEST, f"the body must be an {KIND} of {API_VERSION}", uid)
     try:

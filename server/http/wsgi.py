@@ -1,81 +1,176 @@
-"""WSGI calls (PEP 3333)."""
+"""Calls of a WSGI application (PEP 3333) for the requests of a listener, which uvicorn's protocol receives (ASGI)."""
 
+import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from queue import PriorityQueue
+from threading import Thread
+from time import perf_counter, thread_time
+from typing import Any, TypeAlias
+from wsgiref.types import WSGIApplication
 
-from server.http.messages import Request, Response
+from werkzeug.wrappers import Response
 
-if TYPE_CHECKING:
-    from _typeshed import OptExcInfo
-    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
+from server.http import limits
+from server.http.connection import Connection
+from server.http.deadline import Deadline, TakesLonger
+from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
+from server.http.limits import Limit
+from server.http.review import ReviewError, StatusReason
 
-
-def call_application(
-    application: "WSGIApplication", request: Request, server: tuple[str, int], scheme: str
-) -> Response:
-    """Call the application and return its response. `server`: host and port of the listener."""
-    start = _StartResponse()
-    content = application(request_environ(request, server, scheme), start)
-    try:
-        body = b"".join(content)
-    finally:
-        close = getattr(content, "close", None)
-        if close is not None:
-            close()
-    headers = tuple((name, value) for name, value in start.headers if name.lower() != "content-length")
-    length = next((int(value) for name, value in start.headers if name.lower() == "content-length"), None)
-    return Response(start.status, body, headers, length if request.method == "HEAD" else None)
+Environ: TypeAlias = dict[str, Any]
+Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
-def request_environ(request: Request, server: tuple[str, int], scheme: str) -> "WSGIEnvironment":
-    """Return the WSGI environ of a request."""
-    values: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": request.path,
-        "QUERY_STRING": request.query,
-        "REMOTE_ADDR": request.peer,
-        "SERVER_NAME": server[0],
-        "SERVER_PORT": str(server[1]),
-        "SERVER_PROTOCOL": f"HTTP/{request.version}",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scheme,
-        "wsgi.input": BytesIO(request.body),
-        "wsgi.input_terminated": True,
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }
-    for name, value in request.headers:
-        if b"_" in name:
-            continue  # "Content_Length" would be taken for Content-Length
-        key = name.decode("latin-1").upper().replace("-", "_")
-        if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-            key = f"HTTP_{key}"
-        text = value.decode("latin-1").strip()
-        values[key] = f"{values[key]},{text}" if key in values else text
-    return values
+class WsgiCaller:
+    """ASGI application that calls a WSGI application.
+
+    Small bodies are answered in the event loop, others in one thread, the smallest first: threads that compute compete
+    with the event loop for the interpreter. An answer in the event loop that takes longer than PATIENCE_SECONDS leaves
+    the application by TakesLonger, and starts again in the thread. `waiting`: requests that wait for the thread or are
+    answered in it, at most `max_waiting`.
+    """
+
+    def __init__(
+        self, application: WSGIApplication, server: tuple[str, int], *, request_seconds: float, max_waiting: int
+    ) -> None:
+        self._application = application
+        self._server = server
+        self._request_seconds = request_seconds
+        self._max_waiting = max_waiting
+        self._queue: PriorityQueue[tuple[float, int, Connection, Environ, Future[Response]]] = PriorityQueue()
+        self._arrivals = count()
+        self.waiting = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        Thread(target=self._answer_queued, name="large-requests", daemon=True).start()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        connection: Connection = scope["state"]["connection"]
+        connection.task = asyncio.current_task()
+        with suppress(CancelledError):  # the client has left
+            response = await self._answer(scope, receive, connection)
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+            if connection.ends:
+                headers.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": response.get_data()})
+        connection.end_request()
+
+    async def _answer(self, scope: Message, receive: Receive, connection: Connection) -> Response:
+        arrived = perf_counter()
+        headers = tuple(scope["headers"])  # without trailers, which uvicorn adds
+        body = await _receive_body(headers, receive, connection)
+        environ = self._environ(scope, headers, connection)
+        environ["CONTENT_LENGTH"] = str(len(body))
+        deadline = partial(Deadline, arrived, environ["QUERY_STRING"], self._request_seconds)
+        if connection.refusal is not None:
+            return self._call(environ, body, REFUSAL, connection.refusal)
+        if len(body) <= limits.SMALL_BYTES:
+            with suppress(TakesLonger):
+                return self._call(environ, body, DEADLINE, deadline(thread_time() + limits.PATIENCE_SECONDS))
+        if self.waiting >= self._max_waiting:
+            connection.count(Limit.DECISIONS)
+            message = f"{self._max_waiting} decisions are in progress (--max-concurrent): try again"
+            return self._call(environ, body, REFUSAL, ReviewError(StatusReason.UNAVAILABLE, message))
+        environ |= {"wsgi.input": BytesIO(body), DEADLINE: deadline()}
+        # Small ones go first, but large ones get their turn.
+        turn = arrived + limits.REQUEST_SECONDS * min(len(body) / limits.LARGE_BODY_BYTES, 1)
+        future = Future[Response]()
+        self._queue.put((turn, next(self._arrivals), connection, environ, future))
+        self.waiting += 1
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self.waiting -= 1
+            environ.pop("wsgi.input")  # if the client has left, it would be kept until its turn
+
+    def _answer_queued(self) -> None:
+        while True:
+            *_, connection, environ, future = self._queue.get()
+            if future.set_running_or_notify_cancel():
+                if environ[DEADLINE].is_over():
+                    connection.count(Limit.REQUEST_TIME)
+                    environ[REFUSAL] = ReviewError(StatusReason.UNAVAILABLE, _TOO_LATE)
+                try:
+                    future.set_result(Response.from_app(self._application, environ, buffered=True))
+                except Exception as error:  # a bug: uvicorn logs it, and answers 500
+                    future.set_exception(error)
+            del connection, environ, future
+
+    def _call(self, environ: Environ, body: bytes, member: str, value: object) -> Response:
+        environ |= {"wsgi.input": BytesIO(body), member: value}
+        return Response.from_app(self._application, environ, buffered=True)
+
+    def _environ(self, scope: Message, headers: Headers, connection: Connection) -> Environ:
+        """Return the environ without a body."""
+        values: Environ = {
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": self._server[0],
+            "SERVER_PORT": str(self._server[1]),
+            "wsgi.version": (1, 0),
+            "wsgi.input_terminated": True,
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "REQUEST_METHOD": scope["method"],
+            "PATH_INFO": scope["path"].encode().decode("latin-1"),
+            "QUERY_STRING": scope["query_string"].decode("latin-1"),
+            "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+            "REMOTE_ADDR": connection.peer,
+            CLIENT_VERIFIED: "SUCCESS" if connection.authenticated else "NONE",
+            "wsgi.url_scheme": scope["scheme"],
+        }
+        for name, value in headers:
+            # "Content_Length" would be taken for Content-Length; the body is given without its transfer coding.
+            if b"_" not in name and name != b"transfer-encoding":
+                key = name.decode("latin-1").upper().replace("-", "_")
+                key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+                text = value.decode("latin-1").strip()
+                values[key] = f"{values[key]},{text}" if key in values else text
+        return values
 
 
-class _StartResponse:
-    """`start_response` of one request."""
+async def _receive_body(headers: Headers, receive: Receive, connection: Connection) -> bytes:
+    """Receive a body, or the beginning of one that is refused. Raises CancelledError if the client has left.
 
-    __slots__ = ("headers", "status")
+    A body that is too large is read to its end, since clients may not read the response before.
+    """
+    length = max((int(value) for name, value in headers if name == b"content-length"), default=0)
+    body = bytearray()
+    received, more = 0, True
+    while True:
+        if connection.refusal is None and max(length, received) > limits.BODY_BYTES:
+            connection.refuse(body_too_large(), Limit.BODY_BYTES)
+        if connection.refusal is not None:
+            del body[limits.KEPT_BYTES :]
+        if not more:
+            return bytes(body)
+        if received > limits.DISCARDED_BYTES:
+            connection.abort()
+        try:
+            message = await receive()
+        except CancelledError:
+            if connection.refusal is None:
+                raise
+            return bytes(body[: limits.KEPT_BYTES])
+        if message["type"] == "http.disconnect":
+            raise CancelledError
+        body += message["body"]
+        received += len(message["body"])
+        more = message["more_body"]
+        del message  # while the next one is awaited
 
-    def __init__(self) -> None:
-        self.status = 500
-        self.headers: Sequence[tuple[str, str]] = ()
 
-    def __call__(
-        self, status: str, headers: list[tuple[str, str]], _exc_info: "OptExcInfo | None" = None
-    ) -> Callable[[bytes], object]:
-        self.status = int(status[:3])
-        self.headers = headers
-        return _refuse_write
-
-
-def _refuse_write(_content: bytes) -> None:
-    raise NotImplementedError("responses are returned, not written")
+_TOO_LATE = "the request waited longer than its timeout (--request-timeout, or 0.8 × timeoutSeconds): try again"

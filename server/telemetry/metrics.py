@@ -288,11 +288,12 @@ class Metrics(MetricsCollector):
 
     def _listener_values(self) -> Iterator[Value]:
         for listener in self._state.listeners:
-            yield CONNECTIONS, (listener.name,), listener.open_connections
-            yield HELD_BYTES, (listener.name,), listener.held_bytes
-            for limit, count in listener.exceeded.items():
+            counts = listener.counts
+            yield CONNECTIONS, (listener.name,), counts.open_connections
+            yield HELD_BYTES, (listener.name,), counts.held_bytes
+            for limit, count in counts.exceeded.items():
                 yield LIMITS_EXCEEDED, (listener.name, limit), count
-            for reason, count in listener.handshakes_failed.items():
+            for reason, count in counts.handshakes_failed.items():
                 yield HANDSHAKES_FAILED, (listener.name, reason), count
 
     def _webhook_values(self) -> Iterator[Value]:

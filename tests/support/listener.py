@@ -7,39 +7,39 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from server.http.handlers import PageHandler
+from werkzeug.wrappers import Request, Response
+
+from server.http import limits
+from server.http.environ import REFUSAL
 from server.http.listener import Listener
-from server.http.messages import Refusal, Request, Response, refusal_response
-from server.http.protocol import Handler
+from server.http.sockets import bind_socket
 from server.tls import identity as tls
 from tests.support.server import PATIENCE_SECONDS
 
+Application: TypeAlias = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
 
 class Recorder:
-    """Handler that responds with the size of the body, or with `answer`, and records its calls."""
+    """WSGI application that responds with the size of the body, or with `answer`, and records its calls."""
 
-    def __init__(self, answer: Callable[[Request], Any] | None = None) -> None:
+    def __init__(self, answer: Callable[[Request], Response] | None = None) -> None:
         self.requests: list[Request] = []
-        self.refusals: list[Refusal] = []
-        self._answer = answer or (lambda request: Response(200, str(len(request.body)).encode()))
+        self.bodies: list[bytes] = []
+        self._answer = answer or (lambda request: Response(str(len(request.get_data()))))
 
-    def __call__(self, request: Request) -> Any:
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(-1)
+        request = Request({**environ, "wsgi.input": BytesIO(body)})
         self.requests.append(request)
-        return self._answer(request)
-
-    def refuse(self, refusal: Refusal, path: str) -> Response:
-        self.refusals.append(refusal)
-        return refusal_response(refusal)
-
-    def stop(self) -> None:
-        """Do nothing: there are no threads."""
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [request.body for request in self.requests]
+        self.bodies.append(body)
+        refusal = environ.get(REFUSAL)
+        response = self._answer(request) if refusal is None else Response(status=refusal.reason.code)
+        return response(environ, start_response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +98,41 @@ def reply(connection: http.client.HTTPConnection | socket.socket, method: str | 
 @contextmanager
 def reachable(
     folder: Path,
-    handler: Handler | Callable[[Listener], Handler],
+    application: Application,
     *,
     secure: bool = True,
     connections: int = 2048,
     receive_seconds: float = PATIENCE_SECONDS,
+    request_seconds: float = limits.REQUEST_SECONDS,
+    max_waiting: int = limits.CONCURRENT_DECISIONS,
 ) -> Iterator[Reachable]:
-    """Serve requests until the block ends; pending ones are not answered."""
-    make = handler if not hasattr(handler, "refuse") else lambda _listener: handler
-    bound = socket.create_server(("127.0.0.1", 0))
-    made = Listener("test", bound, make, connections=connections, receive_seconds=receive_seconds)  # type: ignore[arg-type]
+    """Serve requests until the block ends; pending ones are not answered. Each answer must be the application's."""
+    answered = count()
+
+    def counting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        content = application(environ, start_response)
+        next(answered)
+        return content
+
+    made = Listener(
+        "test",
+        bind_socket("127.0.0.1", 0),
+        counting,
+        connections=connections,
+        receive_seconds=receive_seconds,
+        request_seconds=request_seconds,
+        max_waiting=max_waiting,
+    )
     context = None
     if secure:
         now = datetime.now(UTC)
         files = tls.localhost_files(folder, now=now)
-        made.start(tls.server_context(tls.read_identity(files.certificate, files.key, now=now)))
+        made.serve(tls.server_context(tls.read_identity(files.certificate, files.key, now=now)))
         context = ssl.create_default_context(cafile=str(files.ca))
     else:
-        made.start()
+        made.serve()
     try:
         yield Reachable(made, made.address[1], context)
     finally:
         made.stop(0)
-
-
-def pages(application: Any, scheme: str = "https") -> Callable[[Listener], Handler]:
-    """Return a factory of handlers for a WSGI application."""
-    return lambda listener: PageHandler(listener.loop, application, listener.address, scheme)
+    assert made.answers <= next(answered)

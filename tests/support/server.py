@@ -104,16 +104,12 @@ class Answer:
 def application(
     state: State,
     *,
-    max_concurrent: int = 1,
     callers: Callers = Callers.AUTHENTICATED,
     observers: Sequence[Observer] = (),
     request_seconds: float = REQUEST_SECONDS,
 ) -> Flask:
     """Build the admission server as a WSGI application."""
-    admission = Admission(
-        state, max_concurrent=max_concurrent, callers=callers, observers=observers, request_seconds=request_seconds
-    )
-    return create_app(state, admission)
+    return create_app(state, Admission(state, callers=callers, observers=observers), request_seconds=request_seconds)
 
 
 def call(

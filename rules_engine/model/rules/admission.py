@@ -42,6 +42,9 @@ class Endpoint(Enum):
 
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
+
+MAX_UID = 128
+"""Characters of a request's uid, which the response repeats; an API server sends 36."""
 Members = dict[str, Any] | None
 
 
@@ -61,7 +64,7 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     only expressions read are checked for their type, but not what is in them.
     """
 
-    uid: NonEmpty
+    uid: Annotated[str, Meta(min_length=1, max_length=MAX_UID)]
     operation: Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]
     kind: GroupVersionKind
     namespace: str = ""

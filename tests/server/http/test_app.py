@@ -17,11 +17,12 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds import compile_rules
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord
-from server.http.app import create_app, create_metrics_app
+from server.http.app import create_metrics_app
+from server.http.environ import CLIENT_VERIFIED, REFUSAL
 from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness_page
+from server.http.review import ReviewError, StatusReason
 from server.state import ServedRules, State
 from tests.support.evaluation import limited
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
@@ -41,7 +42,7 @@ def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
 
 @pytest.fixture(scope="module")
 def app(rule_set: RuleSet) -> Any:
-    return application(state_of(rule_set, Cluster()), max_concurrent=4)
+    return application(state_of(rule_set, Cluster()))
 
 
 class Endless:
@@ -254,7 +255,7 @@ def padded(size: int) -> bytes:
 def test_a_body_of_8_mib_is_read_and_one_byte_more_is_413(app: Any, length: str | None) -> None:
     assert call(app, "/mutate", padded(BODY_BYTES), length=length).status == 200
     answer = call(app, "/mutate", padded(BODY_BYTES + 1), length=length)
-    message = refusal(answer, 413, "RequestEntityTooLarge", uid=None)
+    message = refusal(answer, 413, "RequestEntityTooLarge", uid=UID)
     assert message == f"the body is larger than {BODY_BYTES // MIB} MiB"
 
 
@@ -273,7 +274,7 @@ def test_a_content_length_that_is_no_number_is_400(app: Any, length: str) -> Non
 
 
 def test_a_body_that_ends_early_is_400(app: Any) -> None:
-    message = refusal(call(app, "/mutate", encoded(review()), length="100000"), 400, "BadRequest", uid=None)
+    message = refusal(call(app, "/mutate", encoded(review()), length="100000"), 400, "BadRequest", uid=UID)
     assert message == "the body is shorter than its Content-Length"
 
 
@@ -291,21 +292,39 @@ def test_without_a_length_nothing_is_read_from_an_endless_stream(app: Any) -> No
     assert body.read_bytes == 0
 
 
-def test_over_the_concurrency_limit_the_answer_is_503_with_uid(rule_set: RuleSet) -> None:
-    state = state_of(rule_set, Cluster())
+@pytest.mark.parametrize("path", ["/mutate", "/validate/native"])
+def test_a_request_that_the_server_refuses_is_answered_with_its_uid(rule_set: RuleSet, path: str) -> None:
     seen: list[AdmissionRecord] = []
-    admission = Admission(state, max_concurrent=2, observers=[seen.append])
-    app = create_app(state, admission)
-    assert admission.slots.take()
-    assert admission.slots.take()
-    answer = call(app, "/mutate", encoded(review()))
-    assert "2 decisions are in progress" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+    app = application(state_of(rule_set, Cluster()), observers=[seen.append])
+
+    def refusing(environ: dict[str, Any], start_response: Any) -> Any:
+        busy = ReviewError(StatusReason.UNAVAILABLE, "try again")
+        return app({**environ, REFUSAL: busy}, start_response)
+
+    answer = call(refusing, path, encoded(review()))
+    assert refusal(answer, 503, "ServiceUnavailable", uid=UID) == "try again"
     assert answer.headers["retry-after"] == "1"
-    refusal(call(app, "/mutate", padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=UID)
-    assert [(record.uid, record.outcome) for record in seen] == [(UID, "ServiceUnavailable")] * 2
-    admission.slots.release()
-    for _ in range(5):
-        assert call(app, "/mutate", encoded(review())).status == 200
+    refusal(call(refusing, path, padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=UID)
+    refusal(call(refusing, path, b"{"), 503, "ServiceUnavailable", uid=None)
+    assert [record.outcome for record in seen] == ["ServiceUnavailable"] * 3
+
+
+def test_a_request_without_a_deadline_gets_the_applications(rule_set: RuleSet) -> None:
+    app = application(state_of(rule_set, Cluster()), request_seconds=0.0)
+    answer = call(app, "/validate", encoded(review(MIG_POD)))
+    assert answer.response["status"]["code"] == 500
+    assert "the time of 0 s for one request is used up" in answer.response["status"]["message"]
+    answer = call(application(state_of(rule_set, Cluster())), "/validate", encoded(review()), query="timeout=0s")
+    assert "the time of 0 s" in answer.response["status"]["message"]
+
+
+def test_a_certificate_that_the_server_verified_authenticates(rule_set: RuleSet) -> None:
+    seen: list[AdmissionRecord] = []
+    app = application(state_of(rule_set, Cluster()), observers=[seen.append])
+    for verified in ("SUCCESS", "NONE", "FAILED"):
+        call(lambda environ, start: app({**environ, CLIENT_VERIFIED: verified}, start), "/mutate", encoded(review()))  # noqa: B023
+    call(app, "/mutate", encoded(review()))
+    assert [record.authenticated for record in seen] == [True, False, False, False]
 
 
 def test_bodies_that_are_not_received_are_recorded(rule_set: RuleSet) -> None:
@@ -373,8 +392,6 @@ def test_an_unforeseen_error_is_500_logged_and_never_an_allow(
         assert f"unexpected error while answering request {UID}" in caplog.text
         assert "RuntimeError" in caplog.text
         caplog.clear()
-    # The slot was given back.
-    refusal(call(app, "/mutate", encoded(review(MIG_POD))), 500, "InternalError", uid=UID)
 
 
 @pytest.mark.parametrize("length", [None, "100"])

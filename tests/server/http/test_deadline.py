@@ -2,6 +2,7 @@
 
 import json
 from itertools import count
+from math import inf
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
@@ -14,10 +15,9 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
 from rules_engine.sources.rule_files import read_rules
-from server.http.admission import Admission
+from server.http.admission import Admission, Call, Response
 from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS
-from server.http.messages import Request, Response
 from tests.support import authoring
 from tests.support.budgets import units_spent
 from tests.support.cluster import Clock
@@ -167,13 +167,12 @@ RULES_THAT_TAKE_LONG = "---\n".join(
 )
 
 
-def asked(path: str, *, query: str = "", arrived: float | None = None) -> Request:
-    """A request to admit MIG_POD."""
-    request = Request("POST", path, query, body=encoded(review(MIG_POD)))
-    request.content_type = "application/json"
-    if arrived is not None:
-        request.arrived = arrived
-    return request
+def answered(
+    admission: Admission, path: str = "/mutate", *, query: str = "", elapsed: float = 0, patient_until: float = inf
+) -> Response:
+    """Answer a request to admit MIG_POD that arrived some seconds ago."""
+    deadline = Deadline(perf_counter() - elapsed, query, REQUEST_SECONDS, patient_until)
+    return admission.answer(Call(path, "application/json", encoded(review(MIG_POD))), deadline)
 
 
 def warnings(response: Response) -> list[str]:
@@ -190,28 +189,26 @@ def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> Non
     file.write_text(RULES_THAT_TAKE_LONG)
     state = state_of(read_rules([file]).rule_set, Cluster())
     observed: list[Any] = []
-    admission = Admission(state, max_concurrent=1, observers=[observed.append])
+    admission = Admission(state, observers=[observed.append])
     for _ in range(2):
         with pytest.raises(TakesLonger):
-            admission.answer(asked(path), admission.deadline(asked(path), patient_until=0.0))
+            answered(admission, path, patient_until=0.0)
         assert observed == []
-    assert not any("ignored" in warning for warning in warnings(admission.admit(asked(path))))
+    assert not any("ignored" in warning for warning in warnings(answered(admission, path)))
     assert len(observed) == 1
-    assert state.in_flight == 0
 
 
 def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
-    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
-    assert warnings(admission.admit(asked("/mutate"))) == []
-    late = admission.admit(asked("/mutate", arrived=perf_counter() - 2 * REQUEST_SECONDS))
+    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    assert warnings(answered(admission)) == []
+    late = answered(admission, elapsed=2 * REQUEST_SECONDS)
     assert "is used up" in str(warnings(late))
 
 
 def test_the_api_servers_timeout_bounds_the_time_of_a_request(tmp_path: Path) -> None:
-    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
-    a_second_ago = perf_counter() - 1
-    assert warnings(admission.admit(asked("/mutate", query="timeout=4s", arrived=a_second_ago))) == []
-    assert "is used up" in str(warnings(admission.admit(asked("/mutate", query="timeout=1s", arrived=a_second_ago))))
+    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    assert warnings(answered(admission, query="timeout=4s", elapsed=1)) == []
+    assert "is used up" in str(warnings(answered(admission, query="timeout=1s", elapsed=1)))
 
 
 def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
@@ -223,8 +220,8 @@ def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
 def test_the_observed_duration_begins_at_the_end_of_the_body(tmp_path: Path) -> None:
     observed: list[Any] = []
     state = state_of(rule_set(tmp_path, "Ignore"), Cluster())
-    admission = Admission(state, max_concurrent=1, observers=[observed.append])
-    admission.admit(asked("/mutate", arrived=perf_counter() - 1000))
+    admission = Admission(state, observers=[observed.append])
+    answered(admission, elapsed=1000)
     [record] = observed
     assert 0 < record.seconds < 1000
 

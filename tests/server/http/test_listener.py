@@ -7,8 +7,7 @@ import resource
 import socket
 import ssl
 import struct
-from asyncio import Future
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -19,20 +18,19 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from werkzeug.wrappers import Request, Response
 
-from server.http import limits, listener
 from server.http.limits import (
     CONNECTIONS,
     LEAST_CONNECTIONS,
     PLAIN_CONNECTIONS,
-    READ_BYTES,
     RESERVED_FILES,
+    SMALL_BYTES,
     SWEEP_SECONDS,
     Limit,
 )
-from server.http.listener import Listener, connections_allowed, share_of_connections
-from server.http.messages import Request, Response
-from server.http.protocol import HttpProtocol
+from server.http.listener import Listener
+from server.http.sockets import share_of_connections
 from server.tls import identity as tls
 from tests.support.certificates import certified
 from tests.support.listener import Reachable, Recorder, reachable, reply
@@ -40,7 +38,10 @@ from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-BEGUN = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345"
+LARGE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (SMALL_BYTES + 1) + bytes(SMALL_BYTES + 1)
+"""A request that is answered in the thread."""
+
+BEGUN = LARGE[:-5]
 """A request that does not go on."""
 
 SHORT_SECONDS = 0.2
@@ -48,25 +49,15 @@ SHORT_SECONDS = 0.2
 
 
 class Waiting(Recorder):
-    """A handler that answers when it is told to."""
+    """An application that answers when it is told to."""
 
     def __init__(self) -> None:
         super().__init__(self._later)
-        self.futures: list[Future[Response]] = []
+        self.proceed = Event()
 
-    def _later(self, _request: Request) -> Future[Response]:
-        assert self.listener is not None
-        future = self.listener.loop.create_future()
-        self.futures.append(future)
-        return future
-
-    def of(self, listener: Listener) -> "Waiting":
-        self.listener = listener
-        return self
-
-    def answer(self) -> None:
-        for future in self.futures:
-            self.listener.loop.call_soon_threadsafe(future.set_result, Response(200, b"decided"))
+    def _later(self, _request: Request) -> Response:
+        assert self.proceed.wait(PATIENCE_SECONDS)
+        return Response("decided")
 
 
 @pytest.fixture
@@ -90,20 +81,17 @@ def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachab
         yield found
 
 
-@pytest.fixture
-def waiting(tmp_path: Path) -> Iterator[tuple[Reachable, Waiting]]:
-    handler = Waiting()
-    with reachable(tmp_path, handler.of, secure=False) as found:
-        yield found, handler
-
-
 @contextmanager
-def calling(server: Reachable, handler: Waiting) -> Iterator[socket.socket]:
-    """A connection whose request is being decided."""
-    before = len(handler.requests)
-    with closing(server.open(GET)) as connection:
-        until(lambda: len(handler.requests) > before, "the request")
-        yield connection
+def waiting(folder: Path, connections: int = 8) -> Iterator[tuple[Reachable, Waiting, socket.socket]]:
+    """A server, its application, and a connection whose request is being decided in the thread."""
+    application = Waiting()
+    with reachable(folder, application, secure=False, connections=connections) as server:
+        try:
+            with closing(server.open(LARGE)) as deciding:
+                until(lambda: application.requests, "the request")
+                yield server, application, deciding
+        finally:
+            application.proceed.set()
 
 
 def connect(server: Reachable) -> socket.socket:
@@ -128,7 +116,7 @@ def asked(server: Reachable, plain: socket.socket) -> int:
 
 
 def count(server: Reachable, limit: Limit) -> int:
-    return server.listener.connections.exceeded.counts[limit]
+    return server.listener.counts.exceeded[limit.value]
 
 
 def unexpected(logged: pytest.LogCaptureFixture) -> list[str]:
@@ -147,7 +135,7 @@ def test_requests_are_answered_from_the_start_to_the_stop(tmp_path: Path, secure
         with pytest.raises(ConnectionRefusedError):
             server.ask("GET", "/")
         assert server.listener.stop(PATIENCE_SECONDS), "a second time changes nothing"
-    assert [request.peer for request in recorder.requests] == ["127.0.0.1"]
+    assert [request.remote_addr for request in recorder.requests] == ["127.0.0.1"]
 
 
 def test_a_stop_before_the_start_frees_the_address() -> None:
@@ -156,7 +144,7 @@ def test_a_stop_before_the_start_frees_the_address() -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     address = bound.getsockname()
-    made = Listener("test", bound, lambda _: Recorder(), connections=8)
+    made = Listener("test", bound, Recorder(), connections=8)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     assert made.stop(PATIENCE_SECONDS)
@@ -166,7 +154,7 @@ def test_a_stop_before_the_start_frees_the_address() -> None:
 
 def test_a_new_certificate_applies_from_the_next_connection_on() -> None:
     one, two = certified("one"), certified("two")
-    made = Listener("test", socket.create_server(("127.0.0.1", 0)), lambda _: Recorder(), connections=8)
+    made = Listener("test", socket.create_server(("127.0.0.1", 0)), Recorder(), connections=8)
     made.serve(tls.server_context(one.identity()))
     trusting = ssl.create_default_context(cadata=one.certificate.decode())
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -226,18 +214,19 @@ def test_clients_connected_when_a_listener_stops_are_answered(server: Reachable)
         server.ask("GET", "/")
 
 
-def test_a_stop_answers_pending_requests_and_accepts_no_more(
-    waiting: tuple[Reachable, Waiting],
-) -> None:
-    server, handler = waiting
-    with calling(server, handler) as deciding, closing(server.open(BEGUN)) as receiving, ThreadPoolExecutor(1) as one:
-        until(lambda: len(server.listener.connections) == 2, "both")
+def test_a_stop_answers_pending_requests_and_accepts_no_more(tmp_path: Path) -> None:
+    with (
+        waiting(tmp_path) as (server, application, deciding),
+        closing(server.open(BEGUN)) as receiving,
+        ThreadPoolExecutor(1) as one,
+    ):
+        until(lambda: server.listener.counts.open_connections == 2, "both")
         stopped = one.submit(server.listener.stop, PATIENCE_SECONDS)
         until(lambda: refuses(server), "the end of accepting")
-        receiving.sendall(b"67890")
-        until(lambda: len(handler.requests) == 2, "the rest of the request")
+        receiving.sendall(LARGE[len(BEGUN) :])
+        until(lambda: server.listener.counts.waiting == 2, "the rest of the request")
         assert not stopped.done()
-        handler.answer()
+        application.proceed.set()
         for connection in (deciding, receiving):
             answer = reply(connection)
             assert (answer.body, answer.ends) == (b"decided", True)
@@ -252,17 +241,13 @@ def refuses(server: Reachable) -> bool:
     return False
 
 
-def test_requests_beyond_the_grace_period_are_cut_and_logged(
-    waiting: tuple[Reachable, Waiting], caplog: pytest.LogCaptureFixture
-) -> None:
-    server, handler = waiting
-    with calling(server, handler) as deciding, closing(server.open(BEGUN)) as receiving:
-        until(lambda: len(server.listener.connections) == 2, "both")
+def test_requests_beyond_the_grace_period_are_cut_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with waiting(tmp_path) as (server, _, deciding), closing(server.open(BEGUN)) as receiving:
+        until(lambda: server.listener.counts.open_connections == 2, "both")
         assert not server.listener.stop(SHORT_SECONDS)
         assert ended(deciding)
         assert ended(receiving)
     assert "stopped with 2 connections open" in caplog.messages
-    assert handler.futures[0].cancelled()
     assert not unexpected(caplog)
 
 
@@ -280,7 +265,7 @@ def test_idle_connections_do_not_hold_up_the_stop(server: Reachable, monkeypatch
 def test_stalled_handshakes_do_not_keep_a_listener_from_stopping(server: Reachable) -> None:
     with closing(connect(server)) as silent, closing(connect(server)) as half:
         half.sendall(b"\x16")
-        until(lambda: len(server.listener.connections) == 2, "both")
+        until(lambda: server.listener.counts.open_connections == 2, "both")
         assert server.listener.stop(PATIENCE_SECONDS, settle_seconds=SHORT_SECONDS)
         assert ended(silent)
         assert ended(half)
@@ -289,9 +274,9 @@ def test_stalled_handshakes_do_not_keep_a_listener_from_stopping(server: Reachab
 @pytest.mark.parametrize("started", [False, True])
 def test_a_certificate_that_comes_after_the_stop_is_no_error(started: bool) -> None:
     context = tls.server_context(certified("one").identity())
-    made = Listener("test", socket.create_server(("127.0.0.1", 0)), lambda _: Recorder(), connections=8)
+    made = Listener("test", socket.create_server(("127.0.0.1", 0)), Recorder(), connections=8)
     if started:
-        made.start(context)
+        made.serve(context)
     assert made.stop(PATIENCE_SECONDS)
     made.serve(context)
 
@@ -306,7 +291,7 @@ def test_a_handshake_that_stalls_is_cut_and_counted(
     with closing(connect(hurried)) as stalled:
         stalled.sendall(sent)
         assert ended(stalled)
-    until(lambda: not hurried.listener.connections, "its removal")
+    until(lambda: not hurried.listener.counts.open_connections, "its removal")
     assert count(hurried, Limit.HANDSHAKE_TIME) == 1
     assert hurried.ask("GET", "/").status == 200
     assert not unexpected(caplog)
@@ -333,7 +318,7 @@ def test_a_connection_without_a_handshake_is_closed_without_an_error(
             while part := stranger.recv(100):
                 got += part
         assert b"HTTP" not in got
-    until(lambda: not server.listener.connections, "its removal")
+    until(lambda: not server.listener.counts.open_connections, "its removal")
     assert server.ask("GET", "/").status == 200
     assert not count(server, Limit.HANDSHAKE_TIME)
     assert not unexpected(caplog)
@@ -346,14 +331,14 @@ def test_a_client_that_leaves_in_its_handshake_is_no_error(
 ) -> None:
     leaving = connect(server)
     leaving.sendall(sent)
-    until(lambda: server.listener.connections, "the connection")
+    until(lambda: server.listener.counts.open_connections, "the connection")
     if reset:
         leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     leaving.close()
-    until(lambda: not server.listener.connections, "its removal")
+    until(lambda: not server.listener.counts.open_connections, "its removal")
     until(lambda: not server.listener._opening, "the end of its handshake")
     assert not count(server, Limit.HANDSHAKE_TIME)
-    assert not any(server.listener.handshakes_failed.values())
+    assert not any(server.listener.counts.handshakes_failed.values())
     assert not unexpected(caplog)
 
 
@@ -361,33 +346,30 @@ def test_a_client_that_leaves_in_its_handshake_is_no_error(
 def test_a_client_that_gives_up_its_handshake_is_counted_and_logged(
     server: Reachable, reset: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.limits.GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr("server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
     leaving = connect(server)
     leaving.sendall(b"\x16")
-    until(lambda: server.listener.connections, "the connection")
+    until(lambda: server.listener.counts.open_connections, "the connection")
     if reset:
         leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     leaving.close()
-    until(lambda: server.listener.handshakes_failed["client-gave-up"] == 1, "the count")
+    until(lambda: server.listener.counts.handshakes_failed["client-gave-up"] == 1, "the count")
     hint = "the callers' time was over, and the failurePolicy of the webhook decided; in a burst, add CPU or replicas"
     until(lambda: f"client-gave-up (1 in all, last by 127.0.0.1): {hint}" in caplog.text, "the log line")
-
-
-def test_no_handshake_is_cut_while_an_api_server_may_wait() -> None:
-    assert limits.HANDSHAKE_SECONDS >= 30  # the largest timeoutSeconds (admissionregistration, validation.go)
 
 
 def test_a_client_that_trusts_another_ca_causes_no_error(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         replace(server, context=ssl.create_default_context()).ask("GET", "/")
-    until(lambda: not server.listener.connections, "its removal")
+    until(lambda: not server.listener.counts.open_connections, "its removal")
     assert not unexpected(caplog)
 
 
 def test_a_connection_in_its_handshake_makes_room_for_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.limits.GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr("server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr("server.http.limits.STALE_SECONDS", 0.0)
     with (
         reachable(tmp_path, Recorder(), connections=1) as server,
         closing(connect(server)) as first,
@@ -395,27 +377,20 @@ def test_a_connection_in_its_handshake_makes_room_for_another(
     ):
         assert ended(first)
         assert asked(server, second) == 200
-        assert count(server, Limit.CONNECTIONS) == 1
+        assert count(server, Limit.CONNECTIONS)
         assert not count(server, Limit.HANDSHAKE_TIME)
         until(lambda: not server.listener._opening, "the end of its handshake")
-        assert not server.listener.handshakes_failed["client-gave-up"]
+        assert not server.listener.counts.handshakes_failed["client-gave-up"]
     assert not unexpected(caplog)
 
 
-def test_a_caller_is_refused_if_every_connection_is_busy(tmp_path: Path) -> None:
-    handler = Waiting()
-    with (
-        reachable(tmp_path, handler.of, secure=False, connections=2) as server,
-        calling(server, handler) as first,
-        closing(server.open(GET, "127.0.0.2")) as second,
-    ):
-        until(lambda: len(handler.requests) == 2, "the second request")
-        with closing(server.open(source="127.0.0.3")) as third:
-            assert ended(third)
-        handler.answer()
-        assert (reply(first).status, reply(second).status) == (200, 200)
-        with closing(server.open(source="127.0.0.3")):
-            until(lambda: count(server, Limit.CONNECTIONS) == 2, "room for another")
+def test_a_caller_waits_while_every_connection_is_busy(tmp_path: Path) -> None:
+    with waiting(tmp_path, connections=2) as (server, application, first), closing(server.open(LARGE)) as second:
+        until(lambda: server.listener.counts.waiting == 2, "the second request")
+        with closing(server.open(LARGE)) as third:
+            until(lambda: count(server, Limit.CONNECTIONS), "the limit")
+            application.proceed.set()
+            assert [reply(each).status for each in (first, second, third)] == [200] * 3
             assert ended(first)
 
 
@@ -439,8 +414,8 @@ def refusing() -> Iterator[tuple[Reachable, Refusing, socket.socket]]:
     bound = Refusing()
     bound.errors = []
     bound.bind(("127.0.0.1", 0))
-    made = Listener("test", bound, lambda _: Recorder(), connections=8)
-    made.start()
+    made = Listener("test", bound, Recorder(), connections=8)
+    made.serve()
     server = Reachable(made, made.address[1], None)
     try:
         with closing(server.open(GET)) as idle:
@@ -526,57 +501,24 @@ def test_without_file_descriptors_a_certificate_is_refused(server: Reachable) ->
         server.ask("GET", "/")
 
 
-@pytest.fixture
-def hard() -> Iterator[int]:
-    """The hard limit on files, with a soft limit of 256 that is set back afterwards."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard <= 512:
-        pytest.skip("the hard limit on files is too high or too low to be reached")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    yield hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def soft_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def test_a_sufficient_soft_limit_stays(hard: int) -> None:
-    assert connections_allowed(256 - RESERVED_FILES) == 256 - RESERVED_FILES
-    assert soft_limit() == 256
-
-
-def test_the_soft_limit_on_files_is_raised_as_far_as_needed(hard: int) -> None:
-    assert connections_allowed(400, reserved=50) == 400
-    assert soft_limit() == 450
-
-
-def test_the_hard_limit_on_files_limits_connections(hard: int) -> None:
-    assert connections_allowed(hard) == hard - RESERVED_FILES
-    assert soft_limit() == hard
-
-
-def test_some_connections_are_allowed_with_few_files(hard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert connections_allowed(hard, reserved=hard) == 0
-    monkeypatch.setattr(listener, "connections_allowed", lambda _: 1)
-    assert share_of_connections(CONNECTIONS) == share_of_connections(PLAIN_CONNECTIONS) == LEAST_CONNECTIONS
-
-
 @pytest.mark.parametrize(
-    ("limits", "allowed", "then"),
+    ("soft", "hard", "raised", "share"),
     [
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 500, None),
-        ((256, resource.RLIM_INFINITY), 500, (500 + RESERVED_FILES, resource.RLIM_INFINITY)),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, CONNECTIONS),
+        (4096, 4096, None, CONNECTIONS),
+        (256, resource.RLIM_INFINITY, CONNECTIONS + PLAIN_CONNECTIONS + RESERVED_FILES, CONNECTIONS),
+        (256, RESERVED_FILES + (CONNECTIONS + PLAIN_CONNECTIONS) // 2, ..., CONNECTIONS // 2),
+        (RESERVED_FILES, RESERVED_FILES, ..., LEAST_CONNECTIONS),
     ],
 )
-def test_without_a_limit_on_files_all_connections_are_allowed(
-    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], allowed: int, then: tuple[int, int] | None
+def test_the_limit_on_files_is_raised_and_limits_connections(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: Any, share: int
 ) -> None:
-    changed: list[tuple[int, int]] = []
-    monkeypatch.setattr("resource.getrlimit", lambda _which: limits)
-    monkeypatch.setattr("resource.setrlimit", lambda _which, found: changed.append(found))
-    assert connections_allowed(500) == allowed
-    assert changed == ([] if then is None else [then])
+    changed: list[int] = []
+    monkeypatch.setattr("resource.getrlimit", lambda _which: (soft, hard))
+    monkeypatch.setattr("resource.setrlimit", lambda _which, limits: changed.append(limits[0]))
+    assert share_of_connections(CONNECTIONS) == share
+    assert changed == ([] if raised is None else [hard if raised is ... else raised])
 
 
 # Clients that are many or wrong.
@@ -595,51 +537,5 @@ def test_clients_that_leave_in_the_middle_stop_nothing(
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 connection.close()
         assert plain.ask("POST", "/", b"body").body == b"4"
-    until(lambda: not plain.listener.connections, "their end")
+    until(lambda: not plain.listener.counts.open_connections, "their end")
     assert not unexpected(caplog)
-
-
-def test_a_request_that_arrives_with_the_end_of_tls_is_answered(server: Reachable) -> None:
-    assert server.context is not None
-    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-    wrapped = server.context.wrap_bio(received, sent, server_hostname="localhost")
-    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)) as connection:
-
-        def complete(step: Callable[[], object]) -> object:
-            while True:
-                try:
-                    return step()
-                except ssl.SSLWantReadError:
-                    connection.sendall(sent.read())
-                    received.write(connection.recv(READ_BYTES))
-
-        complete(wrapped.do_handshake)
-        wrapped.write(GET)
-        with suppress(ssl.SSLWantReadError):
-            wrapped.unwrap()
-        connection.sendall(sent.read())
-        assert complete(lambda: wrapped.read(READ_BYTES)).startswith(b"HTTP/1.1 200 ")  # type: ignore[attr-defined]
-
-
-def test_an_unexpected_error_in_a_turn_ends_one_connection_only(
-    server: Reachable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fails(_self: HttpProtocol) -> None:
-        raise RuntimeError("our bug")
-
-    with monkeypatch.context() as patched, closing(server.open()) as connection:
-        patched.setattr(HttpProtocol, "take_turn", fails)
-        connection.sendall(GET)
-        assert ended(connection)
-    assert "RuntimeError: our bug" in caplog.text
-    assert server.ask("GET", "/").status == 200
-
-
-def test_unexpected_errors_in_the_event_loop_are_logged(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
-    def fails() -> None:
-        raise RuntimeError("our bug")
-
-    server.listener.loop.call_soon_threadsafe(fails)
-    until(lambda: "unexpected error in a connection" in caplog.text, "the line")
-    assert "RuntimeError: our bug" in caplog.text
-    assert server.ask("GET", "/").status == 200

@@ -15,7 +15,7 @@ from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import parse_quantity
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.admission import GroupVersionKind
+from rules_engine.model.rules.admission import MAX_UID, GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
 from rules_engine.model.rules.rule import RuleId
 from server.http import review as reviews
@@ -340,3 +340,10 @@ def test_windows_of_any_size_have_all_tokens(value: Json, size: int) -> None:
         patched.setattr(reviews, "WINDOW_BYTES", size)
         assert count_tokens(body, len(body)) == sum(map(outside.count, (b"{", b"[", b",", b":")))
         assert count_tokens(body, 1) > 1
+
+
+def test_a_uid_is_repeated_up_to_a_length() -> None:
+    assert parse_review(encoded(review(uid="u" * MAX_UID))).uid == "u" * MAX_UID
+    with pytest.raises(ReviewError) as caught:
+        parse_review(encoded(review(uid="u" * (MAX_UID + 1))))
+    assert caught.value.uid is None

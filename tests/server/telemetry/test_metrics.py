@@ -23,7 +23,7 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster, Health
 from server.http.review import StatusReason
-from server.state import Reload, ServedRules, Slots
+from server.state import ListenerCounts, Reload, ServedRules
 from server.telemetry.families import Family, Kind
 from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from server.telemetry.metrics import FAMILIES, Metrics
@@ -199,12 +199,13 @@ class Listening:
     """Listener with connections, one of which is receiving."""
 
     name = "admission"
-    open_connections = 3
-    held_bytes = 700
-
-    def __init__(self) -> None:
-        self.exceeded = {"idle-time": 4, "body-bytes": 0}
-        self.handshakes_failed = {"not-tls": 2}
+    counts = ListenerCounts(
+        open_connections=3,
+        held_bytes=700,
+        waiting=5,
+        exceeded={"idle-time": 4, "body-bytes": 0},
+        handshakes_failed={"not-tls": 2},
+    )
 
 
 def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
@@ -213,9 +214,7 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     state = state_of(served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))
-    state.reloads_refused, state.certificates_refused, state.decisions = 2, 1, Slots(7)
-    for _ in range(5):
-        state.decisions.take()
+    state.reloads_refused, state.certificates_refused = 2, 1
     state.listeners = (Listening(),)
     samples = series(Metrics(state, clock=lambda: 100.0, now=lambda: at))
     expected = {
@@ -267,15 +266,6 @@ def test_metrics_of_one_server_know_nothing_of_another() -> None:
     one = metrics_after("/mutate", asks({MIG: 1}), FALLS)
     assert counted(one, "gpu_rules_requests_total")
     assert counted(Metrics(state_of()), "gpu_rules_requests_total") == {}
-
-
-def test_decisions_in_progress_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    state = state_of(compiled(FALLS), cluster())
-    seen = []
-    app = application(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
-    call(app, "/mutate", encoded(review()))
-    assert seen == [1]
-    assert state.in_flight == 0
 
 
 def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from server.http.limits import SMALL_BYTES
 from server.http.listener import Listener
 from server.serve import _serve_bootstrapped
 from server.settings import Settings
@@ -33,7 +34,7 @@ from server.tls.identity import localhost_files, read_identity
 from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
-from tests.support.listener import Reachable, Recorder, pages, reachable, reply
+from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.objects import Objects, objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until, until_ended
 from tests.support.server import PATIENCE_SECONDS, Running, certificate_files, started
@@ -190,18 +191,19 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
 
 def test_requests_pending_during_a_renewal_are_answered(tmp_path: Path) -> None:
     begun, decided = Event(), Event()
+    large = b"1" * (SMALL_BYTES + 1)  # answered in the thread
 
     def application(environ: Any, start_response: Any) -> list[bytes]:
-        if environ["wsgi.input"].read() == b"1":
+        if environ["wsgi.input"].read() == large:
             begun.set()
             decided.wait(PATIENCE_SECONDS)
         start_response("200 OK", [])
         return [b"decided"]
 
     files = localhost_files(tmp_path / "two", now=NOW)
-    with reachable(tmp_path, pages(application)) as server:
+    with reachable(tmp_path, application) as server:
         before = served_certificate(server)
-        deciding = server.open(HEAD % 1 + b"1")
+        deciding = server.open(HEAD % len(large) + large)
         receiving = server.open(HEAD % 100 + b" " * 50)
         with closing(deciding), closing(receiving):
             assert begun.wait(PATIENCE_SECONDS)
@@ -393,7 +395,7 @@ def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) ->
     other_ca, *stranger = client_files(tmp_path / "stranger")
     one, two = (localhost_files(tmp_path / name, now=NOW) for name in ("one", "two"))
     state = state_of()
-    with reachable(tmp_path, pages(application)) as server:
+    with reachable(tmp_path, application) as server:
         clients = ClientCaRenewal(installing(server.listener), state, ca)
         assert not clients.renew(), "nothing is served yet"
         clients.serve(read_identity(one.certificate, one.key, now=NOW))
@@ -415,7 +417,7 @@ def application(_environ: Any, start_response: Any) -> list[bytes]:
 def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) -> None:
     files = localhost_files(tmp_path / "one", now=NOW)
     assert files.ca
-    with reachable(tmp_path, pages(application)) as server:
+    with reachable(tmp_path, application) as server:
         clients = ClientCaRenewal(installing(server.listener), state_of(), None)
         clients.serve(read_identity(files.certificate, files.key, now=NOW))
         assert clients.paths == ()
@@ -515,7 +517,7 @@ def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch:
                     assert reply(idle[-1]).status == 200
                 for connection in idle:
                     assert connection.recv(1) == b""
-            until(lambda: not server.listener.connections, "their end")
+            until(lambda: not server.listener.counts.open_connections, "their end")
             open_files.append(descriptors())
         until(lambda: descriptors() <= open_files[0], "their descriptors")
         del context

@@ -1,0 +1,26 @@
+"""The Flask application as a factory for any WSGI server, such as `flask run` and gunicorn."""
+
+import logging
+from pathlib import Path
+
+from flask import Flask
+
+from server.cluster.source import FixedCluster
+from server.http.admission import Admission
+from server.http.app import create_app
+from server.rules.sources import prepare_sources
+from server.state import State
+
+_log = logging.getLogger(__name__)
+
+
+def application(*rules: str, cluster: str | None = None) -> Flask:
+    """Create the application from paths of rules and a file of the cluster; by default, the packaged ones.
+
+    Rules are read once. Nothing is reserved, recorded or sent. Raises UnusableError.
+    """
+    prepared, report = prepare_sources([Path(path) for path in rules], None if cluster is None else Path(cluster))
+    if report:
+        _log.warning("%s", report)
+    state = State(prepared.rules.served(), FixedCluster(prepared.cluster))
+    return create_app(state, Admission(state))

@@ -89,14 +89,15 @@ WRITE_BUFFER_BYTES = 64 * 1024
 """Bytes of unread responses beyond which the next request waits."""
 
 HELD_BYTES = 24 * MIB
-"""Headers and bodies of all connections being received or waiting for a decision. Beyond it, those who
-hold more than FREE_BYTES are not read further, and bodies that have been arriving for STALE_SECONDS get 503."""
+"""Headers and bodies of all connections being received or waiting for a decision. Beyond it,
+connections that hold more than FREE_BYTES are not read further, and bodies that have been arriving for STALE_SECONDS
+get 503."""
 
 FREE_BYTES = 8 * 1024
 """Bytes that a connection may hold even then, so that an ordinary review does not wait behind slow senders."""
 
 SPARE_BYTES = HELD_BYTES // 8
-"""Bytes to free for those who are not read."""
+"""Bytes to free for connections that are not read."""
 
 STALE_SECONDS = 1.0
 """Age of an unfinished request or handshake, or of a connection without a request, from which it may be closed to make

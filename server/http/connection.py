@@ -70,8 +70,11 @@ class Connections:
 
         A request that was received completely is answered.
         """
-        stale = self.loop.time() - limits.STALE_SECONDS
-        closable = [it for it in self.all if not it.under_way and ((it.idle and it.answered) or it.since < stale)]
+        now = self.loop.time()
+        closable = [
+            it for it in self.all
+            if not it.under_way and it.since < now - (limits.UNUSED_SECONDS if it.idle else limits.STALE_SECONDS)
+        ]  # fmt: skip
         for victim in nsmallest(max(self.limit // limits.CLOSED_SHARE, 1), closable, key=attrgetter("since")):
             self.all.pop(victim)
             victim.abort()
@@ -137,7 +140,6 @@ class Connection(asyncio.BufferedProtocol):
         self._http: HttpToolsProtocol | None = None
         self._head_bytes = self._body_bytes = self._framing_bytes = 0
         """Of a request being received; framing: chunk sizes, extensions and trailers."""
-        self.answered = False
         self._blocked = False
         """True from the time the write buffer is full until it is empty."""
 
@@ -242,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def end_request(self) -> None:
         """Wait for the next request."""
-        self.task, self.answered, self.since = None, True, self._connections.loop.time()
+        self.task, self.since = None, self._connections.loop.time()
         self._connections.release(self)
         if not self._blocked:
             self._expire_in(limits.IDLE_SECONDS)

@@ -100,8 +100,11 @@ SPARE_BYTES = HELD_BYTES // 8
 """Bytes to free for connections that are not read."""
 
 STALE_SECONDS = 1.0
-"""Age of an unfinished request or handshake, or of a connection without a request, from which it may be closed to make
-room: an API server sends a request at once. New connections wait in the backlog meanwhile."""
+"""Age of an unfinished request or handshake from which it may be closed to make room: an API server sends a request at
+once. New connections wait in the backlog meanwhile."""
+
+UNUSED_SECONDS = 0.1
+"""The same for a connection between two requests, or before the first."""
 
 SMALL_BYTES = 16 * 1024
 """Size up to which a body is decided in the event loop: larger ones take more than a millisecond if they consist of

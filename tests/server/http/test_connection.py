@@ -257,10 +257,10 @@ def test_trailers_are_no_headers(server: Reachable, recorder: Recorder) -> None:
 def test_a_connection_that_was_not_read_further_is_read_after_its_answer(
     server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.limits.HELD_BYTES", 20_000)
-    monkeypatch.setattr("server.http.limits.SPARE_BYTES", 5_000)
-    with closing(server.open(post(100_000) + b"x" * 9_000)), closing(server.connect()) as connection:
-        until(lambda: server.listener.counts.held_bytes > 9_000, "there is little room")
+    monkeypatch.setattr("server.http.limits.HELD_BYTES", 60_000)
+    monkeypatch.setattr("server.http.limits.SPARE_BYTES", 20_000)
+    with closing(server.open(post(100_000) + b"x" * 50_000)), closing(server.connect()) as connection:
+        until(lambda: server.listener.counts.held_bytes > 50_000, "there is little room")
         for _ in range(3):
             connection.request("POST", "/", b"x" * 15_000)
             assert reply(connection).body == b"15000"

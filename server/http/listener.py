@@ -105,11 +105,6 @@ class Listener:
             handshakes_failed=self._failed_handshakes.by_name,
         )
 
-    @property
-    def answers(self) -> int:
-        """Number of responses."""
-        return self._connections.state.total_requests
-
     # In the event loop.
 
     def _run(self) -> None:

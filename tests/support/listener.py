@@ -62,6 +62,11 @@ class Reachable:
     port: int
     context: ssl.SSLContext | None
 
+    @property
+    def answers(self) -> int:
+        """Number of responses, as uvicorn counts them."""
+        return self.listener._connections.state.total_requests
+
     def connect(self) -> http.client.HTTPConnection:
         if self.context is None:
             return http.client.HTTPConnection("localhost", self.port, timeout=PATIENCE_SECONDS)
@@ -132,7 +137,8 @@ def reachable(
     else:
         made.serve()
     try:
-        yield Reachable(made, made.address[1], context)
+        server = Reachable(made, made.address[1], context)
+        yield server
     finally:
         made.stop(0)
-    assert made.answers <= next(answered)
+    assert server.answers <= next(answered)

@@ -280,7 +280,7 @@ def test_flask_answers_every_request(server: Served) -> None:
         server.reachable.ask("OPTIONS", "*"),
     ]
     assert [answer.status for answer in asked] == [200] * 3 + [413, 400, 415, 415, 404, 405, 200, 200, 404, 405, 404]
-    assert server.calls == server.reachable.listener.answers == len(asked)
+    assert server.calls == server.reachable.answers == len(asked)
 
 
 def test_flask_answers_every_request_for_metrics(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_flask_answers_every_request_for_metrics(tmp_path: Path) -> None:
         paths = ["/metrics", "/rules", "/healthz", "/readyz", "/mutate"]
         assert [server.ask("GET", path).status for path in paths] == [200, 200, 200, 200, 404]
         assert calls == paths
-        assert server.listener.answers == len(paths)
+        assert server.answers == len(paths)
 
 
 # The event loop and the thread.

@@ -107,13 +107,18 @@ class Connections:
         for connection in tuple(self.all):
             if connection.deadline <= now:
                 connection.expire()
-        slow = [it for it in self.all if self.paused and it.in_body and it.since < now - limits.STALE_SECONDS]
+        if self.paused:
+            self._refuse_slow(now - limits.STALE_SECONDS)
+        self.exceeded.log(now)
+
+    def _refuse_slow(self, before: float) -> None:
+        """Answer bodies that have been arriving since an earlier time, until there is room."""
+        slow = [it for it in self.all if it.in_body and it.since < before]
         for connection in sorted(slow, key=attrgetter("since")):
             if self.held_bytes > limits.HELD_BYTES - limits.SPARE_BYTES and connection.held_bytes > limits.FREE_BYTES:
                 connection.refuse(ReviewError(StatusReason.UNAVAILABLE, _NO_ROOM), Limit.HELD_BYTES)
                 if connection.task is not None:
                     connection.task.cancel()  # which then answers
-        self.exceeded.log(now)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -139,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._http: HttpToolsProtocol | None = None
         self._head_bytes = self._body_bytes = self._framing_bytes = 0
-        """Of a request being received; framing: chunk sizes, extensions and trailers."""
+        """Bytes of the request that is being received. Framing: chunk sizes, chunk extensions and trailers."""
         self._blocked = False
         """True from the time the write buffer is full until it is empty."""
 

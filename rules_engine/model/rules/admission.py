@@ -45,6 +45,7 @@ NonEmpty = Annotated[str, Meta(min_length=1)]
 
 MAX_UID = 128
 """Characters of a request's uid, which the response repeats; an API server sends 36."""
+
 Members = dict[str, Any] | None
 
 

@@ -100,9 +100,10 @@ def viewing(
 
 
 def reserve(store: Store, key: PodKey, pod: Pod, now: float) -> bool:
-    """Reserve the devices of a pod on a node that it may run on in the present view."""
+    """Reserve the devices of a pod on a node that it may run on in the present view, if it requests any."""
+    demand = device_usage(pod.effective_requests())
     nodes = matching_nodes(node_index_with_places(store.cluster), pod.placement, Budget())
-    return store.reserve(key, device_usage(pod.effective_requests()), nodes, now)
+    return bool(demand) and store.reserve(key, demand, nodes, now)
 
 
 def used(cluster: Cluster, node: str, resource: str) -> int:

@@ -58,30 +58,22 @@ class Connections:
             access_log=False, proxy_headers=False, timeout_keep_alive=10 * int(limits.IDLE_SECONDS),
         )  # fmt: skip
 
-    def make_room(self) -> bool:
-        """Close connections if one more would exceed the limit. Return False if none can be closed."""
-        if len(self.all) < self.limit:
-            return True
-        self.exceeded.count(Limit.CONNECTIONS)
-        return self.close_some()
-
-    def close_some(self) -> bool:
+    def make_room(self, exceeded: Limit) -> bool:
         """Close idle connections and unfinished requests that stand still, the oldest first; return False without any.
 
         A request that was received completely is answered.
         """
+        self.exceeded.count(exceeded)
         now = self.loop.time()
-        closable = [
-            it for it in self.all
-            if not it.under_way and it.since < now - (limits.UNUSED_SECONDS if it.idle else limits.STALE_SECONDS)
-        ]  # fmt: skip
+        ages = {Limit.IDLE_TIME: limits.UNUSED_SECONDS, Limit.REQUEST_TIME: inf}
+        closable = [it for it in self.all if it.since < now - ages.get(it.state, limits.STALE_SECONDS)]
         for victim in nsmallest(max(self.limit // limits.CLOSED_SHARE, 1), closable, key=attrgetter("since")):
             self.all.pop(victim)
             victim.abort()
         return bool(closable)
 
-    def hold(self, connection: "Connection", size: int) -> None:
-        """Count `size` more bytes that a connection holds. Over the limit, it is not read further.
+    def hold(self, connection: "Connection", size: int) -> bool:
+        """Count `size` more bytes that a connection holds. Return False if it may not be read further until `resume`.
 
         One account, since a limit for each connection would exceed the memory of the server, or be too small for a pod.
         """
@@ -89,7 +81,8 @@ class Connections:
         self.held_bytes += size
         if self.held_bytes > limits.HELD_BYTES and connection.held_bytes > limits.FREE_BYTES:
             self.paused[connection] = None
-            connection.pause()
+            return False
+        return True
 
     def release(self, connection: "Connection") -> None:
         """Release all bytes that a connection holds, and read others for which there is room."""
@@ -106,24 +99,22 @@ class Connections:
         now = self.loop.time()
         for connection in tuple(self.all):
             if connection.deadline <= now:
-                connection.expire()
-        if self.paused:
-            self._refuse_slow(now - limits.STALE_SECONDS)
-        self.exceeded.log(now)
-
-    def _refuse_slow(self, before: float) -> None:
-        """Answer bodies that have been arriving since an earlier time, until there is room."""
-        slow = [it for it in self.all if it.in_body and it.since < before]
+                connection.abort(connection.state)
+        before = now - limits.STALE_SECONDS if self.paused else -inf
+        slow = [it for it in self.all if it.state is Limit.BODY_TIME and it.since < before]
         for connection in sorted(slow, key=attrgetter("since")):
             if self.held_bytes > limits.HELD_BYTES - limits.SPARE_BYTES and connection.held_bytes > limits.FREE_BYTES:
                 connection.refuse(ReviewError(StatusReason.UNAVAILABLE, _NO_ROOM), Limit.HELD_BYTES)
                 if connection.task is not None:
                     connection.task.cancel()  # which then answers
+        self.exceeded.log(now)
 
 
 class Connection(asyncio.BufferedProtocol):
     """One connection. Times are of the event loop's clock.
 
+    `state`: what it waits for, as the limit that is exceeded at `deadline`: HANDSHAKE_TIME, IDLE_TIME (for a request),
+    HEADER_TIME, BODY_TIME, REQUEST_TIME (for a response: WsgiCaller limits it), UNREAD_TIME (until it has been read).
     `since`: time of its last response, or of the first byte of the request being received, else of its acceptance.
     `held_bytes`: of headers and bodies being received or waiting for a decision. `task`: uvicorn's call of the
     application. `refusal`: why the rest of the body is not kept. `authenticated`: the client presented a verified
@@ -134,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = peer
         self.authenticated = False
         self.since = connections.loop.time()
+        self.state = Limit.HANDSHAKE_TIME
         self.deadline = inf
         self.held_bytes = 0
         self.task: Task[None] | None = None
@@ -143,39 +135,14 @@ class Connection(asyncio.BufferedProtocol):
         self._socket = accepted
         self._transport: asyncio.Transport | None = None
         self._http: HttpToolsProtocol | None = None
-        self._head_bytes = self._body_bytes = self._framing_bytes = 0
-        """Bytes of the request that is being received. Framing: chunk sizes, chunk extensions and trailers."""
-        self._blocked = False
-        """True from the time the write buffer is full until it is empty."""
-
-    @property
-    def _cycle(self) -> Any:
-        """uvicorn's request, from the end of its headers to the end of the response; else None."""
-        cycle = None if self._http is None else self._http.cycle
-        return None if cycle is None or cycle.response_complete else cycle
-
-    @property
-    def in_body(self) -> bool:
-        """True while a body is received."""
-        return self._cycle is not None and self._cycle.more_body
-
-    @property
-    def under_way(self) -> bool:
-        """True from the end of a request to its response, unless the client does not read."""
-        return self._cycle is not None and not self._cycle.more_body and not self._blocked
-
-    @property
-    def idle(self) -> bool:
-        """True between requests; also before the first one."""
-        return self._transport is not None and self._cycle is None and not self._head_bytes
+        self._overhead = 0
+        """Bytes of headers, then of chunk sizes, chunk extensions and trailers beyond those of the body's content."""
 
     @property
     def ends(self) -> bool:
         """True if the connection closes after the response."""
         shared = self._connections
         return shared.draining or self._context is not shared.context or self.refusal is not None
-
-    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -186,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.set_read_buffer_limits(1)  # type: ignore[attr-defined]
         self._http = HttpToolsProtocol(self._connections.config, self._connections.state, {"connection": self})
         self._http.connection_made(transport)
-        self._expire_in(limits.FIRST_REQUEST_SECONDS)
+        self._await(Limit.IDLE_TIME, limits.FIRST_REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         http, self._transport, self._http = self._http, None, None
@@ -201,49 +168,51 @@ class Connection(asyncio.BufferedProtocol):
         return self._connections.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        http, before = self._http, self._cycle
+        http = self._http
         if http is None or http.transport.is_closing():
             return
-        in_head = before is None or not before.more_body
-        body_bytes = 0 if before is None else len(before.body)
-        if before is None and not self._head_bytes:
-            self.since = self._connections.loop.time()
-            self._expire_in(limits.HEADER_SECONDS)
+        if self.state is Limit.REQUEST_TIME:
+            self.abort(Limit.PIPELINED)
+            return
+        if self.state is Limit.IDLE_TIME:
+            self.since, self._overhead = self._connections.loop.time(), 0
+            self._await(Limit.HEADER_TIME, limits.HEADER_SECONDS)
+        before, pending = http.cycle, len(http.cycle.body) if self.state is Limit.BODY_TIME else 0
         http.data_received(bytes(self._connections.buffer[:nbytes]))
-        cycle = self._cycle
-        if cycle is not before:
-            self._head_bytes = self._body_bytes = self._framing_bytes = 0
-            self._expire_in(self._connections.receive_seconds)
-        elif in_head:
-            self._head_bytes += nbytes
+        cycle = http.cycle
+        if self.refusal is None and not self._connections.hold(self, nbytes):
+            http.transport.pause_reading()
+        if self.state is Limit.BODY_TIME:
+            self._overhead += nbytes - 2 * (len(before.body) - pending)
+        elif cycle is before:
+            self._overhead += nbytes
         else:
-            received = len(cycle.body) - body_bytes
-            self._body_bytes += received
-            self._framing_bytes += nbytes - received
-        if cycle is not None and not cycle.more_body and not self._blocked:
-            self.deadline = inf
-        if self.refusal is None:
-            self._connections.hold(self, nbytes)
-        if cycle is not None and http.parser.should_upgrade():
-            self.abort()  # the body would be read as another request
-        elif http.pipeline or (cycle is not None and http.scope is not cycle.scope):
-            self._abort_for(Limit.PIPELINED)
-        else:
-            head_bytes = max(self._head_bytes, self._framing_bytes - self._body_bytes)
-            if head_bytes > limits.HEADER_BYTES or len(http.headers or ()) > limits.HEADERS:
-                self._abort_for(Limit.HEADER_BYTES)
+            self._overhead = 0
+            self._await(Limit.BODY_TIME, self._connections.receive_seconds)
+        if self.state is Limit.BODY_TIME:
+            if http.parser.should_upgrade():
+                self.abort()  # the body would be read as another request
+            elif http.pipeline or http.scope is not cycle.scope:
+                self.abort(Limit.PIPELINED)
+            elif not cycle.more_body:
+                self._await(Limit.REQUEST_TIME, inf)
+        if self._overhead > limits.HEADER_BYTES or len(http.headers or ()) > limits.HEADERS:
+            self.abort(Limit.HEADER_BYTES)
 
     def pause_writing(self) -> None:
-        self._blocked = True
-        self._expire_in(limits.UNREAD_SECONDS)
         if self._http is not None:
+            self._await(Limit.UNREAD_TIME, limits.UNREAD_SECONDS)
             self._http.pause_writing()
+            self._http.transport.pause_reading()  # the next request waits
 
     def resume_writing(self) -> None:
-        self._blocked = False
-        self._expire_in(limits.IDLE_SECONDS)
         if self._http is not None:
+            if self.task is None:
+                self._await(Limit.IDLE_TIME, limits.IDLE_SECONDS)
+            else:  # the response is not complete, or was "100 Continue"
+                self._await(Limit.BODY_TIME, self._connections.receive_seconds)
             self._http.resume_writing()
+            self.resume()
 
     # Called by the application's caller, the listener and `Connections`.
 
@@ -251,8 +220,8 @@ class Connection(asyncio.BufferedProtocol):
         """Wait for the next request."""
         self.task, self.since = None, self._connections.loop.time()
         self._connections.release(self)
-        if not self._blocked:
-            self._expire_in(limits.IDLE_SECONDS)
+        if self.state is not Limit.UNREAD_TIME:
+            self._await(Limit.IDLE_TIME, limits.IDLE_SECONDS)
 
     def refuse(self, refusal: ReviewError, limit: Limit) -> None:
         """Keep no more of the body, whose bytes are released at once."""
@@ -264,30 +233,22 @@ class Connection(asyncio.BufferedProtocol):
         """Count an exceeded limit. Safe for use from several threads."""
         self._connections.exceeded.count(limit, self.peer)
 
-    def expire(self) -> None:
-        """Close, since the deadline is over."""
-        received = Limit.BODY_TIME if self.in_body else Limit.HEADER_TIME if self._head_bytes else Limit.IDLE_TIME
-        self._abort_for(Limit.UNREAD_TIME if self._blocked else received)
-
-    def pause(self) -> None:
-        """Read nothing until `resume`."""
-        if self._transport is not None:
-            self._transport.pause_reading()
-
     def resume(self) -> None:
-        """Read on."""
-        if self._transport is not None:
+        """Read on, unless the client has a response to read."""
+        if self._transport is not None and self.state is not Limit.UNREAD_TIME:
             self._transport.resume_reading()
 
     def finish(self) -> None:
         """Close, unless a request is being received or answered, after which the connection closes."""
         if self._transport is None:
             self.abort()
-        elif self.idle:
+        elif self.state is Limit.IDLE_TIME:
             self._transport.close()
 
-    def abort(self) -> None:
-        """Close immediately."""
+    def abort(self, exceeded: Limit | None = None) -> None:
+        """Close immediately, and count the limit that is the reason."""
+        if exceeded is not None:
+            self.count(exceeded)
         self.deadline = inf
         if self._transport is not None:
             self._transport.abort()
@@ -295,12 +256,8 @@ class Connection(asyncio.BufferedProtocol):
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _abort_for(self, limit: Limit) -> None:
-        self.count(limit)
-        self.abort()
-
-    def _expire_in(self, seconds: float) -> None:
-        self.deadline = self._connections.loop.time() + seconds
+    def _await(self, state: Limit, seconds: float) -> None:
+        self.state, self.deadline = state, self._connections.loop.time() + seconds
 
 
 _NO_ROOM = f"requests being received take {limits.HELD_BYTES // limits.MIB} MiB: try again"

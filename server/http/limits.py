@@ -143,6 +143,12 @@ rest/with_retry.go). A burst is over in less; without the header, or with 0, it 
 SWEEP_SECONDS = 0.25
 """Interval between checks for expired connections."""
 
+STOP_SECONDS = 0.01
+"""Polling interval while connections end."""
+
+ABORT_SECONDS = 1.0
+"""Time for aborted connections to close."""
+
 STALLED_SECONDS = 5.0
 """Liveness fails if the event loop has been blocked for this long."""
 

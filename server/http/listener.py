@@ -16,7 +16,6 @@ from asyncio import AbstractEventLoop, Task
 from email.utils import formatdate
 from threading import Thread
 from time import monotonic
-from typing import Any
 from wsgiref.types import WSGIApplication
 
 import uvloop
@@ -56,8 +55,9 @@ class Listener:
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self._caller = WsgiCaller(application, self.address, request_seconds=request_seconds, max_waiting=max_waiting)
         self._connections = Connections(name, connections, self.loop, self._caller, receive_seconds)
-        text = f"{name} listener: TLS handshake failed: %s (%d in all%s)"
-        self._failed_handshakes = Occurrences(HandshakeFailure, text)
+        self._failed_handshakes = Occurrences(
+            HandshakeFailure, f"{name} listener: TLS handshake failed: %s (%d in all%s)"
+        )
         self._socket = bound
         self._opening: set[Task[None]] = set()
         self._thread = Thread(target=self._run, name=f"{name}-listener", daemon=True)
@@ -69,8 +69,6 @@ class Listener:
         """
         self._connections.context = context
         if self._thread.ident is None and self._socket.fileno() >= 0:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RECEIVE_BUFFER_BYTES)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)
             self._socket.setblocking(False)
             self._socket.listen(limits.BACKLOG)
             self._caller.start()
@@ -125,13 +123,14 @@ class Listener:
     def _accept(self) -> bool:
         """Accept up to ACCEPTED_AT_ONCE connections. Return True if more may be waiting."""
         try:
-            if self._connections.make_room():
-                room = max(self._connections.limit - len(self._connections.all), 1)
+            connections = self._connections
+            if len(connections.all) < connections.limit or connections.make_room(Limit.CONNECTIONS):
+                room = max(connections.limit - len(connections.all), 1)
                 for _ in range(min(room, limits.ACCEPTED_AT_ONCE)):
                     accepted, address = self._socket.accept()
                     accepted.setblocking(False)
-                    connection = Connection(self._connections, accepted, address[0])
-                    self._connections.all[connection] = None
+                    connection = Connection(connections, accepted, address[0])
+                    connections.all[connection] = None
                     task = self.loop.create_task(self._connect(connection, accepted))
                     self._opening.add(task)
                     task.add_done_callback(self._opening.discard)
@@ -141,8 +140,7 @@ class Listener:
         except ConnectionAbortedError:
             return True
         except OSError:  # no file descriptor is available
-            self._connections.exceeded.count(Limit.FILES)
-            self._connections.close_some()
+            connections.make_room(Limit.FILES)
         self.loop.remove_reader(self._socket)
         self.loop.call_later(limits.ACCEPT_PAUSE_SECONDS, self._accept_again)
         return False
@@ -152,12 +150,12 @@ class Listener:
             self.loop.add_reader(self._socket, self._accept)
 
     async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
-        tls: dict[str, Any] = {}
-        if self._connections.context is not None:
-            tls = {"ssl": self._connections.context, "ssl_handshake_timeout": limits.HANDSHAKE_SECONDS}
-            tls["ssl_shutdown_timeout"] = limits.SHUTDOWN_SECONDS
+        context = self._connections.context
+        seconds = {"ssl_handshake_timeout": limits.HANDSHAKE_SECONDS, "ssl_shutdown_timeout": limits.SHUTDOWN_SECONDS}
         try:
-            await self.loop.connect_accepted_socket(lambda: connection, accepted, **tls)
+            await self.loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=context, **(seconds if context else {})
+            )
         except Exception as error:
             known = self._connections.all.pop(connection, ...) is None  # else it was closed to make room
             if not isinstance(error, OSError):
@@ -183,7 +181,7 @@ class Listener:
         left = len(self._connections.all)
         for connection in tuple(self._connections.all):
             connection.abort()
-        await self._wait_closed(end + ABORT_SECONDS)
+        await self._wait_closed(end + limits.ABORT_SECONDS)
         if left:
             _log.warning("stopped with %d connections open", left)
         return not left
@@ -191,11 +189,4 @@ class Listener:
     async def _wait_closed(self, until: float) -> None:
         """Wait until all connections are closed, at most until a time of the event loop's clock."""
         while (self._connections.all or self._opening) and self.loop.time() < until:
-            await asyncio.sleep(STOP_SECONDS)
-
-
-STOP_SECONDS = 0.01
-"""Polling interval while connections end."""
-
-ABORT_SECONDS = 1.0
-"""Time for aborted connections to close."""
+            await asyncio.sleep(limits.STOP_SECONDS)

@@ -1,7 +1,6 @@
 """Calls of a WSGI application (PEP 3333) for the requests of a listener, which uvicorn's protocol receives (ASGI)."""
 
 import asyncio
-import sys
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import Future
@@ -20,12 +19,10 @@ from werkzeug.wrappers import Response
 from server.http import limits
 from server.http.connection import Connection
 from server.http.deadline import Deadline, TakesLonger
-from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
+from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, Environ, Headers, body_too_large, make_environ
 from server.http.limits import Limit
 from server.http.review import ReviewError, StatusReason
 
-Environ: TypeAlias = dict[str, Any]
-Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -71,8 +68,9 @@ class WsgiCaller:
         arrived = perf_counter()
         headers = tuple(scope["headers"])  # without trailers, which uvicorn adds
         body = await _receive_body(headers, receive, connection)
-        environ = self._environ(scope, headers, connection)
-        environ["CONTENT_LENGTH"] = str(len(body))
+        verified = "SUCCESS" if connection.authenticated else "NONE"
+        environ = make_environ(scope, headers, len(body), self._server)
+        environ |= {"REMOTE_ADDR": connection.peer, CLIENT_VERIFIED: verified}
         deadline = partial(Deadline, arrived, environ["QUERY_STRING"], self._request_seconds)
         if connection.refusal is not None:
             return self._call(environ, body, REFUSAL, connection.refusal)
@@ -112,35 +110,6 @@ class WsgiCaller:
         environ |= {"wsgi.input": BytesIO(body), member: value}
         return Response.from_app(self._application, environ, buffered=True)
 
-    def _environ(self, scope: Message, headers: Headers, connection: Connection) -> Environ:
-        """Return the environ without a body."""
-        values: Environ = {
-            "SCRIPT_NAME": "",
-            "SERVER_NAME": self._server[0],
-            "SERVER_PORT": str(self._server[1]),
-            "wsgi.version": (1, 0),
-            "wsgi.input_terminated": True,
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            "REQUEST_METHOD": scope["method"],
-            "PATH_INFO": scope["path"].encode().decode("latin-1"),
-            "QUERY_STRING": scope["query_string"].decode("latin-1"),
-            "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-            "REMOTE_ADDR": connection.peer,
-            CLIENT_VERIFIED: "SUCCESS" if connection.authenticated else "NONE",
-            "wsgi.url_scheme": scope["scheme"],
-        }
-        for name, value in headers:
-            # "Content_Length" would be taken for Content-Length; the body is given without its transfer coding.
-            if b"_" not in name and name != b"transfer-encoding":
-                key = name.decode("latin-1").upper().replace("-", "_")
-                key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-                text = value.decode("latin-1").strip()
-                values[key] = f"{values[key]},{text}" if key in values else text
-        return values
-
 
 async def _receive_body(headers: Headers, receive: Receive, connection: Connection) -> bytes:
     """Receive a body, or the beginning of one that is refused. Raises CancelledError if the client has left.
@@ -148,8 +117,7 @@ async def _receive_body(headers: Headers, receive: Receive, connection: Connecti
     A body that is too large is read to its end, since clients may not read the response before.
     """
     length = max((int(value) for name, value in headers if name == b"content-length"), default=0)
-    body = bytearray()
-    received, more = 0, True
+    body, received, more = bytearray(), 0, True
     while True:
         if connection.refusal is None and max(length, received) > limits.BODY_BYTES:
             connection.refuse(body_too_large(), Limit.BODY_BYTES)

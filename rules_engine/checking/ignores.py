@@ -15,9 +15,8 @@ from rules_engine.loading.files import STDIN, SUFFIXES
 from rules_engine.loading.yaml.comments import Comment, find_comments
 from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Severity, warning
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 from rules_engine.sources.rule_files import has_errors
 
 _ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).*", re.IGNORECASE)

@@ -74,7 +74,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
     from rules_engine.converting.rule_text import webhook_ladder as ladder
-    from rules_engine.model.problems.excerpt import escape_controls
+    from rules_engine.model.problems.source import escape_controls
 
     names = resources.split(",")
     [(most, count)] = Counter(names).most_common(1)

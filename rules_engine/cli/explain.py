@@ -189,7 +189,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     """Show the decisions of a decision log."""
     from rules_engine.explaining.recorded import PodName, read_log
     from rules_engine.explaining.text import decision_blocks
-    from rules_engine.model.problems.excerpt import escape_controls
+    from rules_engine.model.problems.source import escape_controls
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:

@@ -42,7 +42,7 @@ MAX_NODES = 100
 
 def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
     """Return the number of a node's cards, and their name."""
-    from rules_engine.model.gpu.placements import PLACEMENTS
+    from rules_engine.model.mig import PLACEMENTS
 
     number, sign, card = value.partition("x")
     if not sign or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:

@@ -29,7 +29,7 @@ def progress_bar(*columns: Column) -> Iterator[Reported]:
         TimeRemainingColumn,
     )
 
-    from rules_engine.model.problems.excerpt import escape_controls
+    from rules_engine.model.problems.source import escape_controls
 
     kinds: dict[Column, type[ProgressColumn]] = {
         "count": MofNCompleteColumn,

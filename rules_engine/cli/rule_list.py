@@ -124,8 +124,8 @@ def list_command(
 
 
 def _warn_if_unlisted(namespace: str, namespaces: Collection[str], cluster: str) -> None:
-    from rules_engine.model.problems.excerpt import escape_controls
     from rules_engine.model.problems.problem import did_you_mean
+    from rules_engine.model.problems.source import escape_controls
 
     if namespace not in namespaces:
         where = f"{escape_controls(cluster)}{did_you_mean(namespace, namespaces)}"

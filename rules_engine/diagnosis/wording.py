@@ -6,7 +6,7 @@ from datetime import datetime
 from shlex import quote
 
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.wording import format_time
 
 MAX_NAMES = 5

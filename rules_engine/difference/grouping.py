@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from rules_engine.difference.comparison import compare_outcomes
 from rules_engine.difference.values import MAX_NAME_LENGTH, Change, Devices, Kind, Outcome, Submitted, Workload
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import Operation
 
 MAX_LINES = 10_000

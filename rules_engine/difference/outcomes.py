@@ -20,7 +20,7 @@ from rules_engine.difference.values import (
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.evaluation.rule_reads import RuleReads
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError

@@ -10,8 +10,7 @@ from rules_engine.evaluation.rule_reads import USER
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import Quantity, parse_quantity
 from rules_engine.model.kubernetes.removed_values import Path
-from rules_engine.model.problems.excerpt import escape_controls, truncate
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls, truncate
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId

@@ -31,8 +31,8 @@ from rules_engine.loading.kubernetes.manifests import Manifest, read_single_pod
 from rules_engine.loading.rule_fields import document_name
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import rule_test
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId

@@ -11,8 +11,8 @@ from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.documents import split_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import API_VERSION
 
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")

@@ -44,9 +44,8 @@ from rules_engine.loading.yaml.documents import Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import RuleTest
 

@@ -10,9 +10,8 @@ from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.documents import Dialect, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 
 
 def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:

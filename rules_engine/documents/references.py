@@ -11,9 +11,8 @@ from rules_engine.loading.kubernetes.inventory import build_cluster, inventory_o
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 from rules_engine.model.rules.rule_test import ObjectLoader
 
 Sources = Mapping[str, Sequence[str]]

@@ -19,8 +19,8 @@ from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 

@@ -23,8 +23,8 @@ from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import PodGroup
 from rules_engine.scheduling.requirements import Requirements, read_selector

@@ -10,7 +10,7 @@ from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.times import duration_text, timestamp_text
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.problems.excerpt import escape_controls
+from rules_engine.model.problems.source import escape_controls
 
 MAX_LINE = 100
 """Longest list or map in one line, in characters; a longer one has a line for each member."""

@@ -12,9 +12,8 @@ from rules_engine.explaining.recorded import LogLine
 from rules_engine.explaining.rule_list import ListedRule, RuleList
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Severity
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.logged_decision import (
     LoggedAmount,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rules_engine.model.gpu.mig import MIG_RESOURCE, PROFILES, profile_message
+from rules_engine.model.mig import MIG_RESOURCE, PROFILES, profile_message
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.problems.source import Location

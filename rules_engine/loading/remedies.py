@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child_node, find_node
 from rules_engine.loading.yaml.scalars import resolve_scalar
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problems.excerpt import MAX_REMEDY
 from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.source import MAX_REMEDY
 
 Accepts = Callable[[Json], bool]
 """A predicate: True for a value that the field accepts."""

@@ -12,9 +12,8 @@ from rules_engine.loading.yaml import nodes
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import json_type
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from rules_engine.loading.kubernetes.inventory import HOSTNAME, node_object
-from rules_engine.model.gpu.mig import MIG_RESOURCE, device_resource
-from rules_engine.model.gpu.placements import Layout
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.mig import MIG_RESOURCE, Layout, device_resource
 from rules_engine.model.rules.simulation import Simulation
 
 WHOLE_CARD = "nvidia.com/gpu"

@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from msgspec import Meta, structs
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.gpu.mig import device_resource
-from rules_engine.model.gpu.placements import PLACEMENTS, Layout, card_layouts
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, requests_of
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.mig import PLACEMENTS, Layout, card_layouts, device_resource
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rules_engine.model.gpu.resources import short_name
+from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.wording import format_count
 from rules_engine.planning.cluster import CONFIG_LABEL
 from rules_engine.planning.plan import Choice, PlanAnswer

@@ -7,8 +7,8 @@ from math import comb
 from random import Random
 
 from rules_engine.loading.kubernetes.inventory import HOSTNAME
-from rules_engine.model.gpu.placements import Layout
 from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.mig import Layout
 from rules_engine.planning.cluster import Candidate, NodePlan, count_devices
 from rules_engine.simulation.figures import Key
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.model.gpu.resources import short_name
+from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
 from rules_engine.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer

@@ -18,7 +18,7 @@ from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.preflight.quotas import Quota, Usage, add_usage, refusal, usage_of
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod

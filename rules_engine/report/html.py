@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.model.wording import MAX_NAMES, format_count, format_names, format_percent
 from rules_engine.report import values
 from rules_engine.report.values import WIDTH, Cell, Report, Span, area_path

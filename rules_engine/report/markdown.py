@@ -6,7 +6,7 @@ Texts of pods and rules are code spans, where GitHub renders no markup, links or
 import re
 from collections.abc import Sequence
 
-from rules_engine.model.problems.excerpt import escape_controls, truncate
+from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.model.wording import format_count, format_names
 from rules_engine.report.values import Block, Item, Items, Lines, Report, Section, Span, Table, Words
 

@@ -13,8 +13,8 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import MAX_COLUMNS, MarkedProblem, Page, Severity, render_problem
+from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.model.wording import format_count, format_names, format_percent
 from rules_engine.report import values
 from rules_engine.report.values import Block, Cell, Item, Lines, Report, Section, Span, Table, Tone, Tree, Words

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.wording import format_percent
 from rules_engine.report.values import WIDTH, Drawing, Shape, area_path
 from rules_engine.simulation.answer import PodResult, Result

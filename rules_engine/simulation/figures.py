@@ -9,10 +9,10 @@ from typing import Annotated, TypeVar
 from msgspec import Meta
 
 from rules_engine.model.durations import UNITS
-from rules_engine.model.gpu.mig import card_share
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.mig import card_share
 from rules_engine.simulation.record import Amounts, Record
 from rules_engine.simulation.stranded import stranded_card_time
 from rules_engine.simulation.usage import distinct_admissions, run_time, time_span, waiting_time

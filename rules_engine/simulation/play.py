@@ -23,7 +23,7 @@ from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.kubernetes.pod import is_finished
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
 from rules_engine.scheduling.choice import uniform_fraction

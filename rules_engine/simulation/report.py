@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from rules_engine.model.gpu.mig import card_share
-from rules_engine.model.gpu.resources import is_gpu, short_name
+from rules_engine.model.gpu_resources import is_gpu, short_name
+from rules_engine.model.mig import card_share
 from rules_engine.model.wording import format_count, format_hours, format_names, format_percent
 from rules_engine.report.values import (
     Bar,

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rules_engine.model.gpu.mig import device_resource
-from rules_engine.model.gpu.placements import PLACEMENTS
-from rules_engine.model.gpu.resources import is_gpu, is_mig
+from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.mig import PLACEMENTS, device_resource
 from rules_engine.model.problems.problem import Problem
 from rules_engine.report.answer import Answer
 

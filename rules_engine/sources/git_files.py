@@ -12,9 +12,8 @@ from pathlib import Path
 from rules_engine.loading import files as reading
 from rules_engine.loading.files import MAX_CLUSTER_BYTES, MAX_FILE_BYTES, SUFFIXES, SourceFile
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls, truncate
 
 MAX_LINKS = 40
 """Links that one path may go through, as in Linux (path_resolution(7))."""

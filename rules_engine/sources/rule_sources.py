@@ -13,8 +13,8 @@ from rules_engine.documents.load import load_texts
 from rules_engine.documents.loader import RULES
 from rules_engine.loading.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems
+from rules_engine.model.problems.source import truncate
 from rules_engine.sources.git_files import revision_files
 from rules_engine.sources.packaged_sets import list_packaged_sets
 from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem

@@ -14,8 +14,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.json.output import Output
-from rules_engine.model.problems.excerpt import truncate
-from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText, truncate
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import ExpressionDocument, Rule
 

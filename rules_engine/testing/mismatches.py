@@ -14,7 +14,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.decision import Action, Step
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.logged_decision import LoggedStep

@@ -155,7 +155,7 @@ def diff(
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:
-    from rules_engine.model.problems.excerpt import escape_controls
+    from rules_engine.model.problems.source import escape_controls
 
     return escape_controls(" ".join(map(str, sources)))
 

@@ -10,9 +10,8 @@ from rules_engine.loading.files import SUFFIXES, SourceFile, decode_source, repo
 from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 from rules_engine.sources.rule_sources import ParseSource, SourceError
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 

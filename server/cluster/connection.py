@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from rules_engine.model.kubernetes.names import MAX_LABEL, is_label, is_subdomain
-from rules_engine.model.problems.excerpt import escape_controls
 from rules_engine.model.problems.problem import did_you_mean
+from rules_engine.model.problems.source import escape_controls
 
 if TYPE_CHECKING:
     import urllib3

@@ -22,8 +22,8 @@ from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
 from rules_engine.explaining.text import explanation_blocks
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.preflight.answer import NodeReasons, build_answer
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.report import preflight_report

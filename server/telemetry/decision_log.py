@@ -24,7 +24,7 @@ from rules_engine.model.json.lenient import as_mapping, controller_reference, te
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.decision import Action, Decision, Step
-from rules_engine.model.rules.recorded_request import reduce_request
+from rules_engine.model.rules.logged_decision import reduce_request
 from server.http.admission_record import AdmissionRecord
 
 MAX_QUEUED_BYTES = 16 * 1024 * 1024

@@ -26,7 +26,7 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.model.rules.recorded_request import LEFT_OUT, reduce_request
+from rules_engine.model.rules.logged_decision import LEFT_OUT, reduce_request
 from rules_engine.model.rules.rule import FailurePolicy, Match, Operation, Rule
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, rung, validation

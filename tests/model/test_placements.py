@@ -4,8 +4,15 @@ import re
 
 import pytest
 
-from rules_engine.model.gpu.mig import CARDS, card_share
-from rules_engine.model.gpu.placements import PLACEMENTS, PUBLISHED, card_layouts, layout_error, possible_layouts
+from rules_engine.model.mig import (
+    CARDS,
+    PLACEMENTS,
+    PUBLISHED,
+    card_layouts,
+    card_share,
+    layout_error,
+    possible_layouts,
+)
 from tests.support.placements import PRINTED, enumerate_layouts, key, largest_layouts
 
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.value import Counts, Direction
-from rules_engine.model.gpu.mig import card_share
-from rules_engine.model.gpu.placements import PLACEMENTS, card_layouts
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.mig import PLACEMENTS, card_layouts, card_share
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
 from rules_engine.planning.plan import PlanAnswer, PlanError, make_plan, possible_resources

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation import mutate
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.gpu.mig import CARDS, device_resource
-from rules_engine.model.gpu.placements import PLACEMENTS, PUBLISHED
+from rules_engine.model.mig import CARDS, PLACEMENTS, PUBLISHED, device_resource
 from rules_engine.sources.card_sets import CARD_SETS
 from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
 from tests.support.evaluation import GPU, asks, cluster, request, resources

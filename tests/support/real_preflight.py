@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from tests.support.preflight_cases import PRIORITIES, RULES, Case
 from tests.support.real import LABEL, Kube, admitting, eventually, kubernetes
 

@@ -16,7 +16,7 @@ from rules_engine.cel.syntax import tree
 from rules_engine.cel.values import members, operators
 from rules_engine.cel.values.functions import no_overload
 from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, is_map, make_map, type_of
-from rules_engine.model.problems.excerpt import MAX_EXCERPT
+from rules_engine.model.problems.source import MAX_EXCERPT
 
 MAX_READ = 4 * MAX_EXCERPT
 """Characters of a sub-expression read for an error message: more than shown, since white space is collapsed.

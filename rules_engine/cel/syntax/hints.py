@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from rules_engine.cel.syntax.tree import Span
-from rules_engine.model.problems.excerpt import truncate
+from rules_engine.model.problems.source import truncate
 
 MAX_SHOWN = 160
 """Characters of a remedy: enough for an operation on two paths with a resource name."""

@@ -18,9 +18,8 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem
-from rules_engine.model.problems.source import SourceText
+from rules_engine.model.problems.source import SourceText, truncate
 from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
 
 DIAGNOSTIC_COST = 50_000_000

@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 from rules_engine.diagnosis.objects.gpu_objects import devices_of, parse_timestamp
 from rules_engine.diagnosis.wording import since_clause
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.wording import format_count
 

@@ -8,7 +8,7 @@ from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count
 

@@ -26,13 +26,13 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
-from rules_engine.model.gpu.mig import MIG_RESOURCE
-from rules_engine.model.gpu.resources import is_mig
+from rules_engine.model.gpu_resources import is_mig
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.mig import MIG_RESOURCE
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.scheduling import Scheduler, Scheduling
 from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE

@@ -8,8 +8,8 @@ from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
-from rules_engine.model.gpu.mig import MIG_RESOURCE, profile_message
-from rules_engine.model.gpu.resources import is_gpu, is_mig
+from rules_engine.model.gpu_resources import is_gpu, is_mig
+from rules_engine.model.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count
 

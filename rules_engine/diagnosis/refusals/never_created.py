@@ -8,7 +8,7 @@ from datetime import datetime
 from rules_engine.diagnosis.objects.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import (
     API_RESOURCES,

@@ -6,7 +6,7 @@ from rules_engine.diagnosis.objects import gpu_objects
 from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.holders import binding_time
 from rules_engine.diagnosis.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (

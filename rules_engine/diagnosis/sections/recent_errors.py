@@ -10,7 +10,7 @@ from rules_engine.diagnosis.objects.gpu_objects import container_statuses, is_gp
 from rules_engine.diagnosis.sections.overview import DevicePods, InScope
 from rules_engine.diagnosis.values import Affected, OwnerOf, RecentError, affected_by_owner
 from rules_engine.diagnosis.wording import quote_message, without_names
-from rules_engine.model.gpu.resources import is_gpu
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.kubernetes.names import ObjectName

@@ -11,7 +11,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
-from rules_engine.model.problems.excerpt import escape_controls
+from rules_engine.model.problems.source import escape_controls
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 
 MutatePod = Callable[[AdmissionRequest, Cluster], Json]

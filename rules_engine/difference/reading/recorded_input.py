@@ -23,7 +23,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
-from rules_engine.model.rules.recorded_request import LEFT_OUT
+from rules_engine.model.rules.logged_decision import LEFT_OUT
 
 MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""

@@ -20,8 +20,8 @@ from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problem, did_you_mean
+from rules_engine.model.problems.source import truncate
 
 MAX_COST = 100_000
 """Budget of one expression here, a tenth of a request's: a part that costs more is evaluated at requests only."""

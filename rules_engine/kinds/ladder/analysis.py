@@ -9,9 +9,9 @@ from rules_engine.kinds.ladder.pools import pool_text, toleration_text
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, LadderCode, Pool, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.kinds.resource_names import name_warnings
-from rules_engine.model.gpu.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 
 AUTOSCALER_LABEL = "karpenter.sh/nodepool"

@@ -36,7 +36,7 @@ from rules_engine.kinds.ladder.value import (
     Unplaced,
     WhenExhausted,
 )
-from rules_engine.model.gpu.resources import short_name
+from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity

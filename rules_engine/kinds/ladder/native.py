@@ -7,7 +7,7 @@ from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
-from rules_engine.model.gpu.resources import short_name
+from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.rules.rule import FailurePolicy
 from rules_engine.native.cel_text import cel_list, cel_literal, grouped, match_conditions
 from rules_engine.native.mutation import (

@@ -7,8 +7,8 @@ from rules_engine.loading.fields import scalar_members
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.kubernetes.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.source import truncate
 
 _FEW_BYTES = Quantity.parse("1Mi")
 """Least plausible memory: no container runs in less, so the unit is missing, or m stands for M."""

@@ -14,8 +14,6 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode, find_node
 from rules_engine.loading.yaml.nodes import Node as YamlNode
-from rules_engine.model.gpu.mig import device_resource
-from rules_engine.model.gpu.placements import layout_error
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
@@ -29,10 +27,10 @@ from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.mig import device_resource, layout_error
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
-from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText, truncate
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""

@@ -16,18 +16,16 @@ from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
-from rules_engine.loading.json_items import decode_lenient
 from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
 from rules_engine.loading.yaml.documents import TOO_DEEP
-from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, decode_lenient, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.removed_values import CAPTURED
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problem, Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls, truncate
 
 _JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
 """The beginning of a line with a value in JSON."""

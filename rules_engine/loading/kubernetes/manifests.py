@@ -13,9 +13,8 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls, truncate
 
 _AMOUNTS = frozenset(
     {"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "emptyDir", "resourceFieldRef"}

@@ -21,9 +21,8 @@ from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import escape_controls, truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls, truncate
 
 MAX_VERSION_DIGITS = 20
 """Digits of a resourceVersion, a number of 64 bits."""

@@ -15,9 +15,8 @@ from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, truncate
 
 SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER})
 """Codes of this module's warnings."""

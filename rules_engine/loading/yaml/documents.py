@@ -20,9 +20,8 @@ from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve_scalar
 from rules_engine.loading.yaml.syntax_remedies import find_remedy, template_message
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import truncate
 from rules_engine.model.problems.problem import Problems, did_you_mean
-from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.problems.source import Location, SourceText, truncate
 
 MAX_DEPTH = 64
 """Levels of nested lists and maps: a pod in a RuleTest has about 20; functions on the tree recurse this far."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from rules_engine.loading.yaml.nodes import Plain, Surprise
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.excerpt import MAX_EXCERPT, truncate
+from rules_engine.model.problems.source import MAX_EXCERPT, truncate
 
 MAX_INTEGER = 2**63
 """Bound of integers: CEL, Go and JSON parsers have 64 bits; a larger integer would silently change."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rules_engine.model.problems.excerpt import MAX_REMEDY
+from rules_engine.model.problems.source import MAX_REMEDY
 
 MAX_TEXT = 64 * 1024
 """Characters of a document for which remedies are tried: each trial parses it again."""

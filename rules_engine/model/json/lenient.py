@@ -4,7 +4,13 @@ Use them for values that the API server wrote, and for fields of a request that 
 decisions depend on, use rules_engine.model.json.strict.
 """
 
+import json
+import re
 from collections.abc import Mapping
+from typing import cast
+
+from msgspec import MsgspecError, Raw
+from msgspec.json import Decoder
 
 from rules_engine.model.json.patch import Json
 
@@ -59,3 +65,26 @@ def controller_reference(value: Json) -> Object | None:
         if reference.get("controller") is True:
             return reference
     return None
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
+
+_decode = Decoder(float_hook=str).decode  # quantities keep their text
+
+
+def decode_lenient(text: str | bytes | Raw) -> Json:
+    """Return the value of a text. Raises ValueError (json.JSONDecodeError is one) and RecursionError."""
+    try:
+        return cast(Json, _decode(text))
+    except MsgspecError:  # halves of surrogate pairs
+        return _replace_surrogates(json.loads(bytes(text) if isinstance(text, Raw) else text, parse_float=str))
+
+
+def _replace_surrogates(value: Json) -> Json:
+    """Return a value whose texts UTF-8 can encode."""
+    if isinstance(value, dict):
+        return {str(_replace_surrogates(name)): _replace_surrogates(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_replace_surrogates(item) for item in value]
+    return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value

@@ -12,8 +12,7 @@ from msgspec import Meta, field
 
 from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import ProblemCode
-from rules_engine.model.problems.excerpt import escape_controls
-from rules_engine.model.problems.source import Location
+from rules_engine.model.problems.source import Location, escape_controls
 
 if TYPE_CHECKING:
     CodeText = ProblemCode

@@ -7,6 +7,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rules_engine.model.json.output import SparseOutput
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.kept_fields import RESERVATION, Kept, merge_fields
+from rules_engine.model.kubernetes.removed_values import POD, Path, field_paths, without_fields
 from rules_engine.model.rules.decision import Action, Decision
 
 FieldPath = Annotated[str, Meta(description="Path below spec, such as rungs[2]. Absent: no single field decided.")]
@@ -118,3 +121,17 @@ class LoggedDecision(SparseOutput, frozen=True, kw_only=True):
     @classmethod
     def of(cls, decision: Decision) -> "LoggedDecision":
         return msgspec.convert(decision.to_json(), cls)
+
+
+_POD = merge_fields(POD, {"metadata": {"annotations": {RESERVATION: None}}})
+
+_LEFT_OUT: Mapping[str, Kept] = {"object": _POD, "oldObject": _POD}
+
+LEFT_OUT: Mapping[str, Path] = field_paths(_LEFT_OUT)
+"""The members that are left out, by their names in a decision log."""
+
+
+def reduce_request(raw: dict[str, Json]) -> tuple[Json, list[str]]:
+    """Return a request without the members that are left out, and the names of those that it has."""
+    found = dict[str, None]()
+    return without_fields(raw, _LEFT_OUT, found), [*found]

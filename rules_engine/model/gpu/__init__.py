@@ -1,1 +1,0 @@
-"""GPUs: names of their resources, MIG profiles."""

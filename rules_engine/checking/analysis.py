@@ -5,8 +5,9 @@ A warning is given only if it is right for every pod and cluster: a line has no 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from rules_engine.kinds import KINDS, Kind
+from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.overlap import any_wider, contradictory_key
+from rules_engine.kinds.registry import KINDS
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code

@@ -97,8 +97,8 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
             for problem in answer.problems:
                 click.echo(github_problem(problem))
         case _:
-            from rules_engine.explaining.text import check_summary
             from rules_engine.report.text import Screen
+            from rules_engine.testing.text import check_summary
 
             screen = Screen(sys.stdout)
             screen.problems(answer.problems, checked.sources)

@@ -9,7 +9,6 @@ import click
 from rules_engine.cli.options import (
     ClusterArgument,
     PathOrStdin,
-    Target,
     cluster_option,
     given_options,
     manifests_option,
@@ -23,6 +22,7 @@ from rules_engine.cli.program import (
     Command,
     InputProblems,
     SingleOption,
+    Target,
     end_without_answer,
     fail_if,
     help_examples,

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rules_engine.cli.program import InputProblems, SingleOption
+from rules_engine.cli.program import InputProblems, SingleOption, Target
 from rules_engine.cli.progress import progress_bar
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS
@@ -67,14 +67,6 @@ class KnownName(KnownValue[str]):
             near = did_you_mean(str(value), names)
             self.fail(f"unknown {self.noun} {value!r}{near}: must be one of {', '.join(names)}", param, ctx)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A format, and the file that it is written to; None: standard output."""
-
-    format: str
-    file: Path | None
 
 
 class TargetType(KnownValue[Target]):
@@ -142,7 +134,7 @@ class PathOrStdin(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value != "-":
             return super().convert(value, param, ctx)
-        from rules_engine.loading import STDIN
+        from rules_engine.loading.files import STDIN
 
         if ctx is not None and ctx.meta.setdefault(f"{__name__}.stdin", param) is not param:
             self.fail("standard input is another input already", param, ctx)

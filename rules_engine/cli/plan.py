@@ -9,7 +9,6 @@ import click
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
-    Target,
     by_option,
     cluster_option,
     load_option,
@@ -22,6 +21,7 @@ from rules_engine.cli.program import (
     Command,
     InputProblems,
     SingleOption,
+    Target,
     deferred_interrupts,
     end_without_answer,
     fail_if,

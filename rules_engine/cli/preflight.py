@@ -10,7 +10,6 @@ from rules_engine.cli.options import (
     KUBECONFIG,
     VIEW_KINDS,
     ClusterArgument,
-    Target,
     cluster_option,
     manifests_option,
     request_namespace_option,
@@ -20,6 +19,7 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import (
     Command,
     InputProblems,
+    Target,
     fail_if,
     help_examples,
 )

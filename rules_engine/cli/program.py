@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from rules_engine.cli.options import Target
     from rules_engine.model.problems.problem import Problem
     from rules_engine.report.answer import Answer
     from rules_engine.report.values import Report
@@ -52,6 +52,14 @@ def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(ENCODING_ERRORS, _replace_unencodable)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A format, and the file that it is written to; None: standard output."""
+
+    format: str
+    file: Path | None
 
 
 class Group(click.Group):
@@ -270,7 +278,6 @@ def end_unusable(command: str, message: str) -> NoReturn:
 
 def end_without_answer(message: str, file: str) -> NoReturn:
     """End a command whose input gives no answer, with the reason: a problem of the file, if it prints JSON."""
-    from rules_engine.cli.options import Target
     from rules_engine.model.problems.codes import Code
     from rules_engine.model.problems.problem import Problem
     from rules_engine.model.problems.source import Location
@@ -290,7 +297,7 @@ def fail_if(condition: bool, exit_code: int = PROBLEMS_FOUND) -> None:
         raise SystemExit(exit_code)
 
 
-def write_answer(command: str, targets: "Iterable[Target]", write: Callable[[str, TextIO], None]) -> None:
+def write_answer(command: str, targets: Iterable[Target], write: Callable[[str, TextIO], None]) -> None:
     """Write an answer in each format by `write`. Ends the command if one cannot be written: it has no answer then."""
     for target in targets:
         try:
@@ -310,7 +317,7 @@ class InputProblems:
     `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none.
     """
 
-    def __init__(self, command: str, targets: "Iterable[Target]") -> None:
+    def __init__(self, command: str, targets: Iterable[Target]) -> None:
         """Raise FileError if a target cannot be written: before work that would be lost."""
         self.items: tuple[Problem, ...] = ()
         self.failed = False

@@ -11,11 +11,10 @@ from rules_engine.cli.options import (
     NamespaceName,
     PathOrStdin,
     RuleSourceType,
-    Target,
     cluster_option,
     output_option,
 )
-from rules_engine.cli.program import Command, InputProblems, help_examples, print_json
+from rules_engine.cli.program import Command, InputProblems, Target, help_examples, print_json
 from rules_engine.model.kubernetes.names import is_label_key, is_label_value
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rules_engine.cli.options import Target, paths_argument, targets_option
-from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, open_output, print_json
+from rules_engine.cli.options import paths_argument, targets_option
+from rules_engine.cli.program import UNUSABLE, Command, Target, fail_if, help_examples, open_output, print_json
 
 if TYPE_CHECKING:
     from rules_engine.testing.rule_tests import TestRun
@@ -101,8 +101,8 @@ def _print_results(form: str, run: "TestRun", stream: TextIO, *, quiet: bool, mi
 
             lines = tests_github(run.answer)
         case _:
-            from rules_engine.explaining.text import print_coverage, print_tests
             from rules_engine.report.text import Screen
+            from rules_engine.testing.text import print_coverage, print_tests
 
             screen = Screen(stream)
             print_tests(run, screen, quiet=quiet)

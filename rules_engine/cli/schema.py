@@ -64,7 +64,7 @@ def schema(name: str | None) -> None:
     NAME is a kind, such as FallbackLadder, or answer/COMMAND, such as answer/doctor. Without it: one schema for the
     documents of all kinds, for editors and other tools.
     """
-    from rules_engine.loading import schema as kind_schema
+    from rules_engine.loading.schemas import schema as kind_schema
     from rules_engine.starting.schemas import combine_schemas
 
     if name is None:

@@ -11,12 +11,11 @@ from rules_engine.cli.options import (
     OFFER_KINDS,
     ClusterArgument,
     KnownName,
-    Target,
     cluster_option,
     output_option,
     write_new_files,
 )
-from rules_engine.cli.program import Command, Group, InputProblems, help_examples, print_json
+from rules_engine.cli.program import Command, Group, InputProblems, Target, help_examples, print_json
 
 USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""

@@ -11,7 +11,6 @@ import click
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
-    Target,
     by_option,
     cluster_option,
     load_option,
@@ -24,6 +23,7 @@ from rules_engine.cli.program import (
     INTERRUPTED,
     Command,
     InputProblems,
+    Target,
     deferred_interrupts,
     fail_if,
     help_examples,

@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from rules_engine.kinds import KINDS
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.schemas import spelling_hint
 from rules_engine.loading.yaml.documents import split_documents
@@ -15,7 +14,10 @@ from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import API_VERSION
 
-DOCUMENT_KINDS = (*(kind.name for kind in KINDS), "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
+RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
+"""The kinds of rules, in the order of evaluation."""
+
+DOCUMENT_KINDS = (*RULE_KINDS, "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
 """All kinds of gpu-rules documents, including those that a load does not read."""
 
 _KIND_LINE = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)

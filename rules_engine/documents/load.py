@@ -6,13 +6,27 @@ from typing import TypeVar
 
 from rules_engine.documents.clusters import load_inventory
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.loader import RULES, Loader, LoadResult
+from rules_engine.documents.loader import Loader, LoadResult
 from rules_engine.documents.references import ReadCluster, Sources
+from rules_engine.evaluation.rule_set.compiled import Kind
+from rules_engine.kinds.registry import KINDS
 from rules_engine.loading.files import SourceFile, find_files, read_file
+from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
+from rules_engine.model.rules.rule import Rule
 
 T = TypeVar("T")
+
+
+def rule_kind(kind: Kind) -> DocumentKind[Rule]:
+    """Return the DocumentKind of a kind of rule."""
+    read, schemas = kind.read, kind.schemas or SCHEMAS
+    return DocumentKind(name=kind.name, part=Part.RULES, schemas=schemas, read=lambda root, to, _: read(root, to))
+
+
+RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
+"""The kinds that a server reads."""
 
 
 def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES) -> LoadResult:

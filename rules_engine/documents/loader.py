@@ -29,7 +29,6 @@ from rules_engine.documents.references import (
     Sources,
     build_inventory,
 )
-from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading.fields import list_items, map_field
 from rules_engine.loading.files import (
     MAX_FILE_BYTES,
@@ -39,7 +38,7 @@ from rules_engine.loading.files import (
 )
 from rules_engine.loading.kubernetes.manifests import find_manifests
 from rules_engine.loading.rule_fields import document_name
-from rules_engine.loading.schemas import SCHEMAS, validate
+from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import AMBIGUOUS_CODES
@@ -50,16 +49,6 @@ from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import RuleTest
 
 T = TypeVar("T")
-
-
-def rule_kind(kind: Kind) -> DocumentKind[Rule]:
-    """Return the DocumentKind of a kind of rule."""
-    read, schemas = kind.read, kind.schemas or SCHEMAS
-    return DocumentKind(name=kind.name, part=Part.RULES, schemas=schemas, read=lambda root, to, _: read(root, to))
-
-
-RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
-"""The kinds that a server reads."""
 
 
 def _read_inventory(root: MapNode, problems: Problems, _: References) -> Inventory:

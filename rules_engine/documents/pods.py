@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rules_engine.kinds import KINDS
+from rules_engine.documents.headers import RULE_KINDS
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, find_manifests
 from rules_engine.loading.kubernetes.pods import read_pod
@@ -57,7 +57,7 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], problems: Problems
         problems.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
-    rules = ": pass rules with --rules" if kind in {rule_kind.name for rule_kind in KINDS} else ""
+    rules = ": pass rules with --rules" if kind in RULE_KINDS else ""
     hint = rules or spelling_hint(kind, ["Pod", *TEMPLATES])
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     problems.error(Code.NOT_A_POD, message, place.location, place.length)

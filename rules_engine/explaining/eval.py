@@ -13,7 +13,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.explaining.cel_text import cel_text
 from rules_engine.explaining.explain import mutation_request
 from rules_engine.kinds.registry import KINDS
-from rules_engine.loading import Manifest
+from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.problem import Problem, Severity

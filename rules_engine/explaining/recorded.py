@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rules_engine.loading import STDIN
-from rules_engine.loading.files import standard_input
+from rules_engine.loading.files import STDIN, standard_input
 from rules_engine.loading.log_lines import log_lines
 from rules_engine.model.json.output import SparseOutput
 from rules_engine.model.kubernetes.pod_defaults import is_generated_name

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
-from rules_engine.documents.loader import RULES, LoadResult
+from rules_engine.documents.load import RULES
+from rules_engine.documents.loader import LoadResult
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation.rule_set import globs
-from rules_engine.kinds import KINDS, Kind, sort_rules
+from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.overlap import contradictory_key
+from rules_engine.kinds.registry import KINDS, sort_rules
 from rules_engine.loading.fields import camel_case
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json

@@ -1,4 +1,4 @@
-"""Results of the commands for authors of rules, as text: trees, lines and problems."""
+"""Decisions and rules as text: trees, lines and problems."""
 
 import json
 from collections import Counter
@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
-from rules_engine.checking.check import NOTHING_CHECKED, CheckAnswer
 from rules_engine.explaining.explain import Explanation, Verdict
 from rules_engine.explaining.recorded import LogLine
 from rules_engine.explaining.rule_list import ListedRule, RuleList
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.problems.problem import Severity
 from rules_engine.model.problems.source import Location, truncate
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.logged_decision import (
@@ -27,14 +25,9 @@ from rules_engine.model.wording import format_count
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Block, Lines, Span, Table, Tone, Tree, Words
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
-from rules_engine.testing.coverage import Coverage, coverage_total
-from rules_engine.testing.rule_tests import CaseResult, TestRun
 
 MAX_VALUE = 120
 """Characters of a value in the text of `list`: the location beside it leads to the whole value."""
-
-_INDENT = 6
-"""Indentation of the lines below the name of a failed case."""
 
 _WORDS: Mapping[Action, tuple[str, Tone]] = {
     Action.SKIP: ("skipped", Tone.QUIET),
@@ -63,69 +56,6 @@ _SKIPPED: Mapping[str, str] = {
 """Reasons of skipped rules, in words."""
 
 
-def check_summary(checked: CheckAnswer) -> Words:
-    """Return the numbers of files that `check` read and of their problems."""
-    counts = [
-        *([format_count(checked.errors, "error")] if checked.errors else []),
-        *([format_count(checked.warnings, "warning")] if checked.warnings else []),
-    ]
-    if checked.ignored:
-        counts[-1] += f" ({len(checked.ignored)} ignored)"
-    parts = [
-        f"{format_count(checked.files, 'file')} checked",
-        *([f"{len(checked.skipped)} skipped"] if checked.skipped else []),
-        *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
-    ]
-    warned = checked.warnings > len(checked.ignored) or not checked.files
-    return Span(", ".join(parts), Tone.BAD if checked.errors else Tone.WARNING if warned else Tone.GOOD)
-
-
-def print_tests(run: TestRun, screen: Screen, *, quiet: bool = False) -> None:
-    """Print each case with its mismatches, then the totals. `quiet`: omit the cases that passed."""
-    answer = run.answer
-    screen.problems(answer.problems, run.sources)
-    for first, number in answer.not_run_groups:
-        name = str(first) if number == 1 else f"{first.test}: {format_count(number, 'case')}"
-        screen.line((Span("not run", Tone.BAD), f"  {name}, since {first.reason}", _place_span(first.source)))
-    for result in answer.cases:
-        if not (quiet and result.passed):
-            _print_case(result, screen)
-    if quiet and answer.succeeded:
-        return
-    errors = sum(problem.severity is Severity.ERROR for problem in answer.problems)
-    parts = [
-        f"{answer.passed} passed",
-        *([f"{answer.failed} failed"] if answer.failed else []),
-        *([f"{answer.not_run} not run"] if answer.not_run else []),
-        *([f"{answer.deselected} deselected"] if answer.deselected else []),
-        *([format_count(errors, "error")] if errors else []),
-    ]
-    screen.line(Span(", ".join(parts), Tone.GOOD if answer.succeeded else Tone.BAD))
-
-
-def _print_case(result: CaseResult, screen: Screen) -> None:
-    mark = Span("pass", Tone.GOOD) if result.passed else Span("FAIL", Tone.BAD)
-    place = () if result.passed else (_place_span(result.source),)
-    screen.line((mark, f"  {result}", *place))
-    if result.passed:
-        return
-    for mismatch in result.mismatches:
-        screen.line(Span(mismatch.what, Tone.STRONG), _INDENT)
-        screen.line(Span(f"- expected {mismatch.expected}", Tone.BAD), _INDENT + 2)
-        screen.line(Span(f"+ actual   {mismatch.actual}", Tone.GOOD), _INDENT + 2)
-    if result.mutation is not None:
-        screen.tree(_trace_tree(result.mutation, result.validation, Span("why", Tone.QUIET), skipped=True), _INDENT)
-
-
-def print_coverage(coverage: Coverage, screen: Screen, *, quiet: bool, minimum: float | None) -> None:
-    """Print a table of what is not covered, and the total. `quiet`: nothing if a minimum is reached."""
-    if quiet and minimum is not None and coverage.reaches(minimum):
-        return
-    rows = [(str(item.location), item.name, f"never {item.event}") for item in coverage.uncovered]
-    screen.table(Table(heads=("place", "not covered", "event"), rows=rows), 0, len(rows))
-    screen.line(coverage_total(coverage, minimum or 0))
-
-
 def default_inputs(*, rules: bool, cluster: bool = False, others: str = "use --rules for others") -> Lines:
     """Return lines about the packaged rules and inventory that are used as defaults; `others`: how to use others."""
     lines: list[Words] = []
@@ -143,7 +73,7 @@ def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> It
     `skipped`: show each skipped rule; else several are shown as one line with their number.
     """
     answer = explanation.answer
-    yield _trace_tree(answer.mutation, answer.validation, Span(explanation.title, Tone.STRONG), skipped=skipped)
+    yield trace_tree(answer.mutation, answer.validation, Span(explanation.title, Tone.STRONG), skipped=skipped)
     changed = bool(answer.mutation.patch)
     diff = ["", *map(_diff_line, explanation.diff)] if changed else []
     outcome: Words
@@ -199,7 +129,7 @@ def _applicable_blocks(listing: RuleList, namespace: str) -> Iterator[Block]:
     none = [Tree(line=Span("no rule can apply", Tone.QUIET))]
     yield Tree(line=(Span(f"namespace {namespace}", Tone.STRONG), labels), children=children or none)
     if listing.excluded:
-        lines = [(f"  {each.rule}: {each.field}", _place_span(each.source)) for each in listing.excluded]
+        lines = [(f"  {each.rule}: {each.field}", place_span(each.source)) for each in listing.excluded]
         yield Lines(lines=["", "cannot apply here", *lines], whole=True)
 
 
@@ -224,7 +154,7 @@ def _allowed_words(*, changed: bool) -> Words:
     return Span("allowed", Tone.GOOD), f", {'changed' if changed else 'unchanged'}"
 
 
-def _trace_tree(mutation: LoggedDecision, validation: LoggedDecision | None, title: Words, *, skipped: bool) -> Tree:
+def trace_tree(mutation: LoggedDecision, validation: LoggedDecision | None, title: Words, *, skipped: bool) -> Tree:
     if validation is None:
         second = Tree(line=Span("validate: skipped, since the pod is already denied", Tone.QUIET))
     else:
@@ -310,7 +240,7 @@ def _labels_text(of: str, labels: Mapping[str, str] | None) -> str:
     return f"{of} labels {pairs}" if pairs else f"no {of} labels"
 
 
-def _place_span(location: Location) -> Span:
+def place_span(location: Location) -> Span:
     return Span(f"  {location}", Tone.QUIET, location)
 
 
@@ -322,7 +252,7 @@ def _rule_tree(rule: ListedRule) -> Tree:
         values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
     return Tree(
-        line=(Span(f"{rule.kind}/{rule.name}", Tone.STRONG), _place_span(rule.source)),
+        line=(Span(f"{rule.kind}/{rule.name}", Tone.STRONG), place_span(rule.source)),
         children=[*map(Tree, lines)],
     )
 
@@ -331,11 +261,11 @@ def _setting_words(setting: Setting, location: Location) -> Words:
     inherited = [Span(" (inherited)", Tone.QUIET)] if setting.inherited else []
     overridden = setting.overrides
     overrides = (
-        [Span(f", overrides {_value_text(overridden.value)}", Tone.WARNING), _place_span(overridden.location)]
+        [Span(f", overrides {_value_text(overridden.value)}", Tone.WARNING), place_span(overridden.location)]
         if overridden is not None and overridden.location is not None
         else []
     )
-    return (f"{setting.name}: ", _value_text(setting.value), _place_span(location), *inherited, *overrides)
+    return (f"{setting.name}: ", _value_text(setting.value), place_span(location), *inherited, *overrides)
 
 
 def _value_text(value: Json) -> str:

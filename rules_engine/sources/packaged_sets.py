@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.load import load_files
-from rules_engine.documents.loader import RULES
+from rules_engine.documents.load import RULES, load_files
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.model.rules.rule import ExpressionDocument
 from rules_engine.sources.rule_files import DEFAULT_RULES

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.load import load_files
-from rules_engine.documents.loader import RULES, LoadResult
+from rules_engine.documents.load import RULES, load_files
+from rules_engine.documents.loader import LoadResult
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.loading.files import find_files
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems

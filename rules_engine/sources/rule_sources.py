@@ -9,8 +9,7 @@ from typing import Protocol
 from msgspec import structs
 
 from rules_engine.documents.document_kind import DocumentKind
-from rules_engine.documents.load import load_texts
-from rules_engine.documents.loader import RULES
+from rules_engine.documents.load import RULES, load_texts
 from rules_engine.loading.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems

@@ -25,8 +25,8 @@ from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.kinds import compile_rules
-from rules_engine.loading import SLIPS
+from rules_engine.kinds.registry import compile_rules
+from rules_engine.loading.kubernetes.pods import SLIPS
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster

@@ -13,7 +13,6 @@ from rules_engine.cli.options import (
     KnownName,
     NamespaceName,
     PathOrStdin,
-    Target,
     cluster_option,
     manifests_option,
     sources_option,
@@ -23,6 +22,7 @@ from rules_engine.cli.program import (
     UNUSABLE,
     InputProblems,
     SingleOption,
+    Target,
     fail_if,
 )
 from rules_engine.cli.progress import progress_bar

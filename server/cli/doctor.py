@@ -13,13 +13,12 @@ from rules_engine.cli import Command, ObjectName, help_examples
 from rules_engine.cli.options import (
     ClusterArgument,
     NamespaceName,
-    Target,
     cluster_option,
     given_options,
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import InputProblems, SingleOption, end_unusable
+from rules_engine.cli.program import InputProblems, SingleOption, Target, end_unusable
 from rules_engine.cli.progress import progress_bar
 from server.cli.live import list_objects, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option

@@ -13,7 +13,7 @@ import pytest
 
 from rules_engine.converting.gpuinjector import convert_text
 from rules_engine.evaluation import mutate
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action, Decision

@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.checking.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
 from rules_engine.diagnosis.diagnostic import DiagnosticCode
-from rules_engine.kinds import KINDS
+from rules_engine.kinds.registry import KINDS
 from rules_engine.model.problems.codes import Code, ProblemCode
 from tests.kinds import toy
 from tests.support.documents import REPOSITORY

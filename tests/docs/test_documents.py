@@ -18,7 +18,7 @@ from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.loading import schema
+from rules_engine.loading.schemas import schema
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION

@@ -12,8 +12,8 @@ from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load_documents
-from rules_engine.loading import schema
 from rules_engine.loading.files import SourceFile
+from rules_engine.loading.schemas import schema
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.simulation import Simulation

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.rules.admission import Endpoint

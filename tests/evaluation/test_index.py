@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod

@@ -20,7 +20,7 @@ from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluatio
 from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.diagnosis.diagnostic.library import POD
 from rules_engine.documents.registry import load_documents
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.kubernetes.names import ObjectName

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.kinds import KINDS
+from rules_engine.kinds.registry import KINDS
 
 REPOSITORY = Path(__file__).parents[2]
 OWN_PACKAGE = REPOSITORY / "rules_engine" / "kinds"

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
 from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.loading import schema
-from rules_engine.loading.schemas import SCHEMAS, _compile_pattern, _conforms, _explicit_spaces, _kind_validator
+from rules_engine.loading.schemas import SCHEMAS, _compile_pattern, _conforms, _explicit_spaces, _kind_validator, schema
 from rules_engine.loading.yaml.documents import LOADER
 from tests.loading.test_schemas import TOP
 

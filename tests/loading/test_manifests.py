@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.loading import STDIN, Manifest
-from rules_engine.loading.kubernetes.manifests import find_manifests
+from rules_engine.loading.files import STDIN
+from rules_engine.loading.kubernetes.manifests import Manifest, find_manifests
 from rules_engine.loading.yaml.documents import Dialect
 from tests.support.loading import codes, documents, load_pods, read_pods
 

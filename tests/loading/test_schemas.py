@@ -17,9 +17,9 @@ from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load_documents
-from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading import schema
-from rules_engine.loading.schemas import COMMON, SCHEMAS
+from rules_engine.evaluation.rule_set.compiled import Kind
+from rules_engine.kinds.registry import KINDS
+from rules_engine.loading.schemas import COMMON, SCHEMAS, schema
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation

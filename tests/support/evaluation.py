@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node

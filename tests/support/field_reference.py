@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.kinds import KINDS
-from rules_engine.loading import schema
+from rules_engine.kinds.registry import KINDS
+from rules_engine.loading.schemas import schema
 from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/rules.md"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.kinds import Kind
+from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.model.rules.admission import Endpoint
 from tests.kinds.toy.analysis import analyse
 from tests.kinds.toy.evaluation import apply_marks, compile_mark, translate_mark

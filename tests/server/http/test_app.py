@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
-from rules_engine.kinds import compile_rules
+from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_metrics_app

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.loading import schema
+from rules_engine.loading.schemas import schema
 from rules_engine.loading.yaml.documents import LOADER
 from rules_engine.testing.rule_tests import run_tests
 from tests.rules.test_shipped_rules import EXAMPLES, SHIPPED, shipped

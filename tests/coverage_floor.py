@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 FLOORS = {
     "rules_engine/model": 100.0,
-    "rules_engine/loading": 100.0,
-    "rules_engine/cel": 100.0,
+    "rules_engine/language": 100.0,
+    "rules_engine/language/cel": 100.0,
     "rules_engine/kinds": 100.0,
     "rules_engine/evaluation": 100.0,
     "rules_engine": 95.0,

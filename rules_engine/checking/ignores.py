@@ -11,8 +11,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from rules_engine.checking.problem_reference import nearest_code, reference_entries
-from rules_engine.loading.files import STDIN, SUFFIXES
-from rules_engine.loading.yaml.comments import Comment, find_comments
+from rules_engine.language.files import STDIN, SUFFIXES
+from rules_engine.language.yaml.comments import Comment, find_comments
 from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity, warning

@@ -134,7 +134,7 @@ class PathOrStdin(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value != "-":
             return super().convert(value, param, ctx)
-        from rules_engine.loading.files import STDIN
+        from rules_engine.language.files import STDIN
 
         if ctx is not None and ctx.meta.setdefault(f"{__name__}.stdin", param) is not param:
             self.fail("standard input is another input already", param, ctx)

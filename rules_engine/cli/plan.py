@@ -127,13 +127,13 @@ def plan(
     Exits with 2 if the input has errors, or no layout serves the workload. Ctrl-C prints the best so far, and the exit
     code is 130.
     """
+    from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.planning.cluster import plan_cluster
     from rules_engine.planning.plan import PlanError, make_plan
     from rules_engine.planning.report import plan_report
     from rules_engine.simulation.figures import By
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES
-    from rules_engine.sources.yaml_text import dump_yaml
 
     problems = InputProblems("plan", targets)
     sources = rules or DEFAULT_SOURCES

@@ -69,7 +69,7 @@ def preflight(
 
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
-    from rules_engine.loading.files import without_garbage_collection
+    from rules_engine.language.files import without_garbage_collection
     from rules_engine.preflight.answer import build_answer
     from rules_engine.preflight.reading import read_inputs
     from rules_engine.preflight.report import preflight_report

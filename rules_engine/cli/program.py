@@ -261,8 +261,8 @@ def print_json(value: object, stream: TextIO | None = None) -> None:
 
 def print_objects(objects: Sequence[dict[str, Any]], format: str) -> None:
     """Print Kubernetes objects as a List in JSON, or as YAML documents."""
+    from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.report.answer import ObjectList
-    from rules_engine.sources.yaml_text import dump_yaml
 
     if format == "json":
         print_json(ObjectList(items=tuple(objects)))

@@ -43,7 +43,7 @@ class SchemaName(KnownName):
     name = "NAME"
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.documents.headers import DOCUMENT_KINDS
+        from rules_engine.language.headers import DOCUMENT_KINDS
 
         return dict.fromkeys((*DOCUMENT_KINDS, *(f"{_PREFIX}{name}" for name in ANSWERS)))
 
@@ -64,7 +64,7 @@ def schema(name: str | None) -> None:
     NAME is a kind, such as FallbackLadder, or answer/COMMAND, such as answer/doctor. Without it: one schema for the
     documents of all kinds, for editors and other tools.
     """
-    from rules_engine.loading.schemas import schema as kind_schema
+    from rules_engine.language.schemas import schema as kind_schema
     from rules_engine.starting.schemas import combine_schemas
 
     if name is None:

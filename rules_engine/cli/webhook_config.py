@@ -133,11 +133,11 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
+    from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.native.policy import translate_rules
     from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
-    from rules_engine.sources.yaml_text import dump_yaml
     from rules_engine.webhooks import configuration as webhooks
 
     files = read_sources(rules or DEFAULT_SOURCES)

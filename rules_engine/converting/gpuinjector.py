@@ -20,8 +20,9 @@ from rules_engine.converting.rule_text import read_rule
 from rules_engine.kinds.injection.evaluation import SHARED_UNITS
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
-from rules_engine.loading.files import SourceFile, read_file
-from rules_engine.loading.yaml.documents import Dialect, read_documents
+from rules_engine.language.files import SourceFile, read_file
+from rules_engine.language.yaml.documents import Dialect, read_documents
+from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import is_label
@@ -30,7 +31,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.sources.yaml_text import dump_yaml
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""

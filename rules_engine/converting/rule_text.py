@@ -5,14 +5,14 @@ from typing import TypeVar, cast
 
 from rules_engine.kinds.ladder.reading import read
 from rules_engine.kinds.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.schemas import validate
-from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.language.files import SourceFile
+from rules_engine.language.schemas import validate
+from rules_engine.language.yaml.documents import read_documents
+from rules_engine.language.yaml.nodes import MapNode
+from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.sources.yaml_text import dump_yaml
 
 R = TypeVar("R")
 

@@ -16,9 +16,9 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import CostExceeded
 from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.selectors import CostlyError, SelectorError
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
     CounterKey,

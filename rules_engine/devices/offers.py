@@ -12,7 +12,6 @@ from operator import mul
 
 from msgspec import Struct
 
-from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.allocation import (
     STEP_COST,
     Choice,
@@ -28,6 +27,7 @@ from rules_engine.devices.allocation import (
 )
 from rules_engine.devices.pools import Pool, Pools, Shape
 from rules_engine.devices.selectors import CostlyError, SelectorError, class_matches
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import (

@@ -6,7 +6,7 @@ Source: k8s.io/dynamic-resource-allocation/cel (compile.go), and its use by the 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from rules_engine.cel import (
+from rules_engine.language.cel import (
     Budget,
     CelProblems,
     CostExceeded,
@@ -15,9 +15,9 @@ from rules_engine.cel import (
     Program,
     compile_expression,
 )
-from rules_engine.cel.library.semver import parse_strictly
-from rules_engine.cel.values.runtime_values import DefaultMap
-from rules_engine.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of, object_of
+from rules_engine.language.cel.library.semver import parse_strictly
+from rules_engine.language.cel.values.runtime_values import DefaultMap
+from rules_engine.language.cel.values.types import BOOL, DYN, QUANTITY, STRING, map_of, object_of
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import Attribute, Device, DeviceClass, Version
 from rules_engine.model.problems.problem import Problem

@@ -13,7 +13,8 @@ from rules_engine.documents.references import (
     report_conflict,
     resolve_path,
 )
-from rules_engine.loading.fields import (
+from rules_engine.language.document_fields import document_name
+from rules_engine.language.fields import (
     bool_field,
     list_items,
     map_field,
@@ -26,10 +27,9 @@ from rules_engine.loading.fields import (
     string_items,
     string_map,
 )
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.kubernetes.amounts import read_amounts
 from rules_engine.loading.kubernetes.manifests import Manifest, read_single_pod
-from rules_engine.loading.rule_fields import document_name
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import truncate

@@ -9,7 +9,7 @@ from rules_engine.devices.offers import cluster_view, keep_view
 from rules_engine.documents.document_kind import Part
 from rules_engine.documents.loader import CLUSTER, Loader
 from rules_engine.documents.references import Inventory, Sources
-from rules_engine.loading.files import (
+from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     decode_source,

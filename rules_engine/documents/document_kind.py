@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rules_engine.documents.references import References
-from rules_engine.loading.schemas import SCHEMAS
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.language.schemas import SCHEMAS
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
 
 T_co = TypeVar("T_co", covariant=True)

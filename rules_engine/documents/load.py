@@ -10,8 +10,8 @@ from rules_engine.documents.loader import Loader, LoadResult
 from rules_engine.documents.references import ReadCluster, Sources
 from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.registry import KINDS
-from rules_engine.loading.files import SourceFile, find_files, read_file
-from rules_engine.loading.schemas import SCHEMAS
+from rules_engine.language.files import SourceFile, find_files, read_file
+from rules_engine.language.schemas import SCHEMAS
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import Rule

@@ -12,16 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from rules_engine.documents.digest import digest_documents
 from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.headers import (
-    DOCUMENT_KINDS,
-    api_version,
-    is_foreign,
-    member_text,
-    pair_with_kinds,
-    read_kind,
-)
 from rules_engine.documents.references import (
     Inventory,
     ReadCluster,
@@ -29,19 +20,23 @@ from rules_engine.documents.references import (
     Sources,
     build_inventory,
 )
-from rules_engine.loading.fields import list_items, map_field
-from rules_engine.loading.files import (
-    MAX_FILE_BYTES,
-    OTHER_TOOLS,
-    SourceFile,
-    report_too_large,
+from rules_engine.language.document_fields import document_name
+from rules_engine.language.fields import list_items, map_field
+from rules_engine.language.files import MAX_FILE_BYTES, OTHER_TOOLS, SourceFile, report_too_large
+from rules_engine.language.headers import (
+    DOCUMENT_KINDS,
+    api_version,
+    is_foreign,
+    member_text,
+    pair_with_kinds,
+    read_kind,
 )
+from rules_engine.language.schemas import validate
+from rules_engine.language.yaml.digest import digest_documents
+from rules_engine.language.yaml.documents import Document, read_documents
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.loading.kubernetes.manifests import find_manifests
-from rules_engine.loading.rule_fields import document_name
-from rules_engine.loading.schemas import validate
-from rules_engine.loading.yaml.documents import Document, read_documents
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
 from rules_engine.model.problems.source import Location, truncate

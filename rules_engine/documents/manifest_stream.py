@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rules_engine.documents.pods import read_object_pods, read_pods
 from rules_engine.documents.references import Sources
-from rules_engine.loading.files import (
+from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     OTHER_TOOLS,
@@ -21,10 +21,10 @@ from rules_engine.loading.files import (
     read_bytes,
     report_too_large,
 )
+from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
+from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.kubernetes.kubectl import OutputError, read_output
 from rules_engine.loading.kubernetes.manifests import Manifest
-from rules_engine.loading.yaml.documents import MAX_DEPTH, TOO_DEEP
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from rules_engine.documents.headers import RULE_KINDS
-from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, report_too_large
+from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
+from rules_engine.language.headers import RULE_KINDS
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.documents import Dialect, read_documents
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, find_manifests
 from rules_engine.loading.kubernetes.pods import read_pod
-from rules_engine.loading.schemas import spelling_hint
-from rules_engine.loading.yaml.documents import Dialect, read_documents
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from rules_engine.documents.pods import manifest_documents
-from rules_engine.loading.files import path_exists, read_file
+from rules_engine.language.files import path_exists, read_file
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.kubernetes.inventory import build_cluster, inventory_objects, selector_sources
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean

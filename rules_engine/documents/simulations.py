@@ -12,9 +12,9 @@ from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import load_single_document
 from rules_engine.documents.references import Inventory, References, Sources, read_cluster
 from rules_engine.documents.workloads import ArrivalReader, Priorities, Workload
-from rules_engine.loading.fields import int_field, map_field, map_items, scalar_arguments, string_field
-from rules_engine.loading.rule_fields import document_name
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
+from rules_engine.language.document_fields import document_name
+from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from rules_engine.documents.references import References, read_manifests
-from rules_engine.loading.fields import list_items, map_field, string_field
+from rules_engine.language.fields import list_items, map_field, string_field
+from rules_engine.language.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.loading.kubernetes.manifests import (
     TEMPLATES,
     Manifest,
@@ -14,7 +15,6 @@ from rules_engine.loading.kubernetes.manifests import (
     read_single_pod,
 )
 from rules_engine.loading.kubernetes.pods import node_at_pointer, read_pod
-from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, json_type

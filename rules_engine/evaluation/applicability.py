@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.steps import failure_step, skip_step
+from rules_engine.language.cel import EvaluationError
 from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.rules.decision import UNMET_CONDITION, Step

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
+from rules_engine.language.cel import Budget
 from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
 from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes.cluster import Cluster

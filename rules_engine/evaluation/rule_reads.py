@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from types import MappingProxyType
 
-from rules_engine.cel import Program
-from rules_engine.cel.reads import Place, Reads
-from rules_engine.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.evaluation.applicability import UNMATCHED_REASONS
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
+from rules_engine.language.cel import Program
+from rules_engine.language.cel.reads import Place, Reads
+from rules_engine.language.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
 from rules_engine.model.kubernetes.removed_values import Path, removed_values

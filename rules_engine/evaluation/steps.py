@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from rules_engine.cel import EvaluationError
+from rules_engine.language.cel import EvaluationError
 from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.quantity import QuantityError

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
-from rules_engine.cel import Duration, Optional, Timestamp, Type, Uint
-from rules_engine.cel.values.runtime_values import type_of
-from rules_engine.cel.values.times import duration_text, timestamp_text
+from rules_engine.language.cel import Duration, Optional, Timestamp, Type, Uint
+from rules_engine.language.cel.values.runtime_values import type_of
+from rules_engine.language.cel.values.times import duration_text, timestamp_text
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import escape_controls
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.loading.schemas import schema
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import schema
 from rules_engine.model.problems.problem import did_you_mean
 from rules_engine.model.problems.source import truncate
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rules_engine.loading.files import STDIN, standard_input
-from rules_engine.loading.log_lines import log_lines
+from rules_engine.language.files import STDIN, standard_input
+from rules_engine.language.log_lines import log_lines
 from rules_engine.model.json.output import SparseOutput
 from rules_engine.model.kubernetes.pod_defaults import is_generated_name
 from rules_engine.model.rules.decision import denial_message

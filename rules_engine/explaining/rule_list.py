@@ -15,7 +15,7 @@ from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.overlap import contradictory_key
 from rules_engine.kinds.registry import KINDS, sort_rules
-from rules_engine.loading.fields import camel_case
+from rules_engine.language.fields import camel_case
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL

@@ -1,1 +1,1 @@
-"""Loading of documents: text → positioned YAML → JSON Schema → fields."""
+"""Moves to another floor."""

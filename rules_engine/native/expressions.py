@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from rules_engine.cel import Program
-from rules_engine.cel.check.checker import Checked
-from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.tree import (
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.language.cel import Program
+from rules_engine.language.cel.check.checker import Checked
+from rules_engine.language.cel.check.environment import VARIABLES
+from rules_engine.language.cel.syntax.tree import (
     Binary,
     Bind,
     Call,
@@ -26,9 +28,7 @@ from rules_engine.cel.syntax.tree import (
     Unary,
     child_nodes,
 )
-from rules_engine.cel.values.types import STRING
-from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.language.cel.values.types import STRING
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 from rules_engine.native.cel_text import cel_list, cel_literal, glob_regex, grouped, match_conditions

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable
 
-from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.rule_reads import fields_read_by
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import matches_any
+from rules_engine.language.cel import Program
 from rules_engine.model.kubernetes.kept_fields import keeps_path
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Rule
 from rules_engine.native.cel_text import cel_literal, label_condition

@@ -8,11 +8,11 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import numbers_of, union
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json

@@ -10,12 +10,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from rules_engine.cel import CostExceeded
 from rules_engine.diagnosis.pending.excluded import taint_text
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
 from rules_engine.evaluation.rule_set.compiled import Replacement
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.edits import apply_edits
 from rules_engine.model.json.lenient import as_list, as_mapping

@@ -9,12 +9,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import CostExceeded
 from rules_engine.devices.offers import without_device_offers
 from rules_engine.documents.workloads import SYSTEM_CLASSES, Priorities
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.evaluation.nodes.reservations import PodKey
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod

@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache, partial
 from heapq import nlargest
 from typing import Final
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, node_index_with_places, node_set, select_nodes, union
+from rules_engine.language.cel import Budget
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject

@@ -13,10 +13,10 @@ from heapq import heappop, heappush
 
 from msgspec import Struct
 
-from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from rules_engine.loading.files import find_files
+from rules_engine.language.files import find_files
 from rules_engine.model.problems.problem import Problems
 
 POLL_SECONDS = 0.3

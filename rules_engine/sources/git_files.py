@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from errno import ELOOP
 from pathlib import Path
 
-from rules_engine.loading import files as reading
-from rules_engine.loading.files import MAX_CLUSTER_BYTES, MAX_FILE_BYTES, SUFFIXES, SourceFile
+from rules_engine.language import files as reading
+from rules_engine.language.files import MAX_CLUSTER_BYTES, MAX_FILE_BYTES, SUFFIXES, SourceFile
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, escape_controls, truncate

@@ -11,7 +11,7 @@ from rules_engine.documents.loader import LoadResult
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds.registry import compile_rules
-from rules_engine.loading.files import find_files
+from rules_engine.language.files import find_files
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.load import RULES, load_texts
-from rules_engine.loading.files import SourceFile, find_files, path_exists, read_file
+from rules_engine.language.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems
 from rules_engine.model.problems.source import truncate

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.loading.schemas import schema
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import schema
 
 SCHEMA_FILE = "gpu-rules.schema.json"
 """File name of the combined schema in a repository of rules. `check` skips it."""

@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
-from rules_engine.cel.program import constant_arguments
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
+from rules_engine.language.cel.program import constant_arguments
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.native_objects import GROUP
 from rules_engine.model.problems.codes import Code

@@ -72,7 +72,7 @@ def _is_loopback(host: str) -> bool:
 
 def _read_texts(rules: "tuple[RuleSource, ...]", cluster: Path | None) -> dict[str, str]:
     """Return the texts of files by their name in the playground. Raises UsageError."""
-    from rules_engine.loading.files import MAX_FILE_BYTES, decode_source, read_bytes
+    from rules_engine.language.files import MAX_FILE_BYTES, decode_source, read_bytes
     from rules_engine.model.problems.problem import Problems
     from server.playground.answer import CLUSTER_FILE, RULES_FILE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.loading.files import SUFFIXES, SourceFile, decode_source, report_no_files
+from rules_engine.language.files import SUFFIXES, SourceFile, decode_source, report_no_files
 from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code

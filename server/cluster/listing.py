@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder, encode
 
-from rules_engine.loading.files import without_garbage_collection
+from rules_engine.language.files import without_garbage_collection
 from rules_engine.model.json.lenient import decode_lenient
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects

@@ -10,10 +10,10 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rules_engine.cel import Budget, EvaluationError
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
+from rules_engine.language.cel import Budget, EvaluationError
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node

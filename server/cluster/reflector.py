@@ -20,7 +20,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from rules_engine.loading.files import without_garbage_collection
+from rules_engine.language.files import without_garbage_collection
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object

@@ -3,7 +3,7 @@
 from math import inf
 from time import perf_counter, thread_time
 
-from rules_engine.cel import Budget, CostExceeded
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.json.patch import Json
 from server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS

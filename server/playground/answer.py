@@ -20,6 +20,7 @@ from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
 from rules_engine.explaining.text import explanation_blocks
+from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.problem import Problem, Severity
@@ -31,7 +32,6 @@ from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
 from rules_engine.sources.rule_files import has_errors
 from rules_engine.sources.rule_sources import PathSource, read_sources
-from rules_engine.sources.yaml_text import dump_yaml
 
 RULES_FILE, POD_FILE, CLUSTER_FILE, TEST_FILE = "rules.yaml", "pod.yaml", "cluster.yaml", "rules.test.yaml"
 

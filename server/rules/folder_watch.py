@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-from rules_engine.loading.files import find_files
+from rules_engine.language.files import find_files
 from rules_engine.model.problems.problem import Problems
 from server.timing import PeriodicTask
 

@@ -11,7 +11,7 @@ from rules_engine.documents.clusters import load_cluster
 from rules_engine.documents.load import load_texts
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.registry import sort_rules
-from rules_engine.loading.files import SourceFile
+from rules_engine.language.files import SourceFile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, render_problem
 from rules_engine.model.rules.rule import Rule

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.cli import Command, Root
-from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.loading.schemas import schema
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import schema
 from server.cli import main as server_command
 from tests.support.authoring import cli, write
 from tests.support.programs import ROOT, broken_rules, command, environment, on_a_terminal

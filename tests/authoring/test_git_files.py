@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.loading.files import find_files, read_file
+from rules_engine.language.files import find_files, read_file
 from rules_engine.model.problems.problem import Problems
 from rules_engine.sources import git_files
 from rules_engine.sources.git_files import LEAVES, SUBMODULE, revision_files

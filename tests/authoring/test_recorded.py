@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from rules_engine.cli.schema import load_schema
 from rules_engine.explaining.recorded import MAX_RECORDS, PodName
-from rules_engine.loading.log_lines import MAX_LINE_BYTES
+from rules_engine.language.log_lines import MAX_LINE_BYTES
 from rules_engine.model.rules.rule import FailurePolicy, Rule
 from server.telemetry.decision_log import encode_line
 from tests.support.authoring import cli

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.cel import compile_expression
 from rules_engine.checking.check import check_files
 from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT
+from rules_engine.language.cel import compile_expression
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import both

@@ -7,10 +7,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.language.files import SourceFile
+from rules_engine.language.yaml.documents import read_documents
+from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.problems.problem import Problems
-from rules_engine.sources.yaml_text import dump_yaml
 
 TRICKY = [
     *("a\nb", "a\n", "a\nb\n", "\na\nb", "a\n\nb", " a\nb", "a \nb", "a\n\n", "\x85", "", "-", "- a", "a: b", "# x"),

@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, Duration, Environment, EvaluationError, Optional, Timestamp, Uint
-from rules_engine.cel.check.checker import check_expression
-from rules_engine.cel.program import Program, program_of
-from rules_engine.cel.syntax.parser import parse_expression
-from rules_engine.cel.values.runtime_values import KeyedMap, make_map
-from rules_engine.cel.values.types import DYN, Type
+from rules_engine.language.cel import (
+    Budget,
+    CelProblems,
+    Duration,
+    Environment,
+    EvaluationError,
+    Optional,
+    Timestamp,
+    Uint,
+)
+from rules_engine.language.cel.check.checker import check_expression
+from rules_engine.language.cel.program import Program, program_of
+from rules_engine.language.cel.syntax.parser import parse_expression
+from rules_engine.language.cel.values.runtime_values import KeyedMap, make_map
+from rules_engine.language.cel.values.types import DYN, Type
 from rules_engine.model.problems.source import SourceText
 
 DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
+from rules_engine.language.cel import (
+    Budget,
+    CelProblems,
+    Environment,
+    EvaluationError,
+    Program,
+    compile_expression,
+    types,
+)
 from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import program, same
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.cel import Environment, types
+from rules_engine.language.cel import Environment, types
 
 ENVIRONMENT = Environment(
     {

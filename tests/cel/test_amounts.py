@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import CelProblems, Environment, Program, compile_expression, types
+from rules_engine.language.cel import CelProblems, Environment, Program, compile_expression, types
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import both, outcome

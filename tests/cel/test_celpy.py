@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, Environment, EvaluationError, types
+from rules_engine.language.cel import Budget, Environment, EvaluationError, types
 from tests.cel.conformance import program
 from tests.cel.expressions import Expressions
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.language.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import problems
 

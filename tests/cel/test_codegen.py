@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
-from rules_engine.cel.program import Program
-from rules_engine.cel.run.codegen.runtime import RUNTIME
-from rules_engine.cel.values.runtime_values import type_of
+from rules_engine.language.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
+from rules_engine.language.cel.codegen.runtime import RUNTIME
+from rules_engine.language.cel.program import Program
+from rules_engine.language.cel.values.runtime_values import type_of
 from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rules_engine.cel.program import constant_arguments
-from rules_engine.cel.syntax.parser import parse_expression
+from rules_engine.language.cel.program import constant_arguments
+from rules_engine.language.cel.syntax.parser import parse_expression
 from rules_engine.model.problems.source import SourceText
 
 

@@ -10,9 +10,9 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, CostExceeded, EvaluationError
-from rules_engine.cel.run.interpreter import FAILURE_COST
-from rules_engine.cel.values.regex import MAX_PROGRAM
+from rules_engine.language.cel import Budget, CostExceeded, EvaluationError
+from rules_engine.language.cel.interpreter import FAILURE_COST
+from rules_engine.language.cel.values.regex import MAX_PROGRAM
 from tests.cel.conformance import program
 from tests.cel.evaluating import environment, evaluate, failure, problems
 from tests.support.budgets import units_spent
@@ -21,7 +21,7 @@ CPU_SECONDS = 20
 """A hundred times the time of the process below, and a tenth of its time with quadratic searches."""
 
 HOSTILE = """
-from rules_engine.cel import Budget, EvaluationError
+from rules_engine.language.cel import Budget, EvaluationError
 from tests.cel.conformance import program
 from tests.cel.evaluating import environment
 

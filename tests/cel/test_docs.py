@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, Environment
-from rules_engine.cel import budget as bounds
-from rules_engine.cel.values import regex, types
 from rules_engine.evaluation.rule_set import compiler
+from rules_engine.language.cel import Budget, Environment
+from rules_engine.language.cel import budget as bounds
+from rules_engine.language.cel.values import regex, types
 from tests.cel.conformance import program, same
 from tests.cel.evaluating import outcome, problems
 
@@ -62,7 +62,7 @@ def test_the_page_has_the_bounds_of_the_code() -> None:
 
 
 def test_the_page_names_every_function() -> None:
-    from rules_engine.cel.library import dialect_functions
+    from rules_engine.language.cel.library import dialect_functions
 
     page = PAGE.read_text(encoding="utf-8")
     names = {name.split(".")[-1] for method in (True, False) for name in dialect_functions().names(method=method)}

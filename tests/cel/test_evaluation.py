@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import (
+from rules_engine.language.cel import (
     Budget,
     CostExceeded,
     Environment,
@@ -15,8 +15,8 @@ from rules_engine.cel import (
     compile_expression,
     types,
 )
-from rules_engine.cel.budget import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
-from rules_engine.cel.values.runtime_values import KeyedMap, Uint, make_map
+from rules_engine.language.cel.budget import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
+from rules_engine.language.cel.values.runtime_values import KeyedMap, Uint, make_map
 from rules_engine.model.problems.source import SourceText
 from tests.cel.conformance import program
 from tests.cel.evaluating import both, environment, evaluate, failure, unchecked

@@ -4,12 +4,12 @@ import subprocess
 import sys
 import threading
 
-from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.language.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.model.problems.source import SourceText
 
 SCRIPT = """
 import sys
-from rules_engine.cel import Budget, Environment, compile_expression, types
+from rules_engine.language.cel import Budget, Environment, compile_expression, types
 from rules_engine.model.problems.source import SourceText
 limit = sys.getrecursionlimit()
 assert not {"celpy", "kubernetes", "lark"} & set(sys.modules)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.cel.library.network import parse_ip
+from rules_engine.language.cel.library.network import parse_ip
 from tests.cel.evaluating import evaluate, failure, unchecked
 
 TRUE = Path(__file__).with_name("true_expressions.txt")

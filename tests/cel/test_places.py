@@ -2,10 +2,10 @@
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.language.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
+from rules_engine.language.files import SourceFile
+from rules_engine.language.yaml.documents import read_documents
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import CelProblems, Environment, compile_expression, types
-from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
-from rules_engine.cel.syntax import parser
-from rules_engine.cel.syntax.parser import parse_expression
-from rules_engine.cel.syntax.tree import Logic, Select
+from rules_engine.language.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.language.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
+from rules_engine.language.cel.syntax import parser
+from rules_engine.language.cel.syntax.parser import parse_expression
+from rules_engine.language.cel.syntax.tree import Logic, Select
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import evaluate, problems
 from tests.support import cel_tables

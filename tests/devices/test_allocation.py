@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.allocation import (
     Count,
     Request,
@@ -21,6 +20,7 @@ from rules_engine.devices.allocation import (
 from rules_engine.devices.offers import ANSWER_COST
 from rules_engine.devices.pools import Pool
 from rules_engine.devices.selectors import SelectorError
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
 from tests.support.api import DRIVER
 from tests.support.devices import Consumption, counters, device, has_kind, kind_class, kind_of

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, EvaluationError, compile_expression
 from rules_engine.devices import selectors
 from rules_engine.devices.offers import ANSWER_COST
 from rules_engine.devices.selectors import DEVICE, ENVIRONMENT, CostlyError, SelectorError, class_matches
+from rules_engine.language.cel import Budget, CelProblems, EvaluationError, compile_expression
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, Version
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import SourceText

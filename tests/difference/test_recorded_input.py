@@ -21,7 +21,7 @@ from rules_engine.difference.reading.recorded_input import (
     RecordedInput,
 )
 from rules_engine.difference.values import Kind, RecordedAdmissions, Submitted, Workload
-from rules_engine.loading.log_lines import MAX_LINE_BYTES
+from rules_engine.language.log_lines import MAX_LINE_BYTES
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.problems.problem import Problems

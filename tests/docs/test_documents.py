@@ -11,14 +11,14 @@ import click
 import pytest
 import yaml
 
-from rules_engine.cel.budget import REQUEST_COST
 from rules_engine.checking.check import check_files
-from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.loading.schemas import schema
+from rules_engine.language.cel.budget import REQUEST_COST
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import schema
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION

@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.documents.clusters import load_cluster
 from rules_engine.documents.registry import load_documents
-from rules_engine.loading.files import MAX_FILE_BYTES
+from rules_engine.language.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
 from tests.support.loading import codes, load_pods, load_text, rule
 

@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.documents import manifest_stream
 from rules_engine.documents.manifest_stream import PodPart, stream_pods
-from rules_engine.loading.files import MAX_FILE_BYTES, STDIN
+from rules_engine.language.files import MAX_FILE_BYTES, STDIN
 from tests.support.authoring import cli
 
 SMALL = 1000

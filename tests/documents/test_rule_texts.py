@@ -5,7 +5,7 @@ from pathlib import Path
 from rules_engine.diagnosis.diagnostic import Diagnostic
 from rules_engine.documents.load import load_texts
 from rules_engine.documents.registry import load_documents
-from rules_engine.loading.files import SourceFile
+from rules_engine.language.files import SourceFile
 from rules_engine.model.rules.rule_test import RuleTest
 from tests.support.loading import codes, rule
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.documents.clusters import read_cluster
 from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.documents.simulations import load_simulations
-from rules_engine.loading.schemas import schema
+from rules_engine.language.schemas import schema
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.nodes import (
     ABSENT,
@@ -25,6 +24,7 @@ from rules_engine.evaluation.nodes import (
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
 from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod

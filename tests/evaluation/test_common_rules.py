@@ -9,12 +9,12 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
+from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Freshness
 from rules_engine.model.rules.admission import GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision

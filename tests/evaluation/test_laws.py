@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
+from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.quantity import Quantity

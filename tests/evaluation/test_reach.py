@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
+from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Change, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget
-from rules_engine.cel.budget import REQUEST_COST
 from rules_engine.devices import offers as offering
 from rules_engine.devices.offers import with_device_offers
 from rules_engine.evaluation import mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
 from rules_engine.evaluation.nodes.offers import Offers, Reach, UnknownOfferError
 from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
+from rules_engine.language.cel import Budget
+from rules_engine.language.cel.budget import REQUEST_COST
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceKey, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod

@@ -15,9 +15,9 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from rules_engine.cel import Budget, CelProblems, Duration, EvaluationError, Optional, Timestamp
-from rules_engine.cel.program import Program
-from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN, KeyedMap, Uint
+from rules_engine.language.cel import Budget, CelProblems, Duration, EvaluationError, Optional, Timestamp
+from rules_engine.language.cel.program import Program
+from rules_engine.language.cel.values.runtime_values import INT_MAX, INT_MIN, KeyedMap, Uint
 from tests.cel.conformance import program, same
 from tests.cel.expressions import ENVIRONMENT, activations, expressions
 

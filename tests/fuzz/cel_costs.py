@@ -14,13 +14,21 @@ from functools import lru_cache
 from time import perf_counter, thread_time
 from typing import Any, TypeAlias
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
-from rules_engine.cel.budget import MAX_RESULT_ITEMS
-from rules_engine.cel.library import dialect_functions
-from rules_engine.cel.values.functions import Overload
-from rules_engine.cel.values.operators import SIGNATURES
-from rules_engine.cel.values.runtime_values import Duration, Optional, Timestamp, Uint
-from rules_engine.cel.values.types import PARAMETERS, Type
+from rules_engine.language.cel import (
+    Budget,
+    CelProblems,
+    Environment,
+    EvaluationError,
+    Program,
+    compile_expression,
+    types,
+)
+from rules_engine.language.cel.budget import MAX_RESULT_ITEMS
+from rules_engine.language.cel.library import dialect_functions
+from rules_engine.language.cel.values.functions import Overload
+from rules_engine.language.cel.values.operators import SIGNATURES
+from rules_engine.language.cel.values.runtime_values import Duration, Optional, Timestamp, Uint
+from rules_engine.language.cel.values.types import PARAMETERS, Type
 from rules_engine.model.problems.source import SourceText
 from tests.support.budgets import units_spent
 

@@ -6,8 +6,6 @@ from typing import cast
 
 import pytest
 
-from rules_engine.cel import Type
-from rules_engine.cel.values.types import ObjectType
 from rules_engine.diagnosis.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
@@ -21,6 +19,8 @@ from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.diagnosis.diagnostic.library import POD
 from rules_engine.documents.registry import load_documents
 from rules_engine.kinds.registry import compile_rules
+from rules_engine.language.cel import Type
+from rules_engine.language.cel.values.types import ObjectType
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import Kept
 from rules_engine.model.kubernetes.names import ObjectName

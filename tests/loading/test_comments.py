@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.yaml import documents as reading
-from rules_engine.loading.yaml.comments import Comments, find_comments
+from rules_engine.language.files import SourceFile
+from rules_engine.language.yaml import documents as reading
+from rules_engine.language.yaml.comments import Comments, find_comments
 
 PATTERN = re.compile("# me.*")
 

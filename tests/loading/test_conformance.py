@@ -13,9 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
-from rules_engine.documents.headers import DOCUMENT_KINDS
-from rules_engine.loading.schemas import SCHEMAS, _compile_pattern, _conforms, _explicit_spaces, _kind_validator, schema
-from rules_engine.loading.yaml.documents import LOADER
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import (
+    SCHEMAS,
+    _compile_pattern,
+    _conforms,
+    _explicit_spaces,
+    _kind_validator,
+    schema,
+)
+from rules_engine.language.yaml.documents import LOADER
 from tests.loading.test_schemas import TOP
 
 ODD: tuple[Any, ...] = (

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from rules_engine.loading.yaml import documents as reading
-from rules_engine.loading.yaml.documents import MAX_DEPTH, Dialect
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, ScalarNode
-from rules_engine.loading.yaml.scalars import resolve_scalar
+from rules_engine.language.yaml import documents as reading
+from rules_engine.language.yaml.documents import MAX_DEPTH, Dialect
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode
+from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.model.json.patch import Json
 from tests.support.loading import codes, documents
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.loading import log_lines as module
-from rules_engine.loading.log_lines import log_lines
+from rules_engine.language import log_lines as module
+from rules_engine.language.log_lines import log_lines
 
 
 @pytest.mark.parametrize("content", [b"ab\ncdefghij\nk", b"abcdefghij", b"a\n", b""])

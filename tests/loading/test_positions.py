@@ -8,9 +8,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
-from rules_engine.loading.yaml.scalars import resolve_scalar
+from rules_engine.language.files import SourceFile
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode
+from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.model.problems.source import SourceText
 from tests.support.loading import documents
 

@@ -14,12 +14,12 @@ from jsonschema import Draft202012Validator
 from referencing.exceptions import Unresolvable
 
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.headers import DOCUMENT_KINDS
 from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.registry import KINDS
-from rules_engine.loading.schemas import COMMON, SCHEMAS, schema
+from rules_engine.language.headers import DOCUMENT_KINDS
+from rules_engine.language.schemas import COMMON, SCHEMAS, schema
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
@@ -276,5 +276,5 @@ def test_a_document_means_the_same_with_its_defaults_written(kind: str, tmp_path
 
 def test_schema_libraries_are_imported_only_to_read_a_document() -> None:
     # It takes longer to import than everything else that `gpu-rules --help` needs.
-    script = "import sys, rules_engine.loading; sys.exit(bool({'jsonschema', 'jsonschema_rs'} & sys.modules.keys()))"
+    script = "import sys, rules_engine.language; sys.exit(bool({'jsonschema', 'jsonschema_rs'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", script], cwd=TOP, check=False).returncode == 0

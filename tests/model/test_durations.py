@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.loading.schemas import schema
+from rules_engine.language.schemas import schema
 from rules_engine.model.durations import MAX_DURATION, MAX_DURATION_TEXT, DurationError, parse_duration
 
 PATTERN = re.compile(schema("Simulation")["$defs"]["duration"]["pattern"].removesuffix("$") + r"\Z")

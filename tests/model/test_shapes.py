@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import pytest
 
-from rules_engine.cel import types
+from rules_engine.language.cel import types
 from tests.model import shape_table
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import CostExceeded
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.quantity import Quantity

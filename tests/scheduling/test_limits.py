@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited

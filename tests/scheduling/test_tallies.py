@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import node_index_with_places, node_set
+from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods

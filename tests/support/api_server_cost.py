@@ -10,8 +10,8 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from rules_engine.cel.syntax.parser import parse_expression
-from rules_engine.cel.syntax.tree import (
+from rules_engine.language.cel.syntax.parser import parse_expression
+from rules_engine.language.cel.syntax.tree import (
     Binary,
     Call,
     Comprehension,

@@ -1,6 +1,6 @@
 """Cost of a request, read off its budget."""
 
-from rules_engine.cel import Budget
+from rules_engine.language.cel import Budget
 
 
 def units_spent(budget: Budget) -> int:

@@ -4,7 +4,7 @@ import io
 import pickle
 from importlib.metadata import version
 
-from rules_engine.cel.syntax.parser import TABLES, build_parser, grammar_folder, parser_digest
+from rules_engine.language.cel.syntax.parser import TABLES, build_parser, grammar_folder, parser_digest
 
 LIBRARIES = {"lark": "1.3.1", "cel-python": "0.5.0"}
 """The versions that the file was written with; with others the parser is built at run time."""

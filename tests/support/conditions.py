@@ -1,6 +1,6 @@
 """Typical match conditions and selectors of rules."""
 
-from rules_engine.cel import Environment, types
+from rules_engine.language.cel import Environment, types
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 CONDITIONS = (

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.sources.packaged_sets import list_packaged_sets
 from rules_engine.sources.rule_files import DEFAULT_CLUSTER
-from rules_engine.sources.yaml_text import dump_yaml
 from rules_engine.starting.schemas import without_schema_comments
 from tests.support.documents import REPOSITORY, blocks
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from rules_engine.cel import CostExceeded
 from rules_engine.evaluation.nodes import numbers_of, union
+from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_list, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.scheduling.amounts import PODS

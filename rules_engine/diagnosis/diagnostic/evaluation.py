@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
-from rules_engine.cel.reads import Place, Reads
-from rules_engine.cel.values.types import list_of
 from rules_engine.diagnosis.diagnostic.library import CLUSTER, LIBRARY, LISTS, OBJECTS, ClusterView
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, ForEach
 from rules_engine.evaluation.context import LazyScope, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
+from rules_engine.language.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
+from rules_engine.language.cel.reads import Place, Reads
+from rules_engine.language.cel.values.types import list_of
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
 from rules_engine.model.kubernetes.names import ObjectName

@@ -6,14 +6,14 @@ They are not with the other libraries, since the layer of CEL cannot import the 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from rules_engine.cel import Budget, EvaluationError, Optional, Type
-from rules_engine.cel.library import cluster as amounts
-from rules_engine.cel.values import types
-from rules_engine.cel.values.functions import Library, no_overload
-from rules_engine.cel.values.runtime_values import NONE, check_int
-from rules_engine.cel.values.types import INT, STRING, ObjectType, list_of, object_of, optional_of, shape_type
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import ClusterFunctions
+from rules_engine.language.cel import Budget, EvaluationError, Optional, Type
+from rules_engine.language.cel.library import cluster as amounts
+from rules_engine.language.cel.values import types
+from rules_engine.language.cel.values.functions import Library, no_overload
+from rules_engine.language.cel.values.runtime_values import NONE, check_int
+from rules_engine.language.cel.values.types import INT, STRING, ObjectType, list_of, object_of, optional_of, shape_type
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (

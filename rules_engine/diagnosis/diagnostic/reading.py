@@ -1,9 +1,9 @@
 """Reading of a Diagnostic from its document."""
 
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, DiagnosticCode, ForEach, WrittenRemedy
-from rules_engine.loading import fields
-from rules_engine.loading.rule_fields import expression_fields
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.language import fields
+from rules_engine.language.document_fields import expression_fields
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import FindingSeverity

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.pools import Pool, reaches
 from rules_engine.diagnosis.objects.drivers import Drivers, Matching
 from rules_engine.diagnosis.pending.excluded import Exclusion
@@ -14,6 +13,7 @@ from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import MAX_NAMES, join_names, quote_message, shell_command
 from rules_engine.evaluation.nodes import NodeSet, Offered, numbers_of
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Served

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
-from rules_engine.cel import Budget, CostExceeded
 from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.gpu_objects import device_amounts, is_device
 from rules_engine.evaluation.nodes import (
@@ -20,6 +19,7 @@ from rules_engine.evaluation.nodes import (
     numbers_of,
     select_nodes,
 )
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.gpu_objects import LONG_AGO, has_gpu_label, last_seen, parse_timestamp
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
@@ -26,6 +25,7 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
+from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_mig
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError

@@ -16,8 +16,8 @@ from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
 from rules_engine.difference.values import RecordedAdmissions, Submitted, Workload, largest_first
-from rules_engine.loading.files import STDIN, report_unreadable, standard_input
-from rules_engine.loading.log_lines import MAX_LINE_BYTES, log_lines
+from rules_engine.language.files import STDIN, report_unreadable, standard_input
+from rules_engine.language.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems

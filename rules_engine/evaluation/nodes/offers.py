@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from rules_engine.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.evaluation.nodes import (
     Capacity,
     Demand,
@@ -17,6 +16,7 @@ from rules_engine.evaluation.nodes import (
     numbers_of,
 )
 from rules_engine.evaluation.nodes.reach import Known
+from rules_engine.language.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES

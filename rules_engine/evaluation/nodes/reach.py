@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes.groups import NodeSet, union
 from rules_engine.evaluation.nodes.node_index import NodeIndex
 from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
+from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration, parse_label_integer
 

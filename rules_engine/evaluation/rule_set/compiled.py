@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rules_engine.cel import Program
 from rules_engine.evaluation.context import Context, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.language.cel import Program
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod

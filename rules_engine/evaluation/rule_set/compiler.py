@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
-from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.check.presence import Path, Paths, presence_warnings
-from rules_engine.cel.syntax.tree import evaluation_depth
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constant_conditions import find_constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.unused_names import find_unused_names
+from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.language.cel.check.environment import VARIABLES
+from rules_engine.language.cel.check.presence import Path, Paths, presence_warnings
+from rules_engine.language.cel.syntax.tree import evaluation_depth
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.problems.source import SourceText

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations
 
-from rules_engine.cel import Program
-from rules_engine.cel.syntax import tree
-from rules_engine.cel.syntax.tree import Expression, child_nodes
 from rules_engine.evaluation.rule_set.constants import Constants, Reading
+from rules_engine.language.cel import Program
+from rules_engine.language.cel.syntax import tree
+from rules_engine.language.cel.syntax.tree import Expression, child_nodes
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
 

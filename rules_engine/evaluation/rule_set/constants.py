@@ -11,13 +11,13 @@ from types import NoneType
 
 from msgspec import structs
 
-from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
-from rules_engine.cel.check.checker import Checked, check_expression
-from rules_engine.cel.run.interpreter import interpret
-from rules_engine.cel.syntax import tree
-from rules_engine.cel.syntax.tree import Expression, child_nodes
-from rules_engine.cel.values.runtime_values import type_of
-from rules_engine.cel.values.types import DYN
+from rules_engine.language.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
+from rules_engine.language.cel.check.checker import Checked, check_expression
+from rules_engine.language.cel.interpreter import interpret
+from rules_engine.language.cel.syntax import tree
+from rules_engine.language.cel.syntax.tree import Expression, child_nodes
+from rules_engine.language.cel.values.runtime_values import type_of
+from rules_engine.language.cel.values.types import DYN
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, did_you_mean

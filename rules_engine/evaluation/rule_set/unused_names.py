@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.cel import Program
-from rules_engine.cel.check.checker import Constant
-from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Select, child_nodes
 from rules_engine.evaluation.context import NamedProgram
+from rules_engine.language.cel import Program
+from rules_engine.language.cel.check.checker import Constant
+from rules_engine.language.cel.check.environment import VARIABLES
+from rules_engine.language.cel.syntax.tree import Binary, Expression, Index, Literal, Select, child_nodes
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.rules.rule import ExpressionDocument

@@ -8,8 +8,6 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cel import Budget, CostExceeded, Program
-from rules_engine.cel.program import constant_texts
 from rules_engine.evaluation.applicability import (
     MAX_CONTAINERS,
     amount_problem,
@@ -36,6 +34,8 @@ from rules_engine.kinds.ladder.value import (
     Unplaced,
     WhenExhausted,
 )
+from rules_engine.language.cel import Budget, CostExceeded, Program
+from rules_engine.language.cel.program import constant_texts
 from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, LadderCode, Place, Queued, Rung, Unplaced
-from rules_engine.loading import fields
-from rules_engine.loading.rule_fields import common_fields, read_selector, report_steering
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.language import fields
+from rules_engine.language.document_fields import common_fields, read_selector, report_steering
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import Applies, check_applicability
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failure_step, rule_step
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
+from rules_engine.language.cel import Program
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import Action, Step

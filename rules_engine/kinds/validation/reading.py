@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction, ValidationCode
-from rules_engine.loading import fields
-from rules_engine.loading.rule_fields import common_fields
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.language import fields
+from rules_engine.language.document_fields import common_fields
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import SourceText

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from rules_engine.loading.fields import scalar_members
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.language.fields import scalar_members
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.kubernetes.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems

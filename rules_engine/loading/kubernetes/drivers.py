@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rules_engine.loading import fields
+from rules_engine.language import fields
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.loading.kubernetes.amounts import read_amounts
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.codes import Code

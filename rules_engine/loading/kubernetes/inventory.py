@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import msgspec.structs
 
-from rules_engine.loading import fields
+from rules_engine.language import fields
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, find_node
+from rules_engine.language.yaml.nodes import Node as YamlNode
 from rules_engine.loading.kubernetes import drivers
 from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
-from rules_engine.loading.schemas import spelling_hint
-from rules_engine.loading.yaml.nodes import MapNode, ScalarNode, find_node
-from rules_engine.loading.yaml.nodes import Node as YamlNode
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType, ValidationError, structs
 from msgspec.json import Decoder
 
-from rules_engine.loading.files import LINE_END, SourceFile, decode_source, not_utf_8
+from rules_engine.language.files import LINE_END, SourceFile, decode_source, not_utf_8
+from rules_engine.language.yaml.documents import TOO_DEEP
 from rules_engine.loading.kubernetes.yaml_list import read_yaml_objects
-from rules_engine.loading.yaml.documents import TOO_DEEP
 from rules_engine.model.json.lenient import Object, as_mapping, decode_lenient, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import cast
 
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
-from rules_engine.loading.schemas import spelling_hint
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find_node, first_key
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import object_title

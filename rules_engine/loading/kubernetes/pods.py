@@ -5,11 +5,11 @@ An unknown field is a warning, not an error: the API may be newer than the table
 
 from collections.abc import Iterator, Mapping
 
-from rules_engine.loading.fields import list_items, map_field, map_items
+from rules_engine.language.fields import list_items, map_field, map_items
+from rules_engine.language.remedies import as_written, remedy_clause, yaml_flow
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find_node, first_key
 from rules_engine.loading.kubernetes.amounts import warn_of_quantity
-from rules_engine.loading.remedies import as_written, remedy_clause, yaml_flow
-from rules_engine.loading.schemas import spelling_hint
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find_node, first_key
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes import shapes

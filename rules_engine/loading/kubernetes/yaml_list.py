@@ -10,9 +10,9 @@ from itertools import chain, pairwise, repeat
 
 from msgspec import structs
 
-from rules_engine.loading.files import SourceFile
+from rules_engine.language.files import SourceFile
+from rules_engine.language.yaml.documents import Dialect, DocumentText, read_documents, split_documents
 from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.loading.yaml.documents import Dialect, DocumentText, read_documents, split_documents
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems

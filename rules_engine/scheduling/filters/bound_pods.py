@@ -4,8 +4,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.language.cel import Budget
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector
 from rules_engine.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.scheduling.filters.tallies import Domains, PodsByNode, add_count

@@ -10,13 +10,13 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from rules_engine.cel import Budget, CostExceeded
 from rules_engine.devices.allocation import Request, allocate
 from rules_engine.devices.offers import DeviceOffers
 from rules_engine.devices.pools import Pool, pool_devices
 from rules_engine.devices.requests import ContainerRequest, create_requests
 from rules_engine.devices.selectors import CostlyError, SelectorError
 from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of, union
+from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
 from rules_engine.model.kubernetes.quantity import Quantity

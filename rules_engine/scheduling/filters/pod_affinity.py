@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, union
+from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules.rule import LabelSelector

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from rules_engine.cel import Budget
+from rules_engine.language.cel import Budget
 from rules_engine.model.rules.rule import ConditionKind, LabelSelector
 
 V = TypeVar("V", bound=Hashable)

@@ -1,8 +1,8 @@
 """Reading of a Mark from its document."""
 
-from rules_engine.loading.fields import map_field, string_field
-from rules_engine.loading.rule_fields import common_fields
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.language.document_fields import common_fields
+from rules_engine.language.fields import map_field, string_field
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
 from tests.kinds.toy.value import Mark
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.cel import Program
+from rules_engine.language.cel import Program
 from rules_engine.model.kubernetes.quantity import Format, Quantity, QuantityError
 from tests.cel.conformance import program
 from tests.cel.evaluating import both, environment

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, CostExceeded, Environment, compile_expression
 from rules_engine.evaluation import RuleSet, validate
+from rules_engine.language.cel import Budget, CostExceeded, Environment, compile_expression
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision

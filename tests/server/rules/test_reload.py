@@ -16,7 +16,7 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
-from rules_engine.loading.files import find_files
+from rules_engine.language.files import find_files
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from server.cluster.source import FixedCluster

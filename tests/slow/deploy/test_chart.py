@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
+from rules_engine.language.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.source import SourceText
 from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules

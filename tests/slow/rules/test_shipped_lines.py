@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.loading.schemas import schema
-from rules_engine.loading.yaml.documents import LOADER
+from rules_engine.language.schemas import schema
+from rules_engine.language.yaml.documents import LOADER
 from rules_engine.testing.rule_tests import run_tests
 from tests.rules.test_shipped_rules import EXAMPLES, SHIPPED, shipped
 

@@ -1,1 +1,0 @@
-"""Evaluation of a checked expression: the interpreter and the code generator."""

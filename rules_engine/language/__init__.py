@@ -1,0 +1,1 @@
+"""Loading of documents: text → positioned YAML → JSON Schema → fields."""

@@ -1,0 +1,25 @@
+"""CEL in Kubernetes' dialect: compile an expression once, evaluate it on plain JSON values many times."""
+
+from rules_engine.language.cel.budget import Budget, CelProblems, CostExceeded, EvaluationError
+from rules_engine.language.cel.check.environment import Environment
+from rules_engine.language.cel.program import Program, compile_expression
+from rules_engine.language.cel.values import types
+from rules_engine.language.cel.values.runtime_values import Cluster, Duration, Optional, Timestamp, Uint
+from rules_engine.language.cel.values.types import Type
+
+__all__ = [
+    "Budget",
+    "CelProblems",
+    "Cluster",
+    "CostExceeded",
+    "Duration",
+    "Environment",
+    "EvaluationError",
+    "Optional",
+    "Program",
+    "Timestamp",
+    "Type",
+    "Uint",
+    "compile_expression",
+    "types",
+]

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from bench.process import memory_mib
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest

@@ -16,7 +16,7 @@ from msgspec import json
 
 from bench.process import earlier, least, measured
 from bench.promise import Promise, exit_code
-from rules_engine.documents.clusters import read_cluster
+from rules_engine.cluster.read.clusters import read_cluster
 
 SECONDS, MEMORY_MIB = 60, 3072
 

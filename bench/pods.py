@@ -16,9 +16,9 @@ from typing import Any
 
 from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint

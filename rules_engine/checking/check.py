@@ -10,12 +10,11 @@ from msgspec import Meta, structs
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.loader import DocumentKind, LoadResult
+from rules_engine.cluster.read.references import Sources
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
-from rules_engine.documents.clusters import ClusterReading
-from rules_engine.documents.document_kind import DocumentKind
 from rules_engine.documents.load import RULES
-from rules_engine.documents.loader import LoadResult
-from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC, DOCUMENTS
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.problems.problem import Problem, Severity, sort_problems

@@ -65,8 +65,8 @@ def evaluate(
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
-    from rules_engine.documents.clusters import read_cluster
-    from rules_engine.documents.manifest_stream import join_parts, stream_manifests
+    from rules_engine.cluster.read.clusters import read_cluster
+    from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.explaining.eval import EXPRESSION, Subject
     from rules_engine.explaining.explain import NamespaceError
     from rules_engine.model.kubernetes.cluster import Cluster

@@ -123,8 +123,8 @@ def explain(
         return
     if not manifests:
         raise click.UsageError("Missing option '-f' / '--filename'.")
-    from rules_engine.documents.clusters import read_cluster
-    from rules_engine.documents.manifest_stream import stream_manifests
+    from rules_engine.cluster.read.clusters import read_cluster
+    from rules_engine.cluster.read.manifest_stream import stream_manifests
     from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen

@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subd
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
-    from rules_engine.documents.clusters import ClusterReading
+    from rules_engine.cluster.read.clusters import ClusterReading
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.model.problems.problem import Problem
     from rules_engine.model.rules.simulation import Simulation
@@ -278,7 +278,7 @@ class ClusterArgument:
 
     def read(self, *, whole: bool = False) -> "ClusterReading":
         """Read the cluster; `whole`: with values that are never kept. Ends the command if a live one is unreadable."""
-        from rules_engine.documents.clusters import ClusterReading, read_cluster
+        from rules_engine.cluster.read.clusters import ClusterReading, read_cluster
         from rules_engine.model.problems.source import Location
 
         if self.path is not None:

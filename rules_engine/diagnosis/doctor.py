@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
 from rules_engine.diagnosis.grouping import Grouping
 from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
@@ -17,7 +18,6 @@ from rules_engine.diagnosis.values import Diagnosis, FindingCounts, FindingGroup
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
-from rules_engine.scheduling import scheduler_of
 
 
 def diagnose(

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.difference.answer import DifferenceAnswer, build_answer
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.reading.views import extended_claim
 from rules_engine.difference.values import Kind
-from rules_engine.documents.clusters import ClusterReading
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster

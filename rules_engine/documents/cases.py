@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.references import (
+from rules_engine.cluster.read.amounts import read_amounts
+from rules_engine.cluster.read.loader import DocumentKind, Part
+from rules_engine.cluster.read.manifests import Manifest, read_single_pod
+from rules_engine.cluster.read.references import (
     Inventory,
     References,
     build_inventory,
@@ -28,8 +30,6 @@ from rules_engine.language.fields import (
     string_map,
 )
 from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.kubernetes.amounts import read_amounts
-from rules_engine.loading.kubernetes.manifests import Manifest, read_single_pod
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import truncate

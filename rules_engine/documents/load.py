@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rules_engine.documents.clusters import load_inventory
-from rules_engine.documents.document_kind import DocumentKind, Part
-from rules_engine.documents.loader import Loader, LoadResult
-from rules_engine.documents.references import ReadCluster, Sources
+from rules_engine.cluster.read.clusters import load_inventory
+from rules_engine.cluster.read.loader import DocumentKind, Loader, LoadResult, Part
+from rules_engine.cluster.read.references import ReadCluster, Sources
 from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.registry import KINDS
 from rules_engine.language.files import SourceFile, find_files, read_file

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rules_engine.cluster.read.loader import CLUSTER, DocumentKind, LoadResult, Part
 from rules_engine.diagnosis.diagnostic.reading import read_diagnostic
 from rules_engine.documents.cases import TEST
-from rules_engine.documents.document_kind import DocumentKind, Part
 from rules_engine.documents.load import RULES, load_files
-from rules_engine.documents.loader import CLUSTER, LoadResult
 from rules_engine.documents.simulations import SIMULATION
 
 DIAGNOSTIC = DocumentKind(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from msgspec import structs
 
-from rules_engine.documents.clusters import ClusterReading
-from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.loader import DocumentKind, Part
+from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
+from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workload
+from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.documents.load import load_single_document
-from rules_engine.documents.references import Inventory, References, Sources, read_cluster
-from rules_engine.documents.workloads import ArrivalReader, Priorities, Workload
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode, first_key
@@ -22,7 +23,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
-from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 """A name with a number, such as pods of an arrival with a count have."""

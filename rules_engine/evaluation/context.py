@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from msgspec import Struct, field
 
-from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
-from rules_engine.evaluation.nodes.offers import Reach
+from rules_engine.cluster.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
+from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.language.cel import Budget, EvaluationError, Program
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import as_mapping, text_member

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
 from rules_engine.language.cel import Budget

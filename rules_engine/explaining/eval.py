@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rules_engine.cluster.nodes.offers import Reach
+from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.evaluation.admission import validation_request
 from rules_engine.evaluation.context import Context, Scope
-from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.explaining.cel_text import cel_text
 from rules_engine.explaining.explain import mutation_request
@@ -13,7 +14,6 @@ from rules_engine.kinds.registry import KINDS
 from rules_engine.language.cel import Budget, EvaluationError, Program, Type
 from rules_engine.language.cel.values.runtime_values import type_of
 from rules_engine.language.cel.values.types import ObjectType
-from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.problem import Problem, Severity

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_reads import RuleReads, removed_members
 from rules_engine.language.yaml.text import dump_yaml
-from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json

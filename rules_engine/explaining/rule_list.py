@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from rules_engine.cluster.read.loader import LoadResult
 from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.documents.load import RULES
-from rules_engine.documents.loader import LoadResult
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Kind

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rules_engine.evaluation.nodes import NodeQuery
+from rules_engine.cluster.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.evaluation.rule_set.rule_set import RuleSet

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
-from rules_engine.loading.kubernetes.inventory import HOSTNAME, node_object
+from rules_engine.cluster.read.inventory import HOSTNAME, node_object
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import requests_of

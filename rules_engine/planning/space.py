@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement, product
 from math import comb
 from random import Random
 
-from rules_engine.loading.kubernetes.inventory import HOSTNAME
+from rules_engine.cluster.read.inventory import HOSTNAME
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.mig import Layout
 from rules_engine.planning.cluster import Candidate, NodePlan, count_devices

@@ -8,10 +8,12 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
+from rules_engine.cluster.nodes import numbers_of, union
+from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
+from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import numbers_of, union
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.output import Output
@@ -32,8 +34,6 @@ from rules_engine.preflight.state import (
     worst_verdict,
 )
 from rules_engine.report.answer import Answer
-from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER
-from rules_engine.scheduling.scheduler import use_scheduler
 from rules_engine.simulation.admission import SCHEDULING_GATES
 
 COUNTED = {

@@ -10,9 +10,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from rules_engine.cluster.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
+from rules_engine.cluster.scheduling.cycle import SchedulingCycle
+from rules_engine.cluster.scheduling.requirements import REQUIRED
+from rules_engine.cluster.scheduling.scheduling import Filter
 from rules_engine.diagnosis.pending.excluded import taint_text
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
 from rules_engine.evaluation.rule_set.compiled import Replacement
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.language.cel import CostExceeded
@@ -31,9 +34,6 @@ from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.preflight.reading import Submitted
 from rules_engine.preflight.state import ClusterState, SimulatedPod, Verdict
-from rules_engine.scheduling.cycle import SchedulingCycle
-from rules_engine.scheduling.requirements import REQUIRED
-from rules_engine.scheduling.scheduling import Filter
 
 MAX_CHANGES = 6
 """Changes that an answer has."""

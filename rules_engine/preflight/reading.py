@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from rules_engine.devices.offers import cluster_view
-from rules_engine.documents.clusters import ClusterReading
-from rules_engine.documents.manifest_stream import join_parts, stream_manifests
-from rules_engine.documents.references import Sources
-from rules_engine.documents.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
-from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, manifest_json
+from rules_engine.cluster.read.references import Sources
+from rules_engine.cluster.read.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import Arrival, Simulation
-from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
 QUEUE_LABELS: Mapping[str, str] = {
     "kueue.x-k8s.io/queue-name": "Kueue",

@@ -9,11 +9,14 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.devices.offers import without_device_offers
-from rules_engine.documents.workloads import SYSTEM_CLASSES, Priorities
+from rules_engine.cluster.devices.offers import without_device_offers
+from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.nodes.reservations import PodKey
+from rules_engine.cluster.read.workloads import SYSTEM_CLASSES, Priorities
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
+from rules_engine.cluster.scheduling.requirements import with_state_taints
+from rules_engine.cluster.scheduling.scheduler import Scheduler
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.evaluation.nodes.reservations import PodKey
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
@@ -21,9 +24,6 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.preflight.quotas import Quota, Usage, add_usage, refusal, usage_of
-from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod
-from rules_engine.scheduling.requirements import with_state_taints
-from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.simulation.admission import Admitted, Template
 from rules_engine.simulation.arrivals import PlannedArrival, Run
 from rules_engine.simulation.play import Play

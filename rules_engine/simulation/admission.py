@@ -7,7 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from rules_engine.devices.requests import ContainerRequest
+from rules_engine.cluster.devices.requests import ContainerRequest
+from rules_engine.cluster.scheduling.cycle import SchedulablePod
+from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
+from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.json.edits import Edits
@@ -21,9 +24,6 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.scheduling.cycle import SchedulablePod
-from rules_engine.scheduling.requirements import NOT_READY, priority_of
-from rules_engine.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.simulation.record import AdmittedPod, Amounts, Fallback
 
 SCHEDULING_GATES = "scheduling gates"

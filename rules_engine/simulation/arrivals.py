@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from rules_engine.cluster.scheduling.choice import uniform_fraction
+from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.model.json.lenient import controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, with_default_requests
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds
-from rules_engine.scheduling.choice import uniform_fraction
-from rules_engine.scheduling.cycle import SchedulablePod
 from rules_engine.simulation.admission import Template, marshal_value
 from rules_engine.simulation.record import PodRecord
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.scheduling.cycle import SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.simulation.arrivals import ArrivedPod
 
 _Place = tuple[int, int]

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
-from rules_engine.devices.offers import DeviceOffers, without_device_offers
-from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
+from rules_engine.cluster.devices.offers import DeviceOffers, without_device_offers
+from rules_engine.cluster.nodes import matching_nodes, node_index_with_places
+from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, device_usage
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.placement import Placement

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.documents.document_kind import DocumentKind, Part
+from rules_engine.cluster.read.loader import DocumentKind, LoadResult, Part
 from rules_engine.documents.load import RULES, load_files
-from rules_engine.documents.loader import LoadResult
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds.registry import compile_rules

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from rules_engine.documents.document_kind import DocumentKind
+from rules_engine.cluster.read.loader import DocumentKind
 from rules_engine.documents.load import RULES, load_texts
 from rules_engine.language.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code

@@ -11,6 +11,9 @@ from msgspec import Meta, structs
 
 from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
 from rules_engine.checking.check import read_test_rules
+from rules_engine.cluster.read.loader import LoadResult, Part
+from rules_engine.cluster.read.pods import SLIPS
+from rules_engine.cluster.read.references import Sources
 from rules_engine.diagnosis.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
@@ -18,15 +21,11 @@ from rules_engine.diagnosis.diagnostic import (
     diagnostic_compiler,
     evaluate_diagnostics,
 )
-from rules_engine.documents.document_kind import Part
-from rules_engine.documents.loader import LoadResult
-from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds.registry import compile_rules
-from rules_engine.loading.kubernetes.pods import SLIPS
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster

@@ -170,8 +170,8 @@ def _decide_pods(
     allowed: "frozenset[Kind]",
 ) -> "DifferenceRun":
     """Decide all pods."""
+    from rules_engine.cluster.read.clusters import load_cluster
     from rules_engine.difference.run import run_difference
-    from rules_engine.documents.clusters import load_cluster
     from rules_engine.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)

@@ -222,7 +222,7 @@ _fail = partial(end_unusable, "doctor")
 
 def _read_files(paths: Sequence[Path], problems: InputProblems) -> "ClusterObjects":
     """Read the objects of files, and add their problems. Ends the command if there are errors."""
-    from rules_engine.documents.clusters import read_cluster
+    from rules_engine.cluster.read.clusters import read_cluster
 
     with progress_bar("elapsed") as report:
         reading = read_cluster(paths, nodes=False, progress=partial(report, "reading"))

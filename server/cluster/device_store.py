@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from rules_engine.devices.offers import DeviceOffers
-from rules_engine.devices.pools import reaches
+from rules_engine.cluster.devices.offers import DeviceOffers
+from rules_engine.cluster.devices.pools import reaches
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.device_objects import SliceReader

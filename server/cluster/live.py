@@ -10,8 +10,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
+from rules_engine.cluster.nodes.offers import Reach
+from rules_engine.cluster.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget, EvaluationError
 from rules_engine.model.json.lenient import Object, as_mapping, text_member

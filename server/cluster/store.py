@@ -7,14 +7,9 @@ from threading import Condition, Event, RLock
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
-from rules_engine.devices.offers import without_device_offers
-from rules_engine.evaluation.nodes import NodeSet, node_index_with_places
-from rules_engine.evaluation.nodes.reservations import (
-    LIFETIME_SECONDS,
-    PodKey,
-    Reservations,
-    Usage,
-)
+from rules_engine.cluster.devices.offers import without_device_offers
+from rules_engine.cluster.nodes import NodeSet, node_index_with_places
+from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity
 from server.cluster.device_store import DeviceStore

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rules_engine.cluster.read.references import Sources
 from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.documents.load import RULES
-from rules_engine.documents.references import Sources
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Problem, sort_problems

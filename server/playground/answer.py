@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
-from rules_engine.documents.clusters import read_cluster
+from rules_engine.cluster.read.clusters import read_cluster
+from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.load import RULES
-from rules_engine.documents.manifest_stream import join_parts, stream_manifests
 from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
 from rules_engine.explaining.text import explanation_blocks

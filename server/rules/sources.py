@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.documents.load import load_texts
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.registry import sort_rules

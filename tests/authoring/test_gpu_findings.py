@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.check import check_files
-from rules_engine.documents.clusters import read_cluster
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.kinds.overlap import contradictory_key
 from rules_engine.model.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem

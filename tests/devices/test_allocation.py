@@ -10,16 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.devices.allocation import (
-    Count,
-    Request,
-    allocate,
-    count_devices,
-    free_counters,
-)
-from rules_engine.devices.offers import ANSWER_COST
-from rules_engine.devices.pools import Pool
-from rules_engine.devices.selectors import SelectorError
+from rules_engine.cluster.devices.allocation import Count, Request, allocate, count_devices, free_counters
+from rules_engine.cluster.devices.offers import ANSWER_COST
+from rules_engine.cluster.devices.pools import Pool
+from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
 from tests.support.api import DRIVER

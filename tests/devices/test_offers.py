@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
-from rules_engine.devices import offers as offering
-from rules_engine.devices.allocation import Request, count_devices
-from rules_engine.devices.offers import DeviceOffers, with_device_offers
-from rules_engine.devices.pools import Pools
+from rules_engine.cluster.devices import offers as offering
+from rules_engine.cluster.devices.allocation import Request, count_devices
+from rules_engine.cluster.devices.offers import DeviceOffers, with_device_offers
+from rules_engine.cluster.devices.pools import Pools
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
 from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey, ResourceSlice

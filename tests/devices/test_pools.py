@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.devices.pools import Pool, Pools, pool_devices, reaches
+from rules_engine.cluster.devices.pools import Pool, Pools, pool_devices, reaches
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import Device, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.devices import selectors
-from rules_engine.devices.offers import ANSWER_COST
-from rules_engine.devices.selectors import DEVICE, ENVIRONMENT, CostlyError, SelectorError, class_matches
+from rules_engine.cluster.devices import selectors
+from rules_engine.cluster.devices.offers import ANSWER_COST
+from rules_engine.cluster.devices.selectors import DEVICE, ENVIRONMENT, CostlyError, SelectorError, class_matches
 from rules_engine.language.cel import Budget, CelProblems, EvaluationError, compile_expression
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, Version
 from rules_engine.model.kubernetes.quantity import Quantity

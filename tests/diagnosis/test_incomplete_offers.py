@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
 from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.read.clusters import read_cluster
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.scope import Scope
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.rules.finding import Certainty
-from rules_engine.scheduling import scheduler_of
 from tests.support.api import (
     DRIVER,
     GPU,

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.rules.finding import Certainty
-from rules_engine.scheduling import scheduler_of
 from tests.support.api import GPU, MIG1, Object, cluster, node, pod
 
 NOT_READY = "node.kubernetes.io/not-ready:NoExecute"

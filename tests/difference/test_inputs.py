@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.difference.reading.inputs import Inputs
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.devices.offers import cluster_view
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.cluster.nodes.query import Offered
+from rules_engine.cluster.read.inventory import node_object
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.live_input import (
     DENIED,
@@ -20,9 +22,7 @@ from rules_engine.difference.reading.live_input import (
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.nodes.query import Offered
 from rules_engine.kinds.ladder.value import WhenExhausted
-from rules_engine.loading.kubernetes.inventory import node_object
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents.references import Inventory
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity

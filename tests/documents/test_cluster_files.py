@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import clusters
-from rules_engine.documents.clusters import ClusterReading, read_cluster
+from rules_engine.cluster.read import clusters
+from rules_engine.cluster.read.clusters import ClusterReading, read_cluster
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.problems.problem import Severity

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.clusters import ClusterReading, load_inventory, read_cluster
-from rules_engine.documents.manifest_stream import stream_pods
+from rules_engine.cluster.read import kubectl
+from rules_engine.cluster.read.clusters import ClusterReading, load_inventory, read_cluster
+from rules_engine.cluster.read.manifest_stream import stream_pods
 from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import read_bytes
-from rules_engine.loading.kubernetes import kubectl
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import FINDINGS

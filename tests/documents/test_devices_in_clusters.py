@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.devices import offers
-from rules_engine.documents.clusters import load_cluster, load_inventory, read_cluster
-from rules_engine.documents.references import Inventory
+from rules_engine.cluster.devices import offers
+from rules_engine.cluster.read.clusters import load_cluster, load_inventory, read_cluster
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
 from tests.support.api import DRIVER, device, device_class, node, resource_claim, resource_slice

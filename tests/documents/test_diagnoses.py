@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest

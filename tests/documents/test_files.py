@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.clusters import load_cluster, load_inventory
-from rules_engine.documents.references import Inventory
+from rules_engine.cluster.read.clusters import load_cluster, load_inventory
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import SourceFile
 from rules_engine.language.headers import DOCUMENT_KINDS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents import manifest_stream
-from rules_engine.documents.manifest_stream import PodPart, stream_pods
+from rules_engine.cluster.read import manifest_stream
+from rules_engine.cluster.read.manifest_stream import PodPart, stream_pods
 from rules_engine.language.files import MAX_FILE_BYTES, STDIN
 from tests.support.authoring import cli
 

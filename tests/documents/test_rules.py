@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.documents.references import Inventory
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.documents.registry import load_documents
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction

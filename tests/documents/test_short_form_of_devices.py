@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.devices.pools import Pools
-from rules_engine.documents.references import Inventory
-from rules_engine.loading.kubernetes import drivers
+from rules_engine.cluster.devices.pools import Pools
+from rules_engine.cluster.read import drivers
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.devices import Devices
 from tests.support.loading import codes, load_text, rule

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.clusters import read_cluster
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.documents.simulations import load_simulations
 from rules_engine.language.schemas import schema

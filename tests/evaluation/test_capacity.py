@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.nodes import (
+from rules_engine.cluster.nodes import (
     ABSENT,
     Capacity,
     NodeFilter,
@@ -21,8 +20,9 @@ from rules_engine.evaluation.nodes import (
     capacity_of,
     node_index_of,
 )
-from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
-from rules_engine.evaluation.nodes.offers import Offers, Reach
+from rules_engine.cluster.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
+from rules_engine.cluster.nodes.offers import Offers, Reach
+from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json
@@ -286,7 +286,7 @@ def test_capacities_that_grow_with_the_cluster_are_evicted() -> None:
 
 
 def test_the_newest_capacity_is_cached_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules_engine.evaluation.nodes.node_index.MAX_CAPACITIES_BYTES", 1)
+    monkeypatch.setattr("rules_engine.cluster.nodes.node_index.MAX_CAPACITIES_BYTES", 1)
     on = spread(3)
     query = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
     assert capacity_of(on, query) is capacity_of(on, query)

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 
+from rules_engine.cluster.nodes import Capacity, NodeFilter, NodeRequirement, node_index
+from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT
+from rules_engine.cluster.nodes.reach import STRIDE
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
-from rules_engine.evaluation.nodes import Capacity, NodeFilter, NodeRequirement, node_index
-from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT
-from rules_engine.evaluation.nodes.reach import STRIDE
 from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.patch import Json

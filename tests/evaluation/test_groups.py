@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes.groups import SMALL_GROUP, Groups, node_set, numbers_of
+from rules_engine.cluster.nodes.groups import SMALL_GROUP, Groups, node_set, numbers_of
 
 KEYS = "abc"
 MOST = 40

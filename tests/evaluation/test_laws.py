@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.evaluation import mutate, validate
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
 from rules_engine.language.cel import Budget

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
+from rules_engine.cluster.nodes import NodeIndex, matching_nodes
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Change, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.devices import offers as offering
-from rules_engine.devices.offers import with_device_offers
+from rules_engine.cluster.devices import offers as offering
+from rules_engine.cluster.devices.offers import with_device_offers
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
+from rules_engine.cluster.nodes.offers import Offers, Reach, UnknownOfferError
 from rules_engine.evaluation import mutate
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
-from rules_engine.evaluation.nodes.offers import Offers, Reach, UnknownOfferError
 from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.language.cel import Budget
 from rules_engine.language.cel.budget import REQUEST_COST

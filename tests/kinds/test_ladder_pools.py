@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.effective import effective, parts
 from rules_engine.kinds.ladder.pools import PodPool

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Taint
 from rules_engine.model.rules.decision import Action, Decision, ResourceDecision

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.read.manifests import Manifest, find_manifests
 from rules_engine.language.files import STDIN
 from rules_engine.language.yaml.documents import Dialect
-from rules_engine.loading.kubernetes.manifests import Manifest, find_manifests
 from tests.support.loading import codes, documents, load_pods, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"

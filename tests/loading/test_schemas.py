@@ -13,8 +13,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from referencing.exceptions import Unresolvable
 
+from rules_engine.cluster.read.references import Inventory
 from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.references import Inventory
 from rules_engine.documents.registry import load_documents
 from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.kinds.registry import KINDS

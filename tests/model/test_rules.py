@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.evaluation.nodes import NodeFilter, Offered
+from rules_engine.cluster.nodes import NodeFilter, Offered
 from rules_engine.kinds.injection.value import OnConflict
 from rules_engine.kinds.ladder.value import Counts, Direction, WhenExhausted
 from rules_engine.kinds.validation.value import Reason, ValidationAction

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.clusters import load_cluster
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.kinds.injection.value import InitContainers, OnConflict
 from rules_engine.kinds.ladder.native import MAX_RUNGS
 from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, WhenExhausted

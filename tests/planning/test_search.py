@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.nodes import Offered
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.value import Counts, Direction
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS

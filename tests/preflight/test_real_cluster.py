@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.clusters import read_cluster
-from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.cluster.nodes import numbers_of
+from rules_engine.cluster.read.clusters import read_cluster
+from rules_engine.cluster.scheduling.cycle import BoundPod
 from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.state import ClusterState
-from rules_engine.scheduling.cycle import BoundPod
 from rules_engine.simulation.arrivals import PlannedArrival
 from rules_engine.sources.rule_files import read_rules
 from tests.support.authoring import cli

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.scheduling import Scheduler
+from rules_engine.cluster.scheduling.filters import pod_affinity
+from rules_engine.cluster.scheduling.requirements import Footprint, Requirements
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.scheduling import Scheduler
-from rules_engine.scheduling.filters import pod_affinity
-from rules_engine.scheduling.requirements import Footprint, Requirements
 from tests.support.api import GPU, NOW, Object, node, pod
 from tests.support.clusters import Generator
 from tests.support.scheduling import REQUIRED

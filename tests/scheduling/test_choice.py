@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import node_set
-from rules_engine.scheduling import choice
-from rules_engine.scheduling.choice import MAX_COMPARED_NODES, Choice, hash_names, uniform_fraction
+from rules_engine.cluster.nodes import node_set
+from rules_engine.cluster.scheduling import choice
+from rules_engine.cluster.scheduling.choice import MAX_COMPARED_NODES, Choice, hash_names, uniform_fraction
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=30, unique=True)
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.simulation import Strategy
-from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from tests.support.api import GPU, NOW, node, pod
 from tests.support.cycles import cycle
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.cluster.nodes import numbers_of
+from rules_engine.cluster.scheduling import Filter, Scheduler
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.filters import devices as filters
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.scheduling import Filter, Scheduler
-from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.filters import devices as filters
 from tests.support.api import (
     GPU,
     NOW,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.scheduling import Filter, scheduler_of
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import MAX_TERMS
-from rules_engine.scheduling import Filter, scheduler_of
 from tests.support.api import GPU, NOW, node, pod
 from tests.support.scheduling import REQUIRED, scheduled, scheduler
 

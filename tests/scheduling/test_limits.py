@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.cluster.nodes import NodeSet, numbers_of
+from rules_engine.cluster.scheduling import amounts as looked_up
+from rules_engine.cluster.scheduling import scheduler as limited
+from rules_engine.cluster.scheduling import scheduler_of
+from rules_engine.cluster.scheduling.amounts import FEW_NODES, FreeAmounts
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.scheduling import amounts as looked_up
-from rules_engine.scheduling import scheduler as limited
-from rules_engine.scheduling import scheduler_of
-from rules_engine.scheduling.amounts import FEW_NODES, FreeAmounts
 from tests.support.api import NOW, node, pod
 from tests.support.scheduling import REQUIRED, scheduled, scheduler
 

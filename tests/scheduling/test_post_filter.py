@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.scheduling import scheduler_of
 from tests.support.api import GPU, NOW, Object, by_kind, card_with_partitions, cards, device_class, node, pod
 from tests.support.post_filter import message_end
 from tests.support.scheduling import REQUIRED

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.cluster.nodes import numbers_of
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
 from tests.support.api import GPU, NOW, Object, node, pod
 from tests.support.clusters import HOSTNAME, Generator
 from tests.support.cycles import cycle

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.scheduling.preferences import HOSTNAME, ZONE, Preferences
+from rules_engine.cluster.scheduling.requirements import MAX_TERMS, Requirements, read_selector
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS
 from rules_engine.model.kubernetes.placement import MAX_TERMS as MAX_NODE_TERMS
 from rules_engine.model.rules.rule import LabelSelector
-from rules_engine.scheduling.preferences import HOSTNAME, ZONE, Preferences
-from rules_engine.scheduling.requirements import MAX_TERMS, Requirements, read_selector
 
 Object = dict[str, Any]
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.scheduling import scheduler_of
 from tests.support.clusters import Generator
 from tests.support.post_filter import message_end
 from tests.support.real import REAL

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
+from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
+from rules_engine.cluster.scheduling import scoring
+from rules_engine.cluster.scheduling.preferences import Preferences
+from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
+from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scores import allocation
+from rules_engine.cluster.scheduling.scoring import Plugin, Scores
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
-from rules_engine.scheduling import scoring
-from rules_engine.scheduling.preferences import Preferences
-from rules_engine.scheduling.requirements import Requirements, read_selector
-from rules_engine.scheduling.scheduler import Scheduler
-from rules_engine.scheduling.scores import allocation
-from rules_engine.scheduling.scoring import Plugin, Scores
 from tests.support.api import GPU, node, pod
 from tests.support.naive_scores import scores
 from tests.support.preferring import PreferringGenerator

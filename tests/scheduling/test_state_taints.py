@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.scheduling.requirements import with_state_taints
 from rules_engine.model.kubernetes.cluster import Node, Taint
-from rules_engine.scheduling.requirements import with_state_taints
 
 CORDON = "node.kubernetes.io/unschedulable:NoSchedule"
 NOT_READY = ("node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/not-ready:NoExecute")

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import node_index_with_places, node_set
+from rules_engine.cluster.nodes import node_index_with_places, node_set
+from rules_engine.cluster.scheduling.filters.bound_pods import BoundPods, SelectedPods
+from rules_engine.cluster.scheduling.filters.topologies import Domains, PodsByNode, Topologies
+from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
-from rules_engine.scheduling.filters.bound_pods import BoundPods, SelectedPods
-from rules_engine.scheduling.filters.tallies import Domains, PodsByNode
-from rules_engine.scheduling.filters.topologies import Topologies
-from rules_engine.scheduling.requirements import Requirements
 from tests.support.api import pod
 
 ZONES = ("a", "a", "b", "b", "c", None, "d", "d")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rules_engine.cluster.nodes import Offered
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.native.offers import build_offers
 from rules_engine.native.policy import translate_rules

@@ -3,11 +3,11 @@
 from collections import Counter
 from random import Random
 
+from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.requirements import read_selector
+from rules_engine.cluster.scheduling.scoring import Plugin
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.simulation import SchedulerOptions
-from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import read_selector
-from rules_engine.scheduling.scoring import Plugin
 from tests.support.api import NOW
 from tests.support.clusters import NAMESPACES
 from tests.support.scenarios import OWNERS, Arrives, NodeChanges, ScenarioGenerator, named, with_priority

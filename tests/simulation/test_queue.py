@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.nodes import Offered
+from rules_engine.cluster.nodes import Offered
+from rules_engine.cluster.scheduling.cycle import SchedulingCycle
 from rules_engine.model.rules.simulation import NodeState, SchedulerOptions
-from rules_engine.scheduling.cycle import SchedulingCycle
 from rules_engine.simulation import play
 from tests.support.api import GPU, node
 from tests.support.clusters import MIG
@@ -171,7 +171,7 @@ def test_the_number_of_pods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pod_whose_placement_costs_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules_engine.scheduling.cycle.COMPARISONS", 1)
+    monkeypatch.setattr("rules_engine.cluster.scheduling.cycle.COMPARISONS", 1)
     nodes = [node("a", labels={"zone": "1"}), node("b", labels={"zone": "2"})]
     others = load("x", pod=labelled(template(0), app="x"), count=5)
     near = load("near", pod=labelled(template(0, **affinity("podAffinity", app="x")), app="y"))

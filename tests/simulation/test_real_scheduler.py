@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.cluster.nodes import NodeSet, numbers_of
+from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.requirements import read_selector
 from rules_engine.model.json.lenient import as_string_map, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.simulation import SchedulerOptions
-from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.requirements import read_selector
 from tests.support.api import NOW
 from tests.support.real import REAL
 from tests.support.real_scheduler import Attempt, RealScheduler, real_scheduler

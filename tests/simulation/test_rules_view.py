@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeQuery, Offered, capacity_of
-from rules_engine.evaluation.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage_of_requests
+from rules_engine.cluster.nodes import NodeQuery, Offered, capacity_of
+from rules_engine.cluster.nodes.reservations import MAX_PER_NAMESPACE, PodKey, usage_of_requests
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState

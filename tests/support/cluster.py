@@ -10,8 +10,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from rules_engine.evaluation.nodes import matching_nodes, node_index_with_places
-from rules_engine.evaluation.nodes.reservations import PodKey, device_usage
+from rules_engine.cluster.nodes import matching_nodes, node_index_with_places
+from rules_engine.cluster.nodes.reservations import PodKey, device_usage
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from rules_engine.cluster.scheduling.cycle import SchedulingCycle
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
-from rules_engine.scheduling.cycle import SchedulingCycle
 from tests.support.api import NOW, Object
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rules_engine.devices.pools import Pool
-from rules_engine.devices.selectors import SelectorError
+from rules_engine.cluster.devices.pools import Pool
+from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, Devices, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.api import DRIVER

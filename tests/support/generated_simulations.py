@@ -3,8 +3,9 @@
 from random import Random
 from typing import Any
 
+from rules_engine.cluster.nodes import Offered
+from rules_engine.cluster.scheduling.requirements import read_selector
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import Offered
 from rules_engine.model.rules.simulation import (
     Arrival,
     Distribution,
@@ -14,7 +15,6 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
-from rules_engine.scheduling.requirements import read_selector
 from tests.support.api import GPU
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation

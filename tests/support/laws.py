@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.devices.offers import with_device_offers
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.devices.offers import with_device_offers
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Rung, Unplaced, WhenExhausted
 from rules_engine.model.json.patch import Json

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from rules_engine.devices.allocation import Request
-from rules_engine.devices.pools import Pool
-from rules_engine.devices.selectors import SelectorError
+from rules_engine.cluster.devices.allocation import Request
+from rules_engine.cluster.devices.pools import Pool
+from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import Device, DeviceKey
 from tests.support.devices import has_kind
 

@@ -6,6 +6,8 @@ Only filters, scores and preemption are those of the product.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rules_engine.cluster.scheduling.choice import uniform_fraction
+from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.admission import admit_pod
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -13,8 +15,6 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import Arrival, PodGroup, Simulation
-from rules_engine.scheduling.choice import uniform_fraction
-from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from tests.support.placing import takes
 
 Object = dict[str, Any]

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from rules_engine.evaluation.nodes.groups import Groups
+from rules_engine.cluster.nodes.groups import Groups
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Placement, Toleration
 

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from rules_engine.evaluation.nodes import numbers_of, union
+from rules_engine.cluster.nodes import numbers_of, union
+from rules_engine.cluster.scheduling.amounts import PODS
+from rules_engine.cluster.scheduling.filters.devices import DevicesError
+from rules_engine.cluster.scheduling.filters.usage import Usage
+from rules_engine.cluster.scheduling.preemption import nodes_needing_all_filters
+from rules_engine.cluster.scheduling.requirements import Footprint, Requirements, priority_of
+from rules_engine.cluster.scheduling.schedulable_pod import NEVER
+from rules_engine.cluster.scheduling.scheduler import Scheduler, resource_reason
+from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_list, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.scheduling.amounts import PODS
-from rules_engine.scheduling.filters.devices import DevicesError
-from rules_engine.scheduling.filters.usage import Usage
-from rules_engine.scheduling.preemption import nodes_needing_all_filters
-from rules_engine.scheduling.requirements import Footprint, Requirements, priority_of
-from rules_engine.scheduling.schedulable_pod import NEVER
-from rules_engine.scheduling.scheduler import Scheduler, resource_reason
-from rules_engine.scheduling.scheduling import Filter, Scheduling
 
 NO_CLAIMS = "no new claims to deallocate"
 CLAIMS_KEPT = "still not schedulable"

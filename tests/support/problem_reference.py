@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.converting.gpuinjector import convert_text
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from rules_engine.evaluation.nodes import NodeSet, numbers_of
+from rules_engine.cluster.nodes import NodeSet, numbers_of
+from rules_engine.cluster.scheduling import Scheduler, Scheduling, scheduler_of
+from rules_engine.cluster.scheduling.preferences import Preferences
+from rules_engine.cluster.scheduling.scoring import Plugin, Scores
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import Devices
-from rules_engine.scheduling import Scheduler, Scheduling, scheduler_of
-from rules_engine.scheduling.preferences import Preferences
-from rules_engine.scheduling.scoring import Plugin, Scores
 from tests.support.api import NOW, Object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

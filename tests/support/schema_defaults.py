@@ -10,15 +10,15 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from rules_engine.cluster.nodes import NodeFilter
+from rules_engine.cluster.read.drivers import CardCopies, Partitioning
+from rules_engine.cluster.read.inventory import NodeCopies
 from rules_engine.diagnosis.diagnostic.value import Diagnostic, WrittenRemedy
-from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Place, Rung
 from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.language.fields import camel_case
 from rules_engine.language.schemas import SCHEMAS
-from rules_engine.loading.kubernetes.drivers import CardCopies, Partitioning
-from rules_engine.loading.kubernetes.inventory import NodeCopies
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, NamedExpression, Rule
 from rules_engine.model.rules.rule_test import (

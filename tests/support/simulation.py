@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rules_engine.devices.offers import with_device_offers
+from rules_engine.cluster.devices.offers import with_device_offers
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.source import Location

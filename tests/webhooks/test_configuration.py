@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.nodes import Offered
 from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.language.cel import Budget, Program, compile_expression, types

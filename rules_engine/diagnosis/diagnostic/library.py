@@ -6,6 +6,7 @@ They are not with the other libraries, since the layer of CEL cannot import the 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.diagnosis.diagnostic.value import ForEach
 from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.language.cel import Budget, EvaluationError, Optional, Type
@@ -24,7 +25,6 @@ from rules_engine.model.kubernetes.cluster_objects import (
     PodObject,
 )
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.scheduling import scheduler_of
 
 HIDDEN = frozenset(
     {

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
-from rules_engine.devices.allocation import free_counters
-from rules_engine.devices.offers import DeviceOffers
-from rules_engine.devices.pools import Pool, pool_devices
+from rules_engine.cluster.devices.allocation import free_counters
+from rules_engine.cluster.devices.offers import DeviceOffers
+from rules_engine.cluster.devices.pools import Pool, pool_devices
+from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
 from rules_engine.diagnosis.wording import join_names, quote_message
-from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects

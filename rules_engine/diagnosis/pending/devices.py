@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from rules_engine.devices.pools import Pool, reaches
+from rules_engine.cluster.devices.pools import Pool, reaches
+from rules_engine.cluster.nodes import NodeSet, Offered, numbers_of
 from rules_engine.diagnosis.objects.drivers import Drivers, Matching
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import MAX_NAMES, join_names, quote_message, shell_command
-from rules_engine.evaluation.nodes import NodeSet, Offered, numbers_of
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import MAX_NAMES, join_names, shell_command
-from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeTerm
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
-from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""

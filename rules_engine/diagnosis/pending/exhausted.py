@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.diagnosis.objects.holders import Holders
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, shell_command
-from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count

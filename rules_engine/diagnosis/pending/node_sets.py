@@ -5,9 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
-from rules_engine.diagnosis.objects.drivers import drivers_of
-from rules_engine.diagnosis.objects.gpu_objects import device_amounts, is_device
-from rules_engine.evaluation.nodes import (
+from rules_engine.cluster.nodes import (
     NO_LABEL,
     NodeQuery,
     NodeSet,
@@ -19,14 +17,16 @@ from rules_engine.evaluation.nodes import (
     numbers_of,
     select_nodes,
 )
+from rules_engine.cluster.scheduling import scheduler_of
+from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from rules_engine.diagnosis.objects.drivers import drivers_of
+from rules_engine.diagnosis.objects.gpu_objects import device_amounts, is_device
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.scheduling import scheduler_of
-from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 MAX_CACHED = 4_096
 """Cached sets of nodes, of 700 bytes each with 5,000 nodes."""

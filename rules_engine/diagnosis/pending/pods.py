@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from rules_engine.cluster.nodes import NodeSet, Offered
+from rules_engine.cluster.scheduling import Scheduler, Scheduling
+from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.diagnosis.objects.gpu_objects import LONG_AGO, has_gpu_label, last_seen, parse_timestamp
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
@@ -24,7 +27,6 @@ from rules_engine.diagnosis.pending.unoffered import CONFIG, explain_unoffered_g
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_mig
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
@@ -34,8 +36,6 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import MIG_RESOURCE
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
-from rules_engine.scheduling import Scheduler, Scheduling
-from rules_engine.scheduling.requirements import NOT_READY, UNREACHABLE
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""

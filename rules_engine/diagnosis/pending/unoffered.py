@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rules_engine.cluster.nodes import NodeSet, Offered, node_set
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, shell_command
-from rules_engine.evaluation.nodes import NodeSet, Offered, node_set
 from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.rules.finding import Remedy, Risk

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
+from rules_engine.cluster.scheduling.requirements import read_spread_constraints
 from rules_engine.diagnosis.pending.request import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message, shell_command
-from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
-from rules_engine.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
-from rules_engine.scheduling.requirements import read_spread_constraints
 
 CLAIM = "PersistentVolumeClaim"
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from msgspec import structs
 
-from rules_engine.devices.offers import cluster_view
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.manifest_stream import stream_manifests
+from rules_engine.cluster.read.manifests import Manifest, manifest_json
+from rules_engine.cluster.read.workloads import pod_count
 from rules_engine.difference.reading.live_input import LivePods, MutatePod
 from rules_engine.difference.reading.live_pods import missing_values
 from rules_engine.difference.reading.recorded_input import RecordedInput
 from rules_engine.difference.values import Submitted, Workload
-from rules_engine.documents.clusters import ClusterReading
-from rules_engine.documents.manifest_stream import stream_manifests
-from rules_engine.documents.workloads import pod_count
-from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code

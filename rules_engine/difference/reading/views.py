@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from rules_engine.devices.offers import DeviceOffers, cluster_view, without_device_offers
+from rules_engine.cluster.devices.offers import DeviceOffers, cluster_view, without_device_offers
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, requests_of

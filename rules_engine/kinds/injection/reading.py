@@ -1,10 +1,10 @@
 """Reading of a ResourceInjection from its document."""
 
+from rules_engine.cluster.read.amounts import read_amounts, warn_of_units
 from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, InjectionCode, ResourceInjection
 from rules_engine.language.document_fields import common_fields, report_steering
 from rules_engine.language.fields import key_origins, map_field, map_members, scalar_arguments, string_field, string_map
 from rules_engine.language.yaml.nodes import MapNode, Node
-from rules_engine.loading.kubernetes.amounts import read_amounts, warn_of_units
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field

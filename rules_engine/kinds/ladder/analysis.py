@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
-from rules_engine.evaluation.nodes import REPELLING_EFFECTS, Offered, Tolerated
+from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.kinds.ladder.pools import pool_text, toleration_text
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, LadderCode, Pool, Rung, WhenExhausted
 from rules_engine.kinds.overlap import EarlierRules, always_first, precedence_basis

@@ -8,6 +8,8 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.cluster.nodes import Demand, NodeQuery, Offered
+from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
 from rules_engine.evaluation.applicability import (
     MAX_CONTAINERS,
     amount_problem,
@@ -15,8 +17,6 @@ from rules_engine.evaluation.applicability import (
     container_count_error,
 )
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
-from rules_engine.evaluation.nodes import Demand, NodeQuery, Offered
-from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step

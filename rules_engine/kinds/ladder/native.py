@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from rules_engine.cluster.nodes import Offered
 from rules_engine.evaluation.applicability import MAX_CONTAINERS
-from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.evaluation import CompiledLadder
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.gpu_resources import short_name

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, LadderCode, Place, Queued, Rung, Unplaced
 from rules_engine.language import fields
 from rules_engine.language.document_fields import common_fields, read_selector, report_steering

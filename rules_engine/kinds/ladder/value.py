@@ -6,7 +6,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
+from rules_engine.cluster.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import ProblemCode

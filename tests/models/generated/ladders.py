@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Queued, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.documents.clusters import load_cluster, read_cluster
+from rules_engine.cluster.read.clusters import load_cluster, read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.removed_values import removed_values

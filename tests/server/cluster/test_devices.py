@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.documents.clusters import load_cluster
-from rules_engine.evaluation.nodes.reservations import PodKey
+from rules_engine.cluster.nodes.reservations import PodKey
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation import decide
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.evaluation.nodes.reservations import LIFETIME_SECONDS
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rules_engine.documents.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from server.cli import main

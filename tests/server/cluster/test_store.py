@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.clusters import load_cluster
-from rules_engine.evaluation.nodes import node_index_of, node_index_with_places
-from rules_engine.evaluation.nodes.reservations import (
+from rules_engine.cluster.nodes import node_index_of, node_index_with_places
+from rules_engine.cluster.nodes.reservations import (
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
     MAX_RELOCATIONS,
@@ -24,6 +23,7 @@ from rules_engine.evaluation.nodes.reservations import (
     Usage,
     is_extended_resource,
 )
+from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from server.cluster.live import namespace_sink, node_sink, pod_sink

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.values import Outcome, Submitted
-from rules_engine.documents.clusters import read_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity

@@ -1,0 +1,83 @@
+"""The devices that a pod requests by extended resources, as kube-scheduler writes them into a claim.
+
+Source: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go (createRequestsAndMappings).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from rules_engine.cluster.devices.allocation import Request
+from rules_engine.model.json.lenient import as_list, as_mapping
+from rules_engine.model.kubernetes.devices import DeviceClass
+from rules_engine.model.kubernetes.pod import Pod, Role
+from rules_engine.model.kubernetes.quantity import NANOS
+
+
+class ContainerRequest(Struct, frozen=True, kw_only=True):
+    """A container's request for a whole number of an extended resource.
+
+    `index`: of the container, init containers first. `position`: of the resource among all that the container requests.
+    `lasting`: the container is a sidecar or a regular one; devices of other init containers are used again.
+    """
+
+    resource: str
+    index: int
+    position: int
+    count: int
+    lasting: bool
+
+    @property
+    def name(self) -> str:
+        return f"container-{self.index}-request-{self.position}"
+
+
+def read_container_requests(pod: Pod) -> Iterator[ContainerRequest]:
+    """Yield the requests of a pod's containers for extended resources, in order of their containers."""
+    if not any("/" in resource for resource in pod.resources):
+        return
+    init = len(as_list(as_mapping(pod.original.get("spec")).get("initContainers")))
+    for container in sorted(pod.containers, key=lambda each: each.role is Role.REGULAR):
+        index = int(container.path[-1]) + (init if container.role is Role.REGULAR else 0)
+        for position, resource in enumerate(sorted({*container.requests, *container.limits})):
+            amount = container.requested(resource)
+            if "/" in resource and amount and amount.nanos % NANOS == 0:
+                yield ContainerRequest(
+                    resource=resource,
+                    index=index,
+                    position=position,
+                    count=amount.nanos // NANOS,
+                    lasting=container.role is not Role.INIT,
+                )
+
+
+def create_requests(containers: Iterable[ContainerRequest], classes: Mapping[str, DeviceClass]) -> Sequence[Request]:
+    """Return the requests of a claim for the resources of classes, in the order in which the scheduler allocates."""
+    by_resource: dict[str, list[ContainerRequest]] = {name: [] for name in classes}
+    for each in containers:
+        if each.resource in by_resource:
+            by_resource[each.resource].append(each)
+    named = {
+        each.name: Request(classes[resource], count)
+        for resource, requests in by_resource.items()
+        for each, count in _devices_to_allocate(requests)
+    }
+    # As texts: container-10 precedes container-2.
+    return [request for _, request in sorted(named.items())]
+
+
+def _devices_to_allocate(requests: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, int]]:
+    """Yield the requests for one resource that need devices, with their number.
+
+    An init container uses those of later containers, and of all that need more, only the greediest gets devices.
+    """
+    lasting = [each for each in requests if each.lasting]
+    yield from ((each, each.count) for each in lasting)
+    own = [
+        (each, each.count - sum(other.count for other in lasting if other.index >= each.index))
+        for each in requests
+        if not each.lasting
+    ]
+    greediest = max(own, key=lambda item: item[1], default=None)
+    if greediest is not None and greediest[1] > 0:
+        yield greediest

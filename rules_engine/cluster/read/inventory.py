@@ -1,0 +1,320 @@
+"""Inventory: the nodes, namespaces and running pods in a file → Cluster."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec.structs
+
+from rules_engine.cluster.read import drivers
+from rules_engine.cluster.read.amounts import read_amounts, warn_of_units
+from rules_engine.cluster.read.manifests import manifest_json
+from rules_engine.cluster.read.pods import read_pod, warn_of_fields, warn_of_values
+from rules_engine.language import fields
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, find_node
+from rules_engine.language.yaml.nodes import Node as YamlNode
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes import shapes
+from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
+    ClusterObjects,
+)
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
+from rules_engine.model.kubernetes.devices import Devices, NodeSelection
+from rules_engine.model.kubernetes.node import read_node
+from rules_engine.model.kubernetes.pod import Pod, is_finished
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.mig import device_resource, layout_error
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.problems.source import Location, SourceText, truncate
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The label with a node's name, set by its kubelet."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCopies:
+    """Copies of an inventory's node, which differ only in their names."""
+
+    count: int = 1
+    scalable: bool = False
+
+
+def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
+    """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
+    objects = _objects_by_kind(spec, problems)
+    nodes = _read_nodes(spec, objects.get("Node", ()), problems)
+    used = _usage_by_node(spec, objects.get("Pod", ()), nodes, problems)
+    labelled = {
+        fields.string_field(fields.map_field(item, "metadata"), "name"): fields.string_map(
+            fields.map_field(item, "metadata"), "labels"
+        )
+        for item in objects.get("Namespace", ())
+    }
+    return Cluster(
+        nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
+        namespaces=labelled
+        | {
+            key.source.text: fields.string_map(fields.map_field(spec, "namespaces"), key.source.text)
+            for key, _ in fields.map_field(spec, "namespaces")
+        },
+        devices=_read_devices(spec, objects, problems),
+    )
+
+
+def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], problems: Problems) -> Devices:
+    items: dict[str, list[Object]] = {kind: [] for kind in DEVICE_KINDS}
+    places: dict[int, MapNode] = {}
+
+    def add(kind: str, raw: Object, place: MapNode) -> None:
+        items[kind].append(raw)
+        places[id(raw)] = place
+
+    for kind in DEVICE_KINDS:
+        for item in objects.get(kind, ()):
+            add(kind, as_mapping(manifest_json(item)), item)
+    for item in fields.map_items(spec, "deviceClasses"):
+        add("DeviceClass", drivers.device_class_object(item), item)
+    names: dict[str, Sequence[str]] = {}
+    for entry in fields.map_items(spec, "nodes"):
+        specs = drivers.slice_specs(entry, problems)
+        nodes = [*_node_names(entry)]
+        for raw in drivers.slice_objects(specs, nodes[0]) if nodes else ():
+            add("ResourceSlice", raw, entry)
+            names[text_member(as_mapping(raw["metadata"]), "name")] = nodes
+
+    def unusable(raw: Object, message: str) -> None:
+        place = places[id(raw)]
+        problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
+
+    devices = read_devices(items, unusable)
+    # Only the slices of an entry's first node are read: devices of thousands of equal nodes are the same values.
+    copies = [
+        msgspec.structs.replace(each, name=each.name.removesuffix(first) + name, pool=name, nodes=NodeSelection(name))
+        for each in devices.slices
+        for first, *others in (names.get(each.name, ("",)),)
+        for name in others
+    ]
+    return msgspec.structs.replace(devices, slices=(*devices.slices, *copies)) if copies else devices
+
+
+def driver_objects(spec: MapNode) -> Iterator[dict[str, Json]]:
+    """Yield the DeviceClasses of a spec, and the ResourceSlices of the existing nodes."""
+    yield from map(drivers.device_class_object, fields.map_items(spec, "deviceClasses"))
+    for entry in fields.map_items(spec, "nodes"):
+        specs = drivers.slice_specs(entry, Problems())
+        for name in _existing_names(entry):
+            yield from drivers.slice_objects(specs, name)
+
+
+def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
+    """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
+    own_objects = [
+        value for item in fields.list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)
+    ]
+    pods = [
+        _pod_object(value) for item in fields.list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)
+    ]
+    names = inventory_nodes(spec)
+    nodes = [node_object(node) for node in cluster.nodes if node.name in names]
+    listed = {
+        text_member(as_mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"
+    }
+    namespaces: list[dict[str, Json]] = [
+        {"kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        for name, labels in cluster.namespaces.items()
+        if name not in listed
+    ]
+    by_kind: dict[str, list[dict[str, Json]]] = {}
+    for item in (*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects):
+        by_kind.setdefault(text_member(item, "kind"), []).append(item)
+    declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
+    return ClusterObjects(by_kind, declared=declared)
+
+
+def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
+    """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
+    metadata = {"namespace": "default", **as_mapping(value.get("metadata"))}
+    return {**value, "kind": "Pod", "metadata": metadata}
+
+
+def selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:
+    """Yield the name of each DeviceClass and each of its selectors, as written."""
+    for item in fields.map_items(spec, "deviceClasses"):
+        name = fields.string_field(item, "name")
+        selectors = fields.list_items(item, "selectors")
+        yield from ((name, each.source) for each in selectors if isinstance(each, ScalarNode))
+    for item in fields.map_items(spec, "objects"):
+        if fields.string_field(item, "kind") == "DeviceClass":
+            name = fields.string_field(fields.map_field(item, "metadata"), "name")
+            cel = [
+                fields.map_field(each, "cel") for each in fields.map_items(fields.map_field(item, "spec"), "selectors")
+            ]
+            sources = [fields.source_field(each, "expression") for each in cel]
+            yield from ((name, source) for source in sources if source is not None)
+
+
+def inventory_nodes(spec: MapNode) -> frozenset[str]:
+    """Return the names of an inventory's existing `nodes`: no `objects`, no nodes that an autoscaler may add."""
+    return frozenset(name for entry in fields.map_items(spec, "nodes") for name in _existing_names(entry))
+
+
+def node_object(node: Node) -> dict[str, Json]:
+    """Return a node as the Kubernetes API returns it."""
+    amounts_of: dict[str, Json] = {name: str(amount) for name, amount in node.allocatable.items()}
+    taints: list[Json] = [
+        {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+        for taint in node.taints
+    ]
+    ready: dict[str, Json] = {"type": "Ready", "status": str(node.ready)}
+    return {
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {
+            **({"taints": taints} if taints else {}),
+            **({"unschedulable": True} if node.unschedulable else {}),
+        },
+        "status": {"capacity": amounts_of, "allocatable": amounts_of, "conditions": [ready]},
+    }
+
+
+def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence[MapNode]]:
+    """Return the objects by kind; warn of fields that their kind does not have."""
+    by_kind: dict[str, list[MapNode]] = {}
+    for item in fields.map_items(spec, "objects"):
+        kind = fields.string_field(item, "kind")
+        if kind not in API_KINDS:
+            place = item.get("kind") or item
+            message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, API_KINDS)}"
+            problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
+            continue
+        by_kind.setdefault(kind, []).append(item)
+        if shapes.has_shape(kind):
+            warn_of_values(item, kind, problems)
+    return by_kind
+
+
+def sum_requests(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
+    """Sum the requests of pods by node and resource."""
+    used: dict[str, dict[str, Quantity]] = {}
+    for node, pod in requests:
+        sums = used.setdefault(node, {})
+        for resource, nanos in pod.effective_requests().items():
+            sums[resource] = Quantity(sums.get(resource, Quantity(0)).nanos + nanos)
+    return used
+
+
+def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
+    nodes: dict[str, Node] = {}
+    places: dict[str, Location] = {}
+    for entry in fields.map_items(spec, "nodes"):
+        place = entry.get("name") or entry
+        template = _node_template(entry, problems)
+        for name in _node_names(entry):
+            if name in nodes:
+                message = f"node '{name}' is already defined in line {places[name].line}"
+                problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+                break
+            nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
+            places[name] = place.location
+    for item in objects:
+        place = fields.map_field(item, "metadata").get("name") or item
+        node = read_node(as_mapping(manifest_json(item)), _quantity_reporter(place, problems))
+        if node.name in nodes:
+            message = f"node '{node.name}' is already defined in line {places[node.name].line}"
+            problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+        nodes[node.name] = node
+        places[node.name] = place.location
+    return nodes
+
+
+def _quantity_reporter(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:
+    def unread(_node: str, resource: str, error: QuantityError) -> None:
+        problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
+
+    return unread
+
+
+def _node_names(entry: MapNode) -> Iterator[str]:
+    yield from _existing_names(entry)
+    if NodeCopies(**fields.scalar_arguments(entry, NodeCopies)).scalable:
+        # Nothing runs on a node that an autoscaler has not created yet.
+        yield f"{fields.string_field(entry, 'name')}-new"
+
+
+def _existing_names(entry: MapNode) -> Sequence[str]:
+    name, count = fields.string_field(entry, "name"), NodeCopies(**fields.scalar_arguments(entry, NodeCopies)).count
+    return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
+
+
+def _node_template(entry: MapNode, problems: Problems) -> Node:
+    allocatable = read_amounts(entry, "allocatable", problems)
+    warn_of_units(entry, "allocatable", allocatable, problems)
+    impossible = layout_error(tuple(fields.string_items(entry, "migDevices")))
+    if impossible:
+        key = entry.key("migDevices") or entry
+        problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
+    for resource, count in _device_amounts(entry).items():
+        amount = allocatable.setdefault(resource, count)
+        if amount != count:
+            place = fields.map_field(entry, "allocatable").get(resource) or entry
+            message = f"cards and migDevices give {count} of {resource}, not {amount}"
+            problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
+    return Node(
+        name="",
+        labels=fields.string_map(entry, "labels"),
+        taints=tuple(
+            Taint(
+                key=fields.string_field(taint, "key"),
+                effect=fields.string_field(taint, "effect"),
+                **fields.scalar_arguments(taint, Taint),
+            )
+            for taint in fields.map_items(entry, "taints")
+        ),
+        allocatable=allocatable,
+        **fields.scalar_arguments(entry, Node),
+    )
+
+
+def _device_amounts(entry: MapNode) -> Mapping[str, Quantity]:
+    """Return the resources of cards and their MIG devices; a profile's "+" is a "." in its resource name."""
+    if entry.get("cards") is None and entry.get("migDevices") is None:
+        return {}
+    cards = fields.int_field(entry, "cards")
+    cards = 1 if cards is None else cards
+    profiles = Counter(fields.string_items(entry, "migDevices"))
+    if not profiles:
+        return {"nvidia.com/gpu": Quantity.of(cards)}
+    return {device_resource(profile): Quantity.of(cards * count) for profile, count in profiles.items()}
+
+
+def _usage_by_node(
+    spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], problems: Problems
+) -> dict[str, dict[str, Quantity]]:
+    bound = [_bound_pod(item, nodes, problems) for item in fields.list_items(spec, "pods")]
+    # Objects come from a cluster, where a pod may be pending or on a deleted node; neither is a mistake.
+    pods = [read_pod(manifest_json(item), item, problems) for item in objects]
+    bound += [pod for pod in pods if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
+    return sum_requests((pod.node_name, pod) for pod in bound if pod is not None)
+
+
+def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
+    """Return a pod that uses resources of a node; None for others, with a problem if its node is missing or unknown."""
+    pod = read_pod(manifest_json(root), root, problems)
+    if pod is None:
+        return None
+    warn_of_fields(root, problems)
+    node = pod.node_name
+    if node in nodes:
+        return None if is_finished(pod.original) else pod
+    place = find_node(root, ("spec", "nodeName"))
+    if node:
+        message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
+        problems.error(Code.UNKNOWN_NODE, message, place.location, place.length)
+    else:
+        problems.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
+    return None

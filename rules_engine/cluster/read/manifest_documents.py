@@ -1,0 +1,63 @@
+"""Pods of manifests, read as kubectl does."""
+
+from collections.abc import Sequence
+
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests
+from rules_engine.cluster.read.pods import read_pod
+from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
+from rules_engine.language.headers import RULE_KINDS
+from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.documents import Dialect, read_documents
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.source import Location, truncate
+
+
+def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
+    """Read every pod of a text of manifests; none if it has errors."""
+    roots = manifest_documents(source, problems)
+    pods = [manifest for root in roots for manifest in find_manifests(root)]
+    if not pods and not problems.failed:
+        _report_no_pod(source, roots, problems)
+    if not problems.failed:
+        _check_pods(pods, problems)
+    return () if problems.failed else tuple(pods)
+
+
+def read_object_pods(root: Node, problems: Problems) -> tuple[Manifest, ...]:
+    """Read every pod of an object, which may have none."""
+    pods = find_manifests(root)
+    _check_pods(pods, problems)
+    return pods
+
+
+def manifest_documents(source: SourceFile, problems: Problems) -> tuple[Node, ...]:
+    """Return the non-empty documents of a text of manifests."""
+    if len(source.text) > MAX_FILE_BYTES:
+        report_too_large(source.name, MAX_FILE_BYTES, problems)
+        return ()
+    documents = read_documents(source, problems, Dialect.MANIFESTS)
+    for document in documents:
+        problems.items.extend(document.problems.items)
+    return tuple(document.root for document in documents if not document.empty)
+
+
+def _check_pods(pods: Sequence[Manifest], problems: Problems) -> None:
+    for manifest in pods:
+        if read_pod(manifest.pod, manifest.node, problems) is not None:
+            manifest.warn(problems)
+
+
+def _report_no_pod(source: SourceFile, roots: Sequence[Node], problems: Problems) -> None:
+    kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
+    place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
+    if place is None:
+        message = "no pod and no object with a pod template found"
+        problems.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+        return
+    kind = place.source.text
+    rules = ": pass rules with --rules" if kind in RULE_KINDS else ""
+    hint = rules or spelling_hint(kind, ["Pod", *TEMPLATES])
+    message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
+    problems.error(Code.NOT_A_POD, message, place.location, place.length)

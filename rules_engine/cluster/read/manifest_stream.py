@@ -1,0 +1,137 @@
+"""Pods of manifests, one part of a file at a time, since kubectl's lists may be far larger than rule files.
+
+A file larger than MAX_FILE_BYTES is read object by object, as JSON. A problem has the place of its object.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.cluster.read.kubectl import OutputError, read_output
+from rules_engine.cluster.read.manifest_documents import read_object_pods, read_pods
+from rules_engine.cluster.read.manifests import Manifest
+from rules_engine.cluster.read.references import Sources
+from rules_engine.language.files import (
+    MAX_CLUSTER_BYTES,
+    MAX_FILE_BYTES,
+    OTHER_TOOLS,
+    decode_source,
+    find_files,
+    is_folder,
+    read_bytes,
+    report_too_large,
+)
+from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
+from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.source import Location, SourceText
+
+_LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
+"""The first line of a decision log."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPart:
+    """The pods of a part of a file, with its problems; no pods if a problem is an error."""
+
+    pods: tuple[Manifest, ...]
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+
+def stream_manifests(paths: Sequence[Path]) -> Iterator[PodPart]:
+    """Yield the pods of files and folders of manifests, at least one part.
+
+    Files of a folder may have no pods, unless none of them has any.
+    """
+    for path in paths:
+        if not is_folder(path):
+            yield from stream_pods(path)
+            continue
+        problems = Problems()
+        files = find_files([path], problems)
+        empty = not problems.failed
+        for part in (part for file in files if not OTHER_TOOLS.fullmatch(file.name) for part in stream_pods(file)):
+            others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
+            empty = empty and not (part.pods or others)
+            yield PodPart(part.pods, others, part.sources)
+        if empty:
+            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+        yield PodPart((), tuple(problems.items), {})
+
+
+def join_parts(parts: Iterable[PodPart]) -> PodPart:
+    """Return all parts in one: the pods of them are in memory at once."""
+    every = [*parts]
+    sources = {name: lines for part in every for name, lines in part.sources.items()}
+    problems = tuple(problem for part in every for problem in part.problems)
+    return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
+
+
+def stream_pods(path: Path) -> Iterator[PodPart]:
+    """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
+    problems = Problems()
+    data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
+    if data is not None and _LOG.match(data):  # its requests have pods, which are no manifests
+        message = "this is a decision log: explain and diff read it by --from-log"
+        problems.error(Code.NOT_A_POD, message, Location(str(path), 1, 1))
+        yield PodPart((), tuple(problems.items), {})
+        return
+    if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
+        yield from _large_parts(path, data)
+        return
+    pods: tuple[Manifest, ...] = ()
+    lines: Sources = {}
+    if data is not None and len(data) > MAX_FILE_BYTES:
+        report_too_large(str(path), MAX_FILE_BYTES, problems)
+    elif data is not None and (source := decode_source(path, data, problems)) is not None:
+        pods, lines = read_pods(source, problems), {source.name: source.lines}
+    yield PodPart(pods, sort_problems(problems.items), lines)
+
+
+def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
+    """Yield the pods of each object; a problem of the file itself comes last, in a part without pods."""
+    problems = Problems()
+    has_content = False
+    try:
+        for item in read_output(path, data, problems):
+            if item.value is not None:
+                part = _object_part(item.value, item.place())
+                has_content = has_content or bool(part.pods or part.problems)
+                yield part
+        if not has_content:
+            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+    except OutputError as error:
+        problems.error(error.code, str(error), error.place)
+    if problems.items:
+        yield PodPart((), tuple(problems.items), {})
+
+
+def _object_part(value: Json, place: Location) -> PodPart:
+    problems = Problems()
+    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
+    return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
+
+
+def _json_node(value: Json, place: Location, depth: int) -> Node:
+    """Return a value as a tree whose nodes all have the same place. Raises OutputError."""
+    if not depth:
+        raise OutputError(Code.YAML_TOO_DEEP, TOO_DEEP, place)
+    if isinstance(value, Mapping):
+        members = {
+            name: (_json_scalar(name, place), _json_node(member, place, depth - 1)) for name, member in value.items()
+        }
+        return MapNode(members=members, location=place)
+    if isinstance(value, list):
+        return ListNode(items=tuple(_json_node(item, place, depth - 1) for item in value), location=place)
+    return _json_scalar(value, place)
+
+
+def _json_scalar(value: Json, place: Location) -> ScalarNode:
+    plain = value if isinstance(value, bool | int | float | str) else None
+    text = plain if isinstance(plain, str) else json.dumps(plain)
+    return ScalarNode(value=plain, source=SourceText(text, place.file, ((0, place.line, place.column),)), quoted=True)

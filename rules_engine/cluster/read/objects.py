@@ -1,0 +1,195 @@
+"""Objects of files → ClusterObjects: each once, in its latest version, without the values that are never kept."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rules_engine.cluster.read.kubectl import Item, OutputError, kind_name, read_output
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
+    FINDINGS,
+    PRIORITY_CLASS,
+    ClusterObjects,
+    newest_change_time,
+    parse_change_time,
+)
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.removed_values import remove_values
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.source import Location, escape_controls, truncate
+
+MAX_VERSION_DIGITS = 20
+"""Digits of a resourceVersion, a number of 64 bits."""
+
+SYSTEM_NAMESPACE = "kube-system"
+"""A namespace that has pods in every cluster with nodes."""
+
+_NO_OBJECT, _NO_KIND = "a value that is not an object", "an object without a kind"
+
+_CORE_NAMES: Mapping[str, str] = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedCount": "count",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedSource": "source",
+    "reportingController": "reportingComponent",
+}
+"""Members of an Event of events.k8s.io, with their names in the core group."""
+
+_READABLE_KIND = re.compile(rf"""kind["']?\s*:\s*["']?(?:{"|".join(sorted(API_KINDS))})(?:List)?\b""".encode())
+"""The kind of an object that is read, in a text that is not parsed yet."""
+
+
+class ObjectReader:
+    """Reader of files into one set of objects. `whole`: no values are removed."""
+
+    def __init__(self, problems: Problems, *, whole: bool) -> None:
+        self.seen: set[str] = set()
+        """The kinds of which there is an object or a list."""
+        self._problems = problems
+        self._whole = whole
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Json]]] = {}
+        """The objects by kind, and by namespace and name."""
+        self._left_out: set[str] = set()
+        """Texts on objects that are left out, each reported once."""
+        self._captured = ""
+        """The latest time of a capture; "" if there is none."""
+        self._declared: tuple[Node, ...] = ()
+
+    def objects(self) -> ClusterObjects:
+        """Return all objects. GPUOffers are not missing: only clusters with native policies have them."""
+        return ClusterObjects(
+            {kind: by_name.values() for kind, by_name in self._objects.items()},
+            absent=frozenset(API_KINDS) - self.seen - {OFFERS},
+            partial=frozenset(["Pod"] if not self._captured and self._lacks_system_pods() else []),
+            now=parse_change_time(self._captured) if self._captured else None,
+            declared=self._declared,
+        )
+
+    def _lacks_system_pods(self) -> bool:
+        """Return True if only pods of some namespaces were read, as by kubectl get without -A."""
+        namespaces = {namespace for namespace, _ in self._objects.get("Pod", ())}
+        system = any(name == SYSTEM_NAMESPACE for _, name in self._objects.get("Namespace", ()))
+        return bool(namespaces and self._objects.get("Node")) and system and SYSTEM_NAMESPACE not in namespaces
+
+    def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
+        """Add the objects of an inventory, which has all that pods need, but says nothing of workloads and events."""
+        self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS, PRIORITY_CLASS, "ResourceQuota", "LimitRange"}
+        self._declared += objects.declared
+        for kind in API_KINDS:
+            for each in objects.of(kind):
+                self._add(kind, dict(each), lambda: place)
+
+    def read(self, path: Path, data: bytes, expected: str, *, required: bool) -> None:
+        """Read a file of kubectl. `required`: it is an error if the file has no object of a kind that is read."""
+        if not required and not _READABLE_KIND.search(data):
+            return
+        kinds: dict[str, Item] = {}
+        """The kinds in the file, each with its first object; "" for a list of any kinds."""
+        found = Problems()
+        try:
+            for item in read_output(path, data, found):
+                self._take(item, kinds)
+        except OutputError as error:
+            found.error(error.code, str(error), error.place)
+        read = kinds.keys() & API_KINDS.keys()
+        for kind in (_NO_OBJECT, _NO_KIND) if read else ():
+            if kind in kinds:
+                self._leave_out(kind, kinds[kind].place)
+        self._problems.items += found.items
+        if required and not found.failed and not read:
+            self._refuse(str(path), kinds, expected)
+
+    def _refuse(self, name: str, kinds: Mapping[str, Item], expected: str) -> None:
+        """Report a file without an object of a kind that is read, unless it is an empty list of any kinds."""
+        others = [(kind, item) for kind, item in kinds.items() if kind]
+        if others:
+            kind, item = others[0]
+            self._problems.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {expected}", item.place())
+        elif "" not in kinds:
+            self._problems.error(Code.NOT_A_CLUSTER, f"no object found: expected {expected}", Location(name, 1, 1))
+
+    def _take(self, item: Item, kinds: dict[str, Item]) -> None:
+        kind, value = item.kind, item.value
+        if value is not None and not isinstance(value, dict):
+            kind = _NO_OBJECT
+        elif value is not None:
+            kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
+        kinds.setdefault(kind, item)
+        self._captured = newest_change_time({"creationTimestamp": item.captured}, self._captured)
+        if kind in API_KINDS and value is None:
+            self.seen.add(kind)
+        elif isinstance(value, dict) and kind in API_KINDS:
+            self._add(kind, value, item.place)
+
+    def _leave_out(self, what: str, find_place: Callable[[], Location]) -> None:
+        if what not in self._left_out:  # a file may have a million
+            self._left_out.add(what)
+            self._problems.warning(Code.UNREAD_OBJECT, f"{what} is left out", find_place())
+
+    def _add(self, kind: str, value: dict[str, Json], find_place: Callable[[], Location]) -> None:
+        metadata = as_mapping(value.get("metadata"))
+        key = text_member(metadata, "namespace"), text_member(metadata, "name")
+        if not key[1] or (kind != "Event" and not _has_safe_names(value)):
+            self._leave_out(f"a {kind} {'with an invalid name' if key[1] else 'without a name'}", find_place)
+            return
+        self.seen.add(kind)
+        if kind == "Event" and text_member(as_mapping(value.get("source")), "component") == FINDINGS:
+            return
+        of_kind = self._objects.setdefault(kind, {})
+        earlier = of_kind.get(key)
+        if earlier is not None and kind == "Node" and _other_uid(earlier, value):
+            message = f"there is another node {escape_controls(key[1])}: are these files of one cluster?"
+            self._problems.error(Code.DUPLICATE_NODE, message, find_place())
+            return
+        if earlier is not None and _version_number(earlier) > _version_number(value):
+            return
+        value = value if self._whole else remove_values(value, kind)
+        value["kind"] = kind
+        value = _core_event(value) if kind == "Event" else value
+        if earlier is not None and value != earlier and _version_number(earlier) == _version_number(value):
+            name = escape_controls("/".join(filter(None, key)))
+            self._leave_out(f"another {kind} {name} of the same version", find_place)
+        of_kind[key] = value
+
+
+def _other_uid(one: Object, other: Object) -> bool:
+    uids = {text_member(as_mapping(each.get("metadata")), "uid") for each in (one, other)}
+    return len(uids - {""}) > 1
+
+
+def _has_safe_names(value: Object) -> bool:
+    """Return True if the API server accepts the names of an object, of its node and of its containers.
+
+    Commands of remedies contain these names; a shell would run parts of other ones. Events are not checked: their names
+    may be almost any text, and no command contains one.
+    """
+    metadata, spec = as_mapping(value.get("metadata")), as_mapping(value.get("spec"))
+    namespace = text_member(metadata, "namespace")
+    names = (
+        text_member(metadata, "name"),
+        text_member(spec, "nodeName"),
+        *(text_member(item, "name") for item in _all_containers(spec)),
+    )
+    return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
+
+
+def _all_containers(spec: Object) -> list[Object]:
+    return [*object_items(spec.get("containers")), *object_items(spec.get("initContainers"))]
+
+
+def _core_event(event: dict[str, Json]) -> dict[str, Json]:
+    """Return an Event of events.k8s.io with the names of the core group: the API server stores one object for both."""
+    return {_CORE_NAMES.get(name, name): value for name, value in event.items()} if "regarding" in event else event
+
+
+def _version_number(value: Object) -> int:
+    version = text_member(as_mapping(value.get("metadata")), "resourceVersion")
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0

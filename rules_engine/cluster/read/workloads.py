@@ -1,0 +1,368 @@
+"""Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests, manifest_json, read_single_pod
+from rules_engine.cluster.read.pods import node_at_pointer, read_pod
+from rules_engine.cluster.read.references import References, read_manifests
+from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
+from rules_engine.language.fields import list_items, map_field, string_field
+from rules_engine.language.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
+from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError, TooLargeError, json_type
+from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
+from rules_engine.model.kubernetes.names import is_label, is_subdomain
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.problems.source import truncate
+from rules_engine.model.rules.rule import LabelSelector
+from rules_engine.model.rules.simulation import PodGroup
+
+DAEMON_SET = "DaemonSet"
+
+JOBS = ("Job", "CronJob")
+_SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""Kinds whose selector the scheduler uses to spread pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
+
+_TEMPLATE_MEMBERS = frozenset({"template", "jobTemplate"})
+
+_GROUP_FIELDS = ("groupName", "name")
+"""Members that name a template in a list of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass; `policy` is its preemptionPolicy, "" for the default."""
+
+    value: int
+    policy: str = ""
+
+
+SYSTEM_CLASSES: Mapping[str, PriorityClass] = {
+    "system-cluster-critical": PriorityClass(2_000_000_000),
+    "system-node-critical": PriorityClass(2_000_001_000),
+}
+"""PriorityClasses of every cluster (pkg/apis/scheduling/v1/helpers.go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """The PriorityClasses of a cluster; `default`: the class of pods that set none, or "".
+
+    `complete` is False if the cluster could not be read: then any other name may be a class, too.
+    """
+
+    classes: Mapping[str, PriorityClass]
+    default: str = ""
+    complete: bool = True
+
+    @classmethod
+    def of(cls, objects: ClusterObjects | None) -> "Priorities":
+        """Return the classes of a cluster. Of several defaults, the lowest counts, as in the API server."""
+        items = objects.of(PRIORITY_CLASS) if objects is not None else ()
+        classes = {
+            item.name: PriorityClass(integer_member(item, "value"), text_member(item, "preemptionPolicy"))
+            for item in items
+        }
+        defaults = [item.name for item in items if item.get("globalDefault") is True]
+        default = min(defaults, key=lambda name: (classes[name].value, name), default="")
+        return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
+
+    def with_priority(self, pod: dict[str, Json]) -> dict[str, Json]:
+        """Return a pod with the priority of its class, which the API server adds before it calls webhooks."""
+        spec = as_mapping(pod.get("spec"))
+        name = text_member(spec, "priorityClassName") or self.default
+        priority_class = self.classes.get(name)
+        if priority_class is None:
+            return pod
+        fields: dict[str, Json] = {"priorityClassName": name, "priority": priority_class.value}
+        if priority_class.policy and not spec.get("preemptionPolicy"):
+            fields["preemptionPolicy"] = priority_class.policy
+        return {**pod, "spec": {**spec, **fields}}
+
+    def add_to_pods(self, objects: ClusterObjects) -> ClusterObjects:
+        """Return the objects with a priority in each pod: pods of a cluster have one, hand-written pods may not."""
+        lacking = [pod for pod in objects.pods if "priority" not in pod.spec]
+        if len(self.classes) == len(SYSTEM_CLASSES) and not any("priorityClassName" in pod.spec for pod in lacking):
+            return objects
+        unresolved = set(map(id, lacking))
+        pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
+        return objects.with_objects({"Pod": pods})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The pods of an object."""
+
+    kind: str
+    name: str
+    namespace: str
+    groups: tuple[PodGroup, ...]
+
+
+class ArrivalReader:
+    """Reader of the Pods and workloads of a Simulation, in its folder."""
+
+    def __init__(self, folder: FilePath, problems: Problems, references: References, priorities: Priorities) -> None:
+        self._folder = folder
+        self._problems = problems
+        self._references = references
+        self._workloads = WorkloadReader(problems, priorities)
+
+    def pod(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
+        """Read the Pod of an arrival; None, with problems, if it cannot arrive."""
+        place, roots = self._roots(line, "pod")
+        if not roots:
+            return None
+        pods = find_manifests(roots[0])
+        # Without one pod, the_pod reports what is missing.
+        manifest = pods[0] if len(pods) == 1 else read_single_pod(roots[0], place, self._problems)
+        if manifest is not None and manifest.path:
+            message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
+            self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
+            return None
+        return (
+            self._workloads.read([manifest], _arrival_name(line, manifest, fallback), priority)
+            if manifest is not None
+            else None
+        )
+
+    def workload(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
+        """Read the workload of an arrival; None, with problems, if it cannot arrive."""
+        place, roots = self._roots(line, "workload")
+        if not roots:
+            return None
+        of_root: dict[int, list[Manifest]] = {}
+        for manifest in (manifest for root in roots for manifest in find_manifests(root)):
+            of_root.setdefault(id(manifest.root), []).append(manifest)
+        if len(of_root) != 1:
+            expected = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
+            self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
+            return None
+        (templates,) = of_root.values()
+        if templates[0].kind == DAEMON_SET:
+            self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
+            return None
+        return self._workloads.read(templates, _arrival_name(line, templates[0], fallback), priority)
+
+    def _refuse(self, message: str, place: Node) -> None:
+        self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
+
+    def _roots(self, line: MapNode, name: str) -> tuple[Node, Sequence[Node]]:
+        """Return the place of a field and its documents, from the field itself or from the file that it refers to."""
+        value = line.get(name)
+        if value is not None:
+            return line.key(name) or value, (value,)
+        file = line.get(f"{name}File")
+        single = name == "pod"
+        documents = read_manifests(file, self._folder, self._problems, self._references, single=single)
+        return file or line, documents or ()
+
+
+class WorkloadReader:
+    """Reader of objects with pods: of all the pod templates of one object, with their numbers of pods."""
+
+    def __init__(self, problems: Problems, priorities: Priorities) -> None:
+        self._problems = problems
+        self._priorities = priorities
+
+    def read(self, templates: Sequence[Manifest], name: str, priority: int | None = None) -> Workload:
+        """Read an object by all its templates, under a name. `priority`: of its pods, in place of their class's."""
+        first = templates[0]
+        self._check_name("name", first, is_valid=is_subdomain)
+        self._check_name("namespace", first, is_valid=is_label)
+        roles = _template_roles(templates)
+        groups = [self._group(manifest, name, role, priority) for manifest, role in zip(templates, roles, strict=True)]
+        return Workload(
+            kind=first.kind,
+            name=name,
+            namespace=first.namespace,
+            groups=tuple(group for group in groups if group is not None),
+        )
+
+    def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
+        """Return the pods of a template; None, with problems, if it has none."""
+        self._check(manifest)
+        counts = _Counts(manifest, self._problems)
+        whole = f"{name}-{role}" if role else name
+        pod = self._submitted_pod(manifest, whole, priority)
+        if not counts.total:
+            return None
+        return PodGroup(
+            name=whole,
+            pod=pod,
+            parallel=counts.parallel,
+            total=counts.total,
+            controlled=bool(manifest.path),
+            selector=_spread_selector(manifest),
+        )
+
+    def _check_name(self, member: str, manifest: Manifest, *, is_valid: Callable[[str], bool]) -> None:
+        """Report a name or namespace that the API server rejects."""
+        value = find_node(manifest.root, ("metadata", member))
+        if isinstance(value, ScalarNode) and isinstance(value.value, str) and not is_valid(value.value):
+            message = f"'{truncate(value.value)}' is not a {member} of Kubernetes"
+            self._problems.error(Code.BAD_POD, message, value.location, value.length)
+
+    def _check(self, manifest: Manifest) -> None:
+        """Report mistakes for which the API server rejects the pod."""
+        pod = read_pod(manifest.pod, manifest.node, self._problems)
+        if pod is None:
+            return
+        for path, name, amount in _container_amounts(pod):
+            wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
+            if amount.nanos < 0 or ("/" in name and not amount.is_whole):
+                place = find_node(manifest.node, (*path, name))
+                message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
+                self._problems.error(Code.BAD_POD, message, place.location, place.length)
+        own = Problems()
+        manifest.warn(own)
+        # A pod without containers is an error here: there is nothing to schedule.
+        self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
+        spec = map_field(manifest.node, "spec")
+        if not list_items(spec, "containers"):
+            place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
+            message = "the pod has no containers: Kubernetes rejects it"
+            self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
+        if own.failed:
+            return
+        try:
+            Requirements.of(manifest.pod)
+        except (PodError, TooLargeError) as error:
+            place = node_at_pointer(error.path, manifest.node)
+            self._problems.error(Code.BAD_POD, str(error), place.location, place.length)
+
+    def _submitted_pod(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
+        """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
+        pod = manifest.submitted(name)
+        field = map_field(manifest.node, "spec").get("priorityClassName")
+        class_name = text_member(as_mapping(pod.get("spec")), "priorityClassName")
+        if field is not None and class_name:
+            classes = self._priorities.classes
+            if priority is not None:
+                message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
+                self._problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
+            elif class_name not in classes and self._priorities.complete:
+                message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
+                self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
+        if priority is None:
+            pod = self._priorities.with_priority(pod)
+        else:
+            pod = {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
+        return pod
+
+
+def _container_amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
+    """Yield the amounts of containers, each with the path of its map."""
+    for container in pod.containers:
+        for path, amounts in (
+            (container.requests_path, container.requests),
+            (container.limits_path, container.limits),
+        ):
+            yield from ((path, name, amount) for name, amount in amounts.items())
+
+
+def _arrival_name(line: MapNode, manifest: Manifest, fallback: str) -> str:
+    """Return an object's name: from the arrival, the object, or its generateName without the "-"."""
+    return string_field(line, "name") or object_name(manifest, fallback)
+
+
+def object_name(manifest: Manifest, fallback: str) -> str:
+    """Return an object's name, or its generateName without the "-"."""
+    return manifest.name or manifest.generate_name.rstrip("-") or fallback
+
+
+def _template_roles(templates: Sequence[Manifest]) -> list[str]:
+    """Return a name for each template of an object, such as `worker` for its member's name; "" for the only one."""
+    if len(templates) == 1:
+        return [""]
+    names = [_template_role(manifest) for manifest in templates]
+    return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
+
+
+def _template_role(manifest: Manifest) -> str:
+    for length, step in reversed([*enumerate(manifest.path, 1)]):
+        if isinstance(step, int):
+            owner = as_mapping(manifest_json(find_node(manifest.root, manifest.path[:length])))
+            group_name = next((text_member(owner, field) for field in _GROUP_FIELDS if text_member(owner, field)), "")
+            if group_name:
+                return group_name
+        elif step not in ("spec", *_TEMPLATE_MEMBERS):
+            return step.lower()
+    return "pods"
+
+
+def pod_count(manifest: Manifest, problems: Problems) -> int:
+    """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are unknown.
+
+    A workload scaled to 0 has none, which is not a problem.
+    """
+    own = Problems()
+    total = _Counts(manifest, own).total
+    problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
+    return total
+
+
+class _Counts:
+    """Numbers of a template's pods: `parallel` run at the same time, `total` in all."""
+
+    def __init__(self, manifest: Manifest, problems: Problems) -> None:
+        self._problems = problems
+        self.parallel = self.total = 1
+        path = manifest.path
+        for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
+            owner = find_node(manifest.root, path[:length])
+            if isinstance(owner, MapNode):  # pods may also be in a list of lists
+                self._multiply(owner, is_job=manifest.kind in JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
+
+    def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
+        replicas = self._number(owner, "replicas")
+        parallelism, completions = self._number(owner, "parallelism"), self._number(owner, "completions")
+        parallel = total = 1 if replicas is None else replicas
+        if is_job or parallelism is not None or completions is not None:
+            # Without completions the first success ends a Job, and no further pods are started.
+            at_once = 1 if parallelism is None else parallelism
+            in_all = at_once if completions is None else completions
+            # A Job with parallelism 0 is paused.
+            parallel, total = parallel * min(at_once, in_all), total * (in_all if at_once else 0)
+        self.parallel, self.total = self.parallel * parallel, self.total * total
+
+    def _number(self, owner: MapNode, name: str) -> int | None:
+        """Return a number of pods; None if it is absent or, with a problem, if it is invalid."""
+        node, key = owner.get(name), owner.key(name)
+        if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
+            return None
+        value = manifest_json(node)
+        if not isinstance(value, int) or isinstance(value, bool):
+            actual = value if isinstance(value, float) else json_type(value)
+            message = f"{name} must be a whole number, not {actual}"
+            self._problems.error(Code.WRONG_TYPE, message, node.location, node.length)
+            return None
+        if value < 0:
+            message = f"{name} cannot be less than 0"
+            self._problems.error(Code.WRONG_VALUE, message, node.location, node.length)
+            return None
+        if not value:
+            message = f"{name} is 0: no pod arrives"
+            self._problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+        return value
+
+
+def _spread_selector(manifest: Manifest) -> LabelSelector | None:
+    """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
+    if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
+        return None
+    spec = as_mapping(as_mapping(manifest_json(manifest.root)).get("spec"))
+    field = spec.get("selector")
+    labels = as_mapping(manifest.pod.get("metadata")).get("labels")
+    if manifest.kind == "ReplicationController":
+        label_selector: Json = {"matchLabels": field or labels}
+    else:
+        label_selector = field if isinstance(field, dict) else {"matchLabels": labels}
+    selector = read_selector(label_selector)
+    return selector if selector is not None and selector.requirements else None

@@ -1,0 +1,181 @@
+"""The filter InterPodAffinity: required affinity and anti-affinity (plugins/interpodaffinity/filtering.go)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from rules_engine.cluster.nodes import NodeSet, union
+from rules_engine.cluster.scheduling.filters.bound_pods import BoundPods, LabelGroup
+from rules_engine.cluster.scheduling.filters.selector_index import SelectorIndex
+from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies, add_count
+from rules_engine.cluster.scheduling.requirements import AffinityTerm, Requirements
+from rules_engine.language.cel import Budget
+from rules_engine.model.json.patch import EMPTY
+from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
+from rules_engine.model.rules.rule import LabelSelector
+
+CACHED_DOMAINS = 256
+"""Terms of bound pods whose domains are cached: one has an item for each node at most. When there are more, all are
+dropped."""
+
+
+class Namespaces:
+    """Namespaces with their labels; `known` False: they were not read, and namespace selectors cannot be evaluated."""
+
+    __slots__ = ("_labels", "known")
+
+    def __init__(self, labels: Mapping[str, Mapping[str, str]] | None) -> None:
+        """Take the labels by namespace; a namespace that is not listed has none but its name."""
+        self.known = labels is not None
+        self._labels = {name: {**own_labels, NAMESPACE_NAME_LABEL: name} for name, own_labels in (labels or {}).items()}
+
+    def covers(self, term: AffinityTerm, namespace: str) -> bool:
+        """Return True if a term of a pod that is not bound yet selects pods of a namespace."""
+        # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term does
+        # not last (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
+        selector = term.namespace_selector
+        return self.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
+
+    def includes(self, term: AffinityTerm, namespace: str) -> bool:
+        """Return True if a term of a bound pod selects pods of a namespace."""
+        selector = term.namespace_selector
+        return namespace in term.namespaces or (
+            selector is not None and selector.matches(self._labels.get(namespace, {NAMESPACE_NAME_LABEL: namespace}))
+        )
+
+
+class RepellingTerms:
+    """Terms of the bound pods' required anti-affinity, with the nodes of these pods.
+
+    Terms that are compared, and their nodes on first use, cost a unit each.
+    """
+
+    def __init__(self, topologies: Topologies, budget: Budget) -> None:
+        self._budget = budget
+        self._topologies = topologies
+        self._carriers: dict[AffinityTerm, _Carriers] = {}
+        self._index: SelectorIndex[AffinityTerm] = SelectorIndex(budget)
+        self._cached: list[_Carriers] = []
+
+    def add(self, number: int, terms: Iterable[AffinityTerm]) -> None:
+        """Add the terms of a pod that is bound to a node."""
+        for term in terms:
+            carriers = self._carriers.get(term)
+            if carriers is None:
+                carriers = self._carriers[term] = _Carriers()
+                self._index.add(term.selector, term)
+            carriers.change(number, 1)
+
+    def remove(self, number: int, terms: Iterable[AffinityTerm]) -> None:
+        """Undo an `add`."""
+        for term in terms:
+            carriers = self._carriers[term]
+            carriers.change(number, -1)
+            if not carriers.nodes:
+                del self._carriers[term]
+                self._index.remove(term.selector, term)
+
+    def matching(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
+        """Return the terms whose selector matches the labels. Raises CostExceeded."""
+        return self._index.matching(labels) if self._carriers else iter(())
+
+    def near(self, term: AffinityTerm) -> NodeSet:
+        """Return the nodes of the domains in which pods with this term run."""
+        carriers = self._carriers[term]
+        if carriers.presence is None:
+            key = term.topology_key
+            self._budget.spend(len(carriers.nodes))
+            if len(self._cached) >= CACHED_DOMAINS:
+                for other in self._cached:
+                    other.presence = None
+                self._cached.clear()
+            self._cached.append(carriers)
+            carriers.presence = Domains(self._topologies, key, self._topologies.having(key))
+            for number, count in carriers.nodes.items():
+                carriers.presence.change(number, count)
+        return carriers.presence.nodes
+
+
+class _Carriers:
+    """The pods with a term: their number by node and, if it is cached, their presence in domains."""
+
+    __slots__ = ("nodes", "presence")
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, int] = {}
+        self.presence: Domains | None = None
+
+    def change(self, number: int, by: int) -> None:
+        add_count(self.nodes, number, by)
+        if self.presence is not None:
+            self.presence.change(number, by)
+
+
+@dataclass(frozen=True, slots=True)
+class AffinePods:
+    """The pods that match every term."""
+
+    terms: tuple[AffinityTerm, ...]
+    namespaces: Namespaces = field(compare=False)
+
+    @property
+    def live(self) -> bool:
+        return False
+
+    @property
+    def selector(self) -> LabelSelector | None:
+        return self.terms[0].selector
+
+    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return all(self.namespaces.covers(term, namespace) and term.matches_labels(labels) for term in self.terms)
+
+    def groups(self, pods: BoundPods) -> Iterator[LabelGroup]:
+        first, *others = self.terms
+        if first.selector is None:
+            return
+        covers = self.namespaces.covers
+        selected_namespaces = (
+            [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(covers, first))
+        )
+        for namespace in selected_namespaces:
+            if all(covers(term, namespace) for term in others):
+                for group in pods.matching(namespace, first.selector):
+                    if all(term.matches_labels(group.labels) for term in others):
+                        yield group
+
+    def nodes(self, pods: BoundPods, topologies: Topologies, key: str) -> NodeSet:
+        """Return the nodes of the domains of a label in which these pods run."""
+        return pods.by_domain(self, key, topologies.having(key)).nodes
+
+
+def exclude_by_affinity(
+    pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies, every: NodeSet
+) -> NodeSet:
+    """Return the nodes that the pod's required affinity excludes."""
+    present = near = every
+    any_domain = False
+    affine = AffinePods(pod.affinity, namespaces)
+    for term in pod.affinity:
+        present &= topologies.having(term.topology_key)
+        nodes = affine.nodes(pods, topologies, term.topology_key)
+        any_domain |= nodes != 0
+        near &= nodes
+    # The first pod of a group that has affinity to itself may run wherever the labels are.
+    if not any_domain and affine.includes(pod.namespace, pod.labels):
+        return every & ~present
+    return every & ~near
+
+
+def exclude_by_anti_affinity(
+    pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies
+) -> NodeSet:
+    """Return the nodes that the pod's required anti-affinity excludes."""
+    return union(
+        AffinePods((term,), namespaces).nodes(pods, topologies, term.topology_key) for term in pod.anti_affinity
+    )
+
+
+def exclude_by_bound_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
+    """Return the nodes that the required anti-affinity of bound pods excludes."""
+    matching = terms.matching(pod.labels)
+    return union(terms.near(term) for term in matching if namespaces.includes(term, pod.namespace))

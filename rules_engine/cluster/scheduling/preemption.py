@@ -1,0 +1,285 @@
+"""Preemption: the choice of pods of lower priority that end so that a pod can run.
+
+Source: pkg/scheduler/framework/preemption/preemption.go, plugins/defaultpreemption/default_preemption.go.
+PodDisruptionBudgets are not modelled. Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the
+candidates are not a random sample.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
+from rules_engine.cluster.scheduling.amounts import PODS, FreeAmounts
+from rules_engine.cluster.scheduling.choice import Choice
+from rules_engine.cluster.scheduling.requirements import Requirements
+from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
+from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
+
+MAX_DRY_RUNS = 100
+"""Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
+there it takes some runs of all filters. The scheduler looks for 100 candidates, or a tenth of the nodes. The nodes are
+chosen among the nodes with the lowest priority of victims."""
+
+CACHED_PRIORITIES = 16
+"""Priorities for which the amounts that nodes have free without the pods up to them are cached: 0.4 MB each for a
+resource, with 5,000 nodes. Clusters have a few PriorityClasses."""
+
+CACHED_PODS = 16
+"""Pods for which the victims on nodes are cached, as long as the nodes do not change: some 100 bytes for a node."""
+
+_LEAST_PRIORITY = -(2**31)
+
+CandidateKey = tuple[int, int, int, int]
+"""Order of candidates: highest priority of a victim, sum of their priorities, their number, and minus the earliest
+start of the victims with the highest priority. The lowest is the best one."""
+
+
+class Preemption:
+    """The pods of each node by priority, with the resources that they use, from which victims are chosen."""
+
+    def __init__(self, scheduler: Scheduler, choice: Choice) -> None:
+        """Take a scheduler without bound pods. Each change is made to the scheduler before this."""
+        self._scheduler = scheduler
+        self._choice = choice
+        self._nodes = [_NodeUse() for _ in scheduler.nodes]
+        self._every = (1 << len(self._nodes)) - 1
+        self._having: dict[int, NodeSet] = {}
+        """The nodes with pods of a priority."""
+        self._free: dict[int, dict[str, FreeAmounts]] = {}
+        """Free amounts of nodes without their pods up to a priority, by resource; the last used one at the end."""
+        self._cached: dict[int, tuple[SchedulablePod, dict[int, tuple[BoundPod, ...]]]] = {}
+        """The victims for a pod by node, where resources alone decide. By the identity of the pod, which is kept."""
+
+    def bind(self, pod: BoundPod) -> None:
+        """Add a pod to its node."""
+        if self._nodes[pod.node].add(pod) == 1:
+            priority = pod.pod.priority
+            self._having[priority] = self._having.get(priority, 0) | 1 << pod.node
+        self._record_change(pod, -1)
+
+    def release(self, pod: BoundPod) -> None:
+        """Remove a pod from its node."""
+        if not self._nodes[pod.node].remove(pod):
+            priority = pod.pod.priority
+            left = self._having[priority] ^ 1 << pod.node
+            if left:
+                self._having[priority] = left
+            else:
+                del self._having[priority]
+        self._record_change(pod, 1)
+
+    def forget(self) -> None:
+        """Clear the caches, since the allocatable amounts of a node have changed."""
+        self._free.clear()
+        self._cached.clear()
+
+    def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
+        """Return True if a node has the resources for a pod; if it `preempts`, pods of lower priority do not count."""
+        below = pod.priority if preempts else _LEAST_PRIORITY
+        free, used = self._scheduler.free, self._nodes[number].used
+        # Loops, since this is called for each group of waiting pods when a node changes.
+        for resource, amount in pod.amounts:
+            left = free(number, resource)
+            if amount > left:
+                for priority, amounts in used.items():
+                    if priority < below:
+                        left += amounts.get(resource, 0)
+                if amount > left:
+                    return False
+        return True
+
+    def find(self, name: str, pod: SchedulablePod) -> Bound | None:
+        """Return the node and the victims for a pod that no node can run; None if preemption does not help.
+
+        Raises CostExceeded.
+        """
+        lower = sorted(priority for priority in self._having if priority < pod.priority)
+        if not lower:
+            return None
+        candidates = self._nodes_with_room(pod, lower[-1]) & union([self._having[priority] for priority in lower])
+        if not candidates:
+            return None
+        scheduling = self._scheduler.answer(pod.requirements)
+        # Victims do not free their devices for others: their claims live until the pods are gone.
+        candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
+        other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
+        victims_by_node = {}
+        if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
+            cached = self._victim_cache(pod)
+            for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
+                victims = cached.get(number)
+                if victims is None:
+                    victims = cached[number] = self._victims(pod, number)
+                victims_by_node[number] = victims
+        for number in numbers_of(self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS)):
+            if victims := self._dry_run(pod, number):
+                victims_by_node[number] = victims
+        if not victims_by_node:
+            return None
+        keys = {number: _candidate_key(victims) for number, victims in victims_by_node.items()}
+        best = min(keys.values())
+        chosen = self._choice.choose_node(name, node_set([number for number, key in keys.items() if key == best]))
+        return Bound(chosen, victims_by_node[chosen])
+
+    def _victim_cache(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
+        entry = self._cached.get(id(pod))
+        if entry is None:
+            if len(self._cached) >= CACHED_PODS:
+                del self._cached[next(iter(self._cached))]
+            entry = self._cached[id(pod)] = (pod, {})
+        return entry[1]
+
+    def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
+        """Return the nodes of `among` where the highest priority of a victim is the lowest.
+
+        Resources alone decide there: a pod of higher priority than needed never is a victim.
+        """
+        if not among:
+            return 0
+        position = bisect_left(lower, True, key=lambda priority: bool(among & self._nodes_with_room(pod, priority)))
+        return among & self._nodes_with_room(pod, lower[position])
+
+    def _nodes_with_room(self, pod: SchedulablePod, priority: int) -> NodeSet:
+        """Return the nodes that have the resources for a pod without their pods up to a priority."""
+        by_resource = self._free.pop(priority, None)
+        if by_resource is None:
+            if len(self._free) >= CACHED_PRIORITIES:
+                del self._free[next(iter(self._free))]
+            by_resource = {}
+        self._free[priority] = by_resource
+        nodes = self._every
+        for resource, amount in pod.amounts:
+            if not nodes:
+                break
+            free = by_resource.get(resource)
+            if free is None:
+                left = [self._free_below(number, priority + 1, resource) for number in range(len(self._nodes))]
+                free = by_resource[resource] = FreeAmounts(dict(enumerate(left)), self._every)
+            nodes &= ~free.below(amount)
+        return nodes
+
+    def _free_below(self, number: int, priority: int, resource: str) -> int:
+        """Return what a node has free of a resource without its pods below a priority."""
+        free = self._scheduler.free(number, resource)
+        for other, used in self._nodes[number].used.items():
+            if other < priority:
+                free += used.get(resource, 0)
+        return free
+
+    def _victims(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
+        """Return the victims on a node where the pod fits without the pods below its priority.
+
+        Resources alone decide there.
+        """
+        left = {resource: self._free_below(number, pod.priority, resource) - amount for resource, amount in pod.amounts}
+        victims = []
+        for other in self._nodes[number].lower(pod.priority):
+            used = [(resource, amount) for resource, amount in other.pod.amounts if resource in left]
+            for resource, amount in used:
+                if amount > left[resource]:
+                    victims.append(other)
+                    break
+            else:
+                for resource, amount in used:
+                    left[resource] -= amount
+        return tuple(victims)
+
+    def _dry_run(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
+        """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
+        scheduler, requirements = self._scheduler, pod.requirements
+        waiting = deque(self._nodes[number].lower(pod.priority))
+        victims: list[BoundPod] = []
+        for other in waiting:
+            scheduler.release(number, _dry_run_requirements(other))
+        try:
+            if not scheduler.feasible_without_devices(requirements) >> number & 1:
+                return ()
+            while waiting:
+                other = waiting.popleft()
+                scheduler.bind(number, _dry_run_requirements(other))
+                if not scheduler.feasible_without_devices(requirements) >> number & 1:
+                    scheduler.release(number, _dry_run_requirements(other))
+                    victims.append(other)
+            return tuple(victims)
+        finally:
+            for other in (*victims, *waiting):
+                scheduler.bind(number, _dry_run_requirements(other))
+
+    def _record_change(self, pod: BoundPod, sign: int) -> None:
+        for _, cached in self._cached.values():
+            cached.pop(pod.node, None)
+        for priority, by_resource in self._free.items():
+            if pod.pod.priority > priority:
+                for resource, amount in pod.pod.amounts:
+                    if resource in by_resource:
+                        by_resource[resource].change(pod.node, sign * amount)
+
+
+class _NodeUse:
+    """The pods of one node."""
+
+    __slots__ = ("pods", "used")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, BoundPod] = {}
+        self.used: dict[int, dict[str, int]] = {}
+        """Amounts by the priority of the pods that use them."""
+
+    def add(self, pod: BoundPod) -> int:
+        """Add a pod, and return the number of pods with its priority."""
+        self.pods[pod.name] = pod
+        return self._use(pod, 1)
+
+    def remove(self, pod: BoundPod) -> int:
+        """Remove a pod, and return the number of pods with its priority."""
+        del self.pods[pod.name]
+        left = self._use(pod, -1)
+        if not left:
+            del self.used[pod.pod.priority]
+        return left
+
+    def _use(self, pod: BoundPod, sign: int) -> int:
+        used = self.used.setdefault(pod.pod.priority, {})
+        for resource, amount in pod.pod.amounts:
+            used[resource] = used.get(resource, 0) + sign * amount
+        return used[PODS]
+
+    def lower(self, priority: int) -> Sequence[BoundPod]:
+        """Return the pods below a priority, the most important ones first."""
+        return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance_order)
+
+
+def _dry_run_requirements(victim: BoundPod) -> Requirements:
+    """Return the footprint that a dry run subtracts, even if topology spread did not count it.
+
+    Source: podtopologyspread, updateWithPod.
+    """
+    return replace(victim.pod.requirements, terminating=False)
+
+
+def _importance_order(pod: BoundPod) -> tuple[int, int, str]:
+    return -pod.pod.priority, pod.start, pod.name
+
+
+def _candidate_key(victims: Sequence[BoundPod]) -> CandidateKey:
+    """Return the order of a candidate by its victims, the most important one first."""
+    first = victims[0]
+    # None counts less than 0, so that few victims of negative priority are better than many.
+    total = sum(victim.pod.priority - _LEAST_PRIORITY for victim in victims)
+    return first.pod.priority, total, len(victims), -first.start
+
+
+def nodes_needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
+    """Return the nodes on which more than resources may depend on the victims.
+
+    On others, resources alone keep the pod away: pods that end there take no port, add no anti-affinity, and do not
+    increase the skew of their own domain. They may be the pods to which the pod has affinity.
+    """
+    if pod.affinity:
+        return scheduling.every
+    filters = (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
+    return union([nodes for name in filters for nodes in scheduling.excluded.get(name, {}).values()])

@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rules_engine.documents.registry import load_documents
-from rules_engine.evaluation import validate
 from rules_engine.language.cel import Budget, Environment, Program, compile_expression, types
 from rules_engine.language.cel.budget import REQUEST_COST
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.problems.source import SourceText
+from rules_engine.rules.evaluation import validate
+from rules_engine.rules.sources.documents import load_documents
 from tests.fuzz import cel_costs
 from tests.support import evaluation
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from bench.process import memory_mib
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reading import read_node

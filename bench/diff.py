@@ -20,11 +20,11 @@ from typing import Any
 
 from bench import doctor, process
 from bench.promise import Promise, exit_code
-from rules_engine.evaluation import mutate, validate
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.sources.rule_files import RuleFiles, read_rules
+from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.sources.rule_files import RuleFiles, read_rules
 from server.http.admission_record import AdmissionRecord
 from server.state import ServedRules
 from server.telemetry.decision_log import encode_line

@@ -28,7 +28,7 @@ from bench.listener import KEPT_MIB, LARGE_PEAK_MIB, Client, head, send, serving
 from bench.process import ROOT, memory_mib
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, review, training_pod
-from rules_engine.evaluation.steps import MAX_PATCH_BYTES
+from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
 from server.telemetry.decision_log import MAX_LINE_BYTES
 from tests.support.server import Running
 

@@ -18,12 +18,12 @@ from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.cluster.nodes.reservations import PodKey
-from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.rules.evaluation import RuleSet, mutate
 from server.cluster.store import Store
 from tests.support.cluster import reserve
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung

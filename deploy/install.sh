@@ -26,4 +26,4 @@ $pip install $options --no-index --find-links "$work" gpu-rules # not by its pat
 # Fail here if a pin is missing, not when the server starts.
 $pip check
 "$target/bin/gpu-rules" --version
-"$target/bin/gpu-rules" check "$("$target/bin/python" -c 'from rules_engine.sources.rule_files import DEFAULT_RULES as r; print(r)')"
+"$target/bin/gpu-rules" check "$("$target/bin/python" -c 'from rules_engine.rules.sources.rule_files import DEFAULT_RULES as r; print(r)')"

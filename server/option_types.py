@@ -117,8 +117,8 @@ class RulesPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).startswith("set:"):
             return super().convert(value, param, ctx)
-        from rules_engine.sources.rule_files import DEFAULT_RULES
-        from rules_engine.sources.rule_sources import PackagedSource, SourceError
+        from rules_engine.rules.sources.rule_files import DEFAULT_RULES
+        from rules_engine.rules.sources.rule_sources import PackagedSource, SourceError
 
         try:
             return DEFAULT_RULES.parent / PackagedSource.parse(str(value).removeprefix("set:")).name

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http.admission import Admission
 from server.http.admission_record import Callers

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Rule
-from rules_engine.native.policy import NativeRules, translate_rules
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.native.policy import NativeRules, translate_rules
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from server.cluster.source import ClusterSource
 from server.timing import rfc3339
 

@@ -11,8 +11,8 @@ FLOORS = {
     "rules_engine/model": 100.0,
     "rules_engine/language": 100.0,
     "rules_engine/language/cel": 100.0,
-    "rules_engine/kinds": 100.0,
-    "rules_engine/evaluation": 100.0,
+    "rules_engine/rules": 100.0,
+    "rules_engine/rules/evaluation": 100.0,
     "rules_engine": 95.0,
     "server": 95.0,
 }

@@ -5,9 +5,6 @@ A warning is given only if it is right for every pod and cluster: a line has no 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from rules_engine.evaluation.rule_set.compiled import Kind
-from rules_engine.kinds.overlap import any_wider, contradictory_key
-from rules_engine.kinds.registry import KINDS
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
@@ -15,6 +12,9 @@ from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Mode, Rule, RuleId
 from rules_engine.model.rules.rule_test import Case, Diagnosis, ExpectedAudit, ExpectedRule
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.overlap import any_wider, contradictory_key
+from rules_engine.rules.rule_set.compiled import Kind
 
 
 def analyse_rules(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:

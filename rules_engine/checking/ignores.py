@@ -17,7 +17,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.problems.source import Location, truncate
-from rules_engine.sources.rule_files import has_errors
+from rules_engine.rules.sources.rule_files import has_errors
 
 _ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).*", re.IGNORECASE)
 """A comment that is probably meant to ignore a warning, also if misspelt."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from rules_engine.diagnosis import diagnostic
-from rules_engine.evaluation.rule_set.compiled import Kind
-from rules_engine.kinds.registry import KINDS
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.rules import diagnostic
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.compiled import Kind
 
 FOLDER = Path(__file__).parent / "problems"
 

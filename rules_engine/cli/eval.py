@@ -17,7 +17,7 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 _OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
 
@@ -72,8 +72,8 @@ def evaluate(
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER, has_errors
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, load_sources
+    from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, has_errors
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, load_sources
 
     files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()

@@ -32,7 +32,7 @@ from rules_engine.cli.program import (
 if TYPE_CHECKING:
     from rules_engine.explaining.explain import ExplainedPod
     from rules_engine.explaining.field_documentation import FieldDocumentation
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 
 class FieldPath(click.ParamType["FieldDocumentation"]):
@@ -128,8 +128,8 @@ def explain(
     from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods
     from rules_engine.explaining.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
     sources = rules or DEFAULT_SOURCES

@@ -17,7 +17,7 @@ from rules_engine.cli.program import Command, help_examples, print_objects
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 LEAST_VERSION = 1, 36
 """The first Kubernetes with MutatingAdmissionPolicy in admissionregistration.k8s.io/v1."""
@@ -55,8 +55,8 @@ def native(
     from rules_engine.model.json.lenient import as_mapping
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.native.offers import build_offers
-    from rules_engine.native.policy import translate_rules
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.native.policy import translate_rules
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.webhooks.policies import NativeObjects
 
     files = read_sources(rules or DEFAULT_SOURCES)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.model.problems.problem import Problem
     from rules_engine.model.rules.simulation import Simulation
-    from rules_engine.sources.rule_files import RuleFiles
-    from rules_engine.sources.rule_sources import ParseSource, RuleSource
+    from rules_engine.rules.sources.rule_files import RuleFiles
+    from rules_engine.rules.sources.rule_sources import ParseSource, RuleSource
 
 # The modules of sources compile rules: they are imported once a source is named.
 
@@ -177,7 +177,7 @@ class RuleSourceType(click.ParamType["RuleSource"]):
     name = "SOURCE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
-        from rules_engine.sources.rule_sources import PREFIXES, SourceError, parse_source
+        from rules_engine.rules.sources.rule_sources import PREFIXES, SourceError, parse_source
 
         parsers = {} if ctx is None else _cluster_access(ctx).parsers(ctx)
         try:
@@ -186,7 +186,7 @@ class RuleSourceType(click.ParamType["RuleSource"]):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        from rules_engine.sources.packaged_sets import list_packaged_sets
+        from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
         sets = [
             CompletionItem(name, help="packaged set") for name in list_packaged_sets() if name.startswith(incomplete)
@@ -359,9 +359,9 @@ def read_load(
     needs_cluster: bool = True,
 ) -> "tuple[Sequence[Simulation], Sequence[RuleFiles]]":
     """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors."""
-    from rules_engine.documents.simulations import load_simulations
-    from rules_engine.sources.rule_files import has_errors
-    from rules_engine.sources.rule_sources import read_sources
+    from rules_engine.rules.sources.rule_files import has_errors
+    from rules_engine.rules.sources.rule_sources import read_sources
+    from rules_engine.rules.sources.simulations import load_simulations
 
     readings = [each.read() for each in clusters]
     simulations, found, sources = load_simulations(file, readings, needs_cluster=needs_cluster)

@@ -31,7 +31,7 @@ from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rules_engine.model.kubernetes.quantity import Quantity
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 MAX_CARDS = 16
 """Cards of a node: no machine has more."""
@@ -132,8 +132,8 @@ def plan(
     from rules_engine.planning.cluster import plan_cluster
     from rules_engine.planning.plan import PlanError, make_plan
     from rules_engine.planning.report import plan_report
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
     from rules_engine.simulation.figures import By
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
 
     problems = InputProblems("plan", targets)
     sources = rules or DEFAULT_SOURCES

@@ -26,7 +26,7 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 
 @click.command(
@@ -74,8 +74,8 @@ def preflight(
     from rules_engine.preflight.reading import read_inputs
     from rules_engine.preflight.report import preflight_report
     from rules_engine.preflight.state import Verdict
-    from rules_engine.sources.rule_files import has_errors
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_files import has_errors
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
     problems = InputProblems("preflight", targets)
     sources = rules or DEFAULT_SOURCES

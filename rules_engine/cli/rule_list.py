@@ -18,7 +18,7 @@ from rules_engine.cli.program import Command, InputProblems, Target, help_exampl
 from rules_engine.model.kubernetes.names import is_label_key, is_label_value
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 
 class SourceOrStdin(RuleSourceType):
@@ -27,7 +27,7 @@ class SourceOrStdin(RuleSourceType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "RuleSource":
         if value != "-":
             return super().convert(value, param, ctx)
-        from rules_engine.sources.rule_sources import PathSource
+        from rules_engine.rules.sources.rule_sources import PathSource
 
         return PathSource(PathOrStdin().convert(value, param, ctx))
 
@@ -94,7 +94,7 @@ def list_command(
     from rules_engine.explaining.text import default_inputs, print_rules
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.report.text import Screen
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 
     if namespace is None:
         for option, value in (("--labels", labels), ("--pod-labels", pod_labels), ("--cluster", cluster)):

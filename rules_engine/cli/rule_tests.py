@@ -54,8 +54,8 @@ def test(
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or coverage is below the minimum, and with 2
     if a file has errors or there are no cases.
     """
+    from rules_engine.rules.sources.rule_files import has_errors
     from rules_engine.sources.file_watch import read_signatures, wait_for_change
-    from rules_engine.sources.rule_files import has_errors
     from rules_engine.testing.coverage import coverage_total
     from rules_engine.testing.rule_tests import run_tests
 

@@ -19,7 +19,7 @@ ANSWERS: Mapping[str, str] = {
     "native": "rules_engine.report.answer:ObjectList",
     "plan": "rules_engine.planning.plan:PlanAnswer",
     "preflight": "rules_engine.preflight.answer:PreflightAnswer",
-    "sets-suggest": "rules_engine.sources.card_sets:SetSuggestion",
+    "sets-suggest": "rules_engine.rules.sources.card_sets:SetSuggestion",
     "simulate": "rules_engine.simulation.answer:SimulationAnswer",
     "test": "rules_engine.testing.rule_tests:TestAnswer",
     "webhook-config": "rules_engine.report.answer:ObjectList",
@@ -65,7 +65,7 @@ def schema(name: str | None) -> None:
     documents of all kinds, for editors and other tools.
     """
     from rules_engine.language.schemas import schema as kind_schema
-    from rules_engine.starting.schemas import combine_schemas
+    from rules_engine.rules.sources.schemas import combine_schemas
 
     if name is None:
         print_json(combine_schemas())

@@ -27,7 +27,7 @@ class SetName(KnownName):
     name, noun = "NAME", "set"
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.sources.packaged_sets import list_packaged_sets
+        from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
         return dict.fromkeys(list_packaged_sets())
 
@@ -53,7 +53,7 @@ def sets() -> None:
 )
 def list_sets() -> None:
     """List the packaged sets with the description of each rule and Diagnostic."""
-    from rules_engine.sources.packaged_sets import list_packaged_sets
+    from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
     for packaged_set in list_packaged_sets().values():
         click.echo("  ".join(filter(None, (packaged_set.name, USED.get(packaged_set.name)))))
@@ -72,7 +72,7 @@ def list_sets() -> None:
 @click.argument("name", metavar="NAME", type=SetName())
 def show(name: str) -> None:
     """Print the rules and then the RuleTests of a packaged set as one stream of YAML documents."""
-    from rules_engine.sources.packaged_sets import list_packaged_sets
+    from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
     texts = list_packaged_sets()[name].texts()
     click.echo("---\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
@@ -87,7 +87,7 @@ def show(name: str) -> None:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 def copy(name: str, folder: Path) -> None:
     """Copy the rules and RuleTests of a packaged set to the folder DIR; existing files are never overwritten."""
-    from rules_engine.sources.packaged_sets import list_packaged_sets
+    from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
     write_new_files(folder, list_packaged_sets()[name].texts())
 
@@ -110,7 +110,7 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     """
     from rules_engine.report.text import Screen
     from rules_engine.report.values import Table
-    from rules_engine.sources.card_sets import suggest_sets
+    from rules_engine.rules.sources.card_sets import suggest_sets
 
     problems = InputProblems("sets suggest", [Target(output, None)])
     reading = cluster.read()

@@ -21,7 +21,7 @@ from rules_engine.model.kubernetes.names import LABEL
 from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 DEFAULT_SERVICE = Service()
 FAILURE_POLICY = click.Choice([IGNORE, FAIL])
@@ -136,8 +136,8 @@ def webhook_config(
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
-    from rules_engine.native.policy import translate_rules
-    from rules_engine.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.native.policy import translate_rules
+    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
     from rules_engine.webhooks import configuration as webhooks
 
     files = read_sources(rules or DEFAULT_SOURCES)

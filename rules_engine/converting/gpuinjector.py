@@ -17,9 +17,6 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from rules_engine.converting.rule_text import read_rule
-from rules_engine.kinds.injection.evaluation import SHARED_UNITS
-from rules_engine.kinds.injection.reading import read
-from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
 from rules_engine.language.files import SourceFile, read_file
 from rules_engine.language.yaml.documents import Dialect, read_documents
 from rules_engine.language.yaml.text import dump_yaml
@@ -31,6 +28,9 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.rules.injection.evaluation import SHARED_UNITS
+from rules_engine.rules.injection.reading import read
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""

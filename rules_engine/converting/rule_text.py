@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
-from rules_engine.kinds.ladder.reading import read
-from rules_engine.kinds.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
 from rules_engine.language.files import SourceFile
 from rules_engine.language.schemas import validate
 from rules_engine.language.yaml.documents import read_documents
@@ -13,6 +11,8 @@ from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.rules.ladder.reading import read
+from rules_engine.rules.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
 
 R = TypeVar("R")
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from rules_engine.cluster.scheduling import scheduler_of
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, evaluate_diagnostics
 from rules_engine.diagnosis.grouping import Grouping
 from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
 from rules_engine.diagnosis.objects.gpu_objects import workload_of
@@ -15,9 +14,10 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.sections import overview
 from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.diagnosis.values import Diagnosis, FindingCounts, FindingGroup
-from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects, NodeObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
+from rules_engine.rules.diagnostic import CompiledDiagnostic, evaluate_diagnostics
+from rules_engine.rules.rule_set.rule_set import RuleSet
 
 
 def diagnose(

@@ -17,9 +17,6 @@ from rules_engine.difference.values import (
     UnknownOutcome,
     WrittenAmount,
 )
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.evaluation.admission import Admission, validation_request
-from rules_engine.evaluation.rule_reads import RuleReads
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
@@ -31,6 +28,9 @@ from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Decision, Step
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation.admission import Admission, validation_request
+from rules_engine.rules.evaluation.rule_reads import RuleReads
 
 
 class Outcomes:

@@ -12,12 +12,12 @@ from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.reading.views import extended_claim
 from rules_engine.difference.values import Kind
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
 
 ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its pods that are done, and all its pods; 0 if that is not known."""

@@ -6,7 +6,6 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, field
 
-from rules_engine.evaluation.rule_reads import USER
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import Quantity, parse_quantity
 from rules_engine.model.kubernetes.removed_values import Path
@@ -14,6 +13,7 @@ from rules_engine.model.problems.source import Location, escape_controls, trunca
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.rules.evaluation.rule_reads import USER
 
 Counts = Mapping[str, int]
 Devices = int | float

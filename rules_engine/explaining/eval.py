@@ -5,12 +5,8 @@ from typing import ClassVar
 
 from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.evaluation.admission import validation_request
-from rules_engine.evaluation.context import Context, Scope
-from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.explaining.cel_text import cel_text
 from rules_engine.explaining.explain import mutation_request
-from rules_engine.kinds.registry import KINDS
 from rules_engine.language.cel import Budget, EvaluationError, Program, Type
 from rules_engine.language.cel.values.runtime_values import type_of
 from rules_engine.language.cel.values.types import ObjectType
@@ -20,7 +16,11 @@ from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Rule
-from rules_engine.sources.rule_files import has_errors
+from rules_engine.rules.evaluation.admission import validation_request
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.compiler import Compiler
+from rules_engine.rules.rule_set.context import Context, Scope
+from rules_engine.rules.sources.rule_files import has_errors
 
 EXPRESSION = "<expression>"
 """File name of the expression in locations."""

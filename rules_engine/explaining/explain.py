@@ -9,9 +9,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit_pod
-from rules_engine.evaluation.rule_reads import RuleReads, removed_members
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
@@ -24,8 +21,11 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.report.answer import Answer
-from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.rule_sources import RuleSource
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.evaluation.admission import Admission, admit_pod
+from rules_engine.rules.evaluation.rule_reads import RuleReads, removed_members
+from rules_engine.rules.sources.rule_files import has_errors
+from rules_engine.rules.sources.rule_sources import RuleSource
 
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""

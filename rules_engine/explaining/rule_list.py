@@ -8,13 +8,6 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rules_engine.cluster.read.loader import LoadResult
-from rules_engine.diagnosis.diagnostic import Diagnostic, compile_diagnostics
-from rules_engine.documents.load import RULES
-from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.evaluation.rule_set import globs
-from rules_engine.evaluation.rule_set.compiled import Kind
-from rules_engine.kinds.overlap import contradictory_key
-from rules_engine.kinds.registry import KINDS, sort_rules
 from rules_engine.language.fields import camel_case
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
@@ -25,8 +18,15 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import FindingSeverity
 from rules_engine.model.rules.rule import LabelSelector, Mode, Rule, Setting, field_setting
 from rules_engine.report.answer import Answer
-from rules_engine.sources.rule_files import has_errors, no_rules_problem
-from rules_engine.sources.rule_sources import RuleSource, load_sources
+from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.rules.kinds import KINDS, sort_rules
+from rules_engine.rules.overlap import contradictory_key
+from rules_engine.rules.rule_set import globs
+from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.sources.documents import DIAGNOSTIC
+from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.rule_files import has_errors, no_rules_problem
+from rules_engine.rules.sources.rule_sources import RuleSource, load_sources
 
 Labels = Mapping[str, str]
 

@@ -24,7 +24,7 @@ from rules_engine.model.rules.rule import Setting
 from rules_engine.model.wording import format_count
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Block, Lines, Span, Table, Tone, Tree, Words
-from rules_engine.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 
 MAX_VALUE = 120
 """Characters of a value in the text of `list`: the location beside it leads to the whole value."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from rules_engine.cluster.nodes import NodeQuery, capacity_of, node_index_of
-from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS, OFFERS_RESOURCE
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.native.policy import NativeRules
+from rules_engine.rules.native.policy import NativeRules
+from rules_engine.rules.rule_set.context import ClusterFunctions
 
 API_VERSION = f"{GROUP}/v1"
 

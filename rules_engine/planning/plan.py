@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
@@ -28,6 +27,7 @@ from rules_engine.planning.cluster import (
 )
 from rules_engine.planning.space import MAX_TRIED, Space, rank
 from rules_engine.report.answer import Answer
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.simulation.figures import By, Figures, Key, best, compute_figures
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record

@@ -13,7 +13,6 @@ from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.diagnosis.pending import PendingPod, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.evaluation import RuleSet
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.output import Output
@@ -34,6 +33,7 @@ from rules_engine.preflight.state import (
     worst_verdict,
 )
 from rules_engine.report.answer import Answer
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.simulation.admission import SCHEDULING_GATES
 
 COUNTED = {

@@ -15,9 +15,6 @@ from rules_engine.cluster.scheduling.cycle import SchedulingCycle
 from rules_engine.cluster.scheduling.requirements import REQUIRED
 from rules_engine.cluster.scheduling.scheduling import Filter
 from rules_engine.diagnosis.pending.excluded import taint_text
-from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.rule_set.compiled import Replacement
-from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.edits import apply_edits
@@ -34,6 +31,9 @@ from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.preflight.reading import Submitted
 from rules_engine.preflight.state import ClusterState, SimulatedPod, Verdict
+from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.ladder.counts import DeviceCounts, edits_between
+from rules_engine.rules.rule_set.compiled import Replacement
 
 MAX_CHANGES = 6
 """Changes that an answer has."""

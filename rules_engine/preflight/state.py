@@ -16,7 +16,6 @@ from rules_engine.cluster.read.workloads import SYSTEM_CLASSES, Priorities
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.requirements import with_state_taints
 from rules_engine.cluster.scheduling.scheduler import Scheduler
-from rules_engine.evaluation import RuleSet
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
@@ -24,6 +23,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.preflight.quotas import Quota, Usage, add_usage, refusal, usage_of
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.simulation.admission import Admitted, Template
 from rules_engine.simulation.arrivals import PlannedArrival, Run
 from rules_engine.simulation.play import Play

@@ -11,8 +11,6 @@ from rules_engine.cluster.devices.requests import ContainerRequest
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
 from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.evaluation.admission import Admission, validation_request
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -24,6 +22,8 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation.admission import Admission, validation_request
 from rules_engine.simulation.record import AdmittedPod, Amounts, Fallback
 
 SCHEDULING_GATES = "scheduling gates"

@@ -17,8 +17,6 @@ from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER, with_state_taints
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
@@ -29,6 +27,8 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.simulation.admission import Admissions, Admitted
 from rules_engine.simulation.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
 from rules_engine.simulation.queue import Queue

@@ -1,1 +1,1 @@
-"""Sources of rules: files, packaged sets, git revisions."""
+"""Moves to another floor."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.starting.schemas import SCHEMA_FILE, combine_schemas
+from rules_engine.rules.sources.schemas import SCHEMA_FILE, combine_schemas
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
 

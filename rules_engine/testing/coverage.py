@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.compiled import Kind
-from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
-from rules_engine.kinds.registry import KINDS
 from rules_engine.language.cel import Budget, Program
 from rules_engine.model.json.output import Output
 from rules_engine.model.problems.source import Location, SourceText, truncate
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import ExpressionDocument, Rule
+from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiler import Compiler, ExpressionCompiler
 
 
 class CoverageItem(Output, frozen=True, kw_only=True):

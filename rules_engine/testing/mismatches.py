@@ -7,8 +7,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rules_engine.diagnosis.diagnostic import Evaluation
-from rules_engine.evaluation.admission import Admission
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
@@ -20,6 +18,8 @@ from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.logged_decision import LoggedStep
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import AmountsByContainer, Diagnosis, Expectation, ExpectedAudit, ExpectedRule
+from rules_engine.rules.diagnostic import Evaluation
+from rules_engine.rules.evaluation.admission import Admission
 
 MAX_DIFFERENCES = 20
 """Differences of a whole pod that are listed: with more, it is a different pod."""

@@ -14,18 +14,6 @@ from rules_engine.checking.check import read_test_rules
 from rules_engine.cluster.read.loader import LoadResult, Part
 from rules_engine.cluster.read.pods import SLIPS
 from rules_engine.cluster.read.references import Sources
-from rules_engine.diagnosis.diagnostic import (
-    CompiledDiagnostic,
-    Diagnostic,
-    compile_diagnostics,
-    diagnostic_compiler,
-    evaluate_diagnostics,
-)
-from rules_engine.documents.registry import load_documents
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit_pod
-from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -37,7 +25,19 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
 from rules_engine.report.answer import Answer
-from rules_engine.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, compile_loaded, has_errors
+from rules_engine.rules.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    compile_diagnostics,
+    diagnostic_compiler,
+    evaluate_diagnostics,
+)
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.evaluation.admission import Admission, admit_pod
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.rule_set.compiler import Compiler
+from rules_engine.rules.sources.documents import load_documents
+from rules_engine.rules.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, compile_loaded, has_errors
 from rules_engine.testing.coverage import Coverage, CoverageRecorder
 from rules_engine.testing.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 

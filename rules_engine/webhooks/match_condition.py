@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
 from math import ceil
 
-from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.language.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.model.rules.rule import Operation, Rule
-from rules_engine.native.cel_text import cel_list, cel_literal, match_conditions
+from rules_engine.rules.native.cel_text import cel_list, cel_literal, match_conditions
+from rules_engine.rules.rule_set.globs import is_glob
 
 COMPARED_CONTAINERS = 64
 COMPARED_AMOUNTS = 32

@@ -6,11 +6,10 @@ from dataclasses import replace
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.native_objects import OFFERS, RULES_ANNOTATION
 from rules_engine.model.rules.rule import FailurePolicy, Operation
-from rules_engine.native.cel_text import cel_literal, grouped
-from rules_engine.native.mutation import SHARED_VARIABLES, patch
-from rules_engine.native.narrowing import LARGE_POD, any_of, names_one_of
 from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
-from rules_engine.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
+from rules_engine.rules.native.cel_text import LARGE_POD, any_of, cel_literal, grouped, names_one_of
+from rules_engine.rules.native.mutation import SHARED_VARIABLES, patch
+from rules_engine.rules.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
 from rules_engine.webhooks.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,

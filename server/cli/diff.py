@@ -30,8 +30,8 @@ from rules_engine.cli.progress import progress_bar
 if TYPE_CHECKING:
     from rules_engine.difference.run import DifferenceRun, Side
     from rules_engine.difference.values import Kind
-    from rules_engine.sources.rule_files import RuleFiles
-    from rules_engine.sources.rule_sources import RuleSource, Sides
+    from rules_engine.rules.sources.rule_files import RuleFiles
+    from rules_engine.rules.sources.rule_sources import RuleSource, Sides
 
 KINDS = (
     *VIEW_KINDS,
@@ -135,7 +135,7 @@ def diff(
     from rules_engine.difference.reading.recorded_input import find_logs
     from rules_engine.difference.report import difference_report
     from rules_engine.difference.values import Kind
-    from rules_engine.sources.rule_sources import read_sides
+    from rules_engine.rules.sources.rule_sources import read_sides
 
     problems = InputProblems("diff", targets)
     sides = read_sides(old, new)
@@ -172,7 +172,7 @@ def _decide_pods(
     """Decide all pods."""
     from rules_engine.cluster.read.clusters import load_cluster
     from rules_engine.difference.run import run_difference
-    from rules_engine.sources.rule_files import DEFAULT_CLUSTER
+    from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
     assert default is not None  # noqa: S101 - a packaged file

@@ -25,7 +25,7 @@ from server.option_types import Address, AddressType, Duration, PodName, Seconds
 
 if TYPE_CHECKING:
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 INTERVAL_SECONDS = 300.0
 """Default interval: a list of all pods is expensive for the API server of a large cluster."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-    from rules_engine.sources.rule_sources import ParseSource
+    from rules_engine.rules.sources.rule_sources import ParseSource
     from server.cluster.connection import ApiError, Connection
     from server.cluster.listing import ListedObjects
 

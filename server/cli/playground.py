@@ -14,7 +14,7 @@ from rules_engine.cli.program import SingleOption
 from server.option_types import Address, AddressType
 
 if TYPE_CHECKING:
-    from rules_engine.sources.rule_sources import RuleSource
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 
 @click.command(

@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate
-from rules_engine.sources.rule_sources import ParseSource, SourceError
+from rules_engine.rules.sources.rule_sources import ParseSource, SourceError
 from server.cluster.connection import ApiError, Cause, Connection, api_path
 
 PREFIX = "configmap"

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.cluster.nodes.reservations import PodKey, device_usage
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget, EvaluationError
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
@@ -24,6 +23,7 @@ from rules_engine.model.kubernetes.native_objects import annotation_of
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cluster.connection import Cause, Connection, api_path
 from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reading import (

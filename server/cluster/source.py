@@ -6,11 +6,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the engine takes longer to import than the whole command line, which needs only Live
-    from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
     from rules_engine.language.cel import Budget
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.model.rules.admission import AdmissionRequest
     from rules_engine.model.rules.decision import Decision
+    from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 
 
 class Live(Enum):

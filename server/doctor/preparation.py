@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.cluster.read.references import Sources
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
-from rules_engine.documents.load import RULES
-from rules_engine.documents.registry import DIAGNOSTIC
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Problem, sort_problems
-from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
+from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.documents import DIAGNOSTIC
+from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.rule_files import has_errors
+from rules_engine.rules.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
 from server.rules.folder_watch import Signature, files_signature
 
 PACKAGED = PackagedSource("diagnostics")

@@ -18,7 +18,7 @@ from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
-from rules_engine.sources.rule_sources import RuleSource
+from rules_engine.rules.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.cluster.listing import ListedObjects, Listing
 from server.doctor.finding_events import QUIET_SECONDS, finding_events

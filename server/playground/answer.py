@@ -16,8 +16,6 @@ from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
-from rules_engine.documents.load import RULES
-from rules_engine.documents.registry import DIAGNOSTIC
 from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
 from rules_engine.explaining.text import explanation_blocks
 from rules_engine.language.yaml.text import dump_yaml
@@ -30,8 +28,10 @@ from rules_engine.preflight.reading import read_inputs
 from rules_engine.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
-from rules_engine.sources.rule_files import has_errors
-from rules_engine.sources.rule_sources import PathSource, read_sources
+from rules_engine.rules.sources.documents import DIAGNOSTIC
+from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.rule_files import has_errors
+from rules_engine.rules.sources.rule_sources import PathSource, read_sources
 
 RULES_FILE, POD_FILE, CLUSTER_FILE, TEST_FILE = "rules.yaml", "pod.yaml", "cluster.yaml", "rules.test.yaml"
 

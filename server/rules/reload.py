@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rules_engine.evaluation import RuleSet
+from rules_engine.rules.evaluation import RuleSet
 from server.rules.folder_watch import MAX_ROUNDS, files_signature
 from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
 from server.state import Reload, State

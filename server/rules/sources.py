@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rules_engine.cluster.read.clusters import load_cluster
-from rules_engine.documents.load import load_texts
-from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.registry import sort_rules
 from rules_engine.language.files import SourceFile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, render_problem
 from rules_engine.model.rules.rule import Rule
-from rules_engine.sources.rule_files import (
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.kinds import sort_rules
+from rules_engine.rules.sources.load import load_texts
+from rules_engine.rules.sources.rule_files import (
     DEFAULT_CLUSTER,
     DEFAULT_RULES,
     RuleFiles,

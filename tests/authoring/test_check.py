@@ -13,7 +13,7 @@ from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonS
 from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
-from rules_engine.sources.card_sets import CARD_SETS
+from rules_engine.rules.sources.card_sets import CARD_SETS
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tests.support.documents import REPOSITORY
 

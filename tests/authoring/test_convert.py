@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.converting.gpuinjector import Conversion, convert_text
-from rules_engine.documents.registry import load_documents
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.authoring import write
 
 CPU4 = [{"name": "cpu", "coefficient": 4000, "unit": "m"}]

@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rules_engine.documents.load import load_files, rule_kind
-from rules_engine.evaluation import compile_rules, mutate
-from rules_engine.kinds.registry import KINDS
 from rules_engine.model.problems.source import Location
+from rules_engine.rules.evaluation import compile_rules, mutate
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.sources.load import load_files, rule_kind
 from rules_engine.sources.file_watch import read_signatures, wait_for_change
 from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecorder
 from rules_engine.testing.junit import junit_xml

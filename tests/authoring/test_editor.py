@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rules_engine.starting.schemas import SCHEMA_FILE
+from rules_engine.rules.sources.schemas import SCHEMA_FILE
 from tests.support.documents import REPOSITORY, blocks
 
 SHIPPED = sorted([*REPOSITORY.glob("rules/*/*.yaml"), *REPOSITORY.glob("examples/rules/*.yaml")])

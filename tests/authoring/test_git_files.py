@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from rules_engine.language.files import find_files, read_file
 from rules_engine.model.problems.problem import Problems
-from rules_engine.sources import git_files
-from rules_engine.sources.git_files import LEAVES, SUBMODULE, revision_files
+from rules_engine.rules.sources import git_files
+from rules_engine.rules.sources.git_files import LEAVES, SUBMODULE, revision_files
 from tests.support.git import commit, git, repository
 
 

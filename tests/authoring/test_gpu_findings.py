@@ -6,10 +6,10 @@ import pytest
 
 from rules_engine.checking.check import check_files
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.kinds.overlap import contradictory_key
 from rules_engine.model.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.rules.overlap import contradictory_key
 from tests.support.authoring import cli, injection, ladder, validation, write
 
 MIG = "nvidia.com/mig-"

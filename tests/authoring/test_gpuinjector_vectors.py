@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rules_engine.converting.gpuinjector import convert_text
-from rules_engine.evaluation import mutate
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.rules.evaluation import mutate
+from rules_engine.rules.kinds import compile_rules
 from tests.support.patching import apply_as_api_server, apply_json, operations
 
 VECTORS: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import cli, injection, ladder, validation, write
 
 COMMENT = "# gpu-rules: ignore[matches-nothing] until the team moves"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
-from rules_engine.diagnosis.diagnostic import DiagnosticCode
-from rules_engine.kinds.registry import KINDS
 from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.rules.diagnostic import DiagnosticCode
+from rules_engine.rules.kinds import KINDS
 from tests.kinds import toy
 from tests.support.documents import REPOSITORY
 from tests.support.problem_reference import DOCUMENT, document, problems, without_output

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.check import check_files
-from rules_engine.evaluation.rule_set.compiler import ENVIRONMENT
 from rules_engine.language.cel import compile_expression
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
+from rules_engine.rules.rule_set.compiler import ENVIRONMENT
 from tests.cel.evaluating import both
 from tests.support.authoring import write
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.sources.packaged_sets import list_packaged_sets
-from rules_engine.sources.rule_files import read_rules
-from rules_engine.sources.rule_sources import (
+from rules_engine.rules.sources.packaged_sets import list_packaged_sets
+from rules_engine.rules.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_sources import (
     GitSource,
     PackagedSource,
     PathSource,

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rules_engine.checking.check import check_files
-from rules_engine.sources.card_sets import CARD_SETS, PRODUCT
-from rules_engine.starting.schemas import without_schema_comments
+from rules_engine.rules.sources.card_sets import CARD_SETS, PRODUCT
+from rules_engine.rules.sources.schemas import without_schema_comments
 from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, file_size_limit, write
 

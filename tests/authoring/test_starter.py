@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rules_engine.checking.problem_reference import PROJECT_URL
-from rules_engine.starting.schemas import combine_schemas
+from rules_engine.rules.sources.schemas import combine_schemas
 from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.rule_set import compiler
 from rules_engine.language.cel import Budget, Environment
 from rules_engine.language.cel import budget as bounds
 from rules_engine.language.cel.values import regex, types
+from rules_engine.rules.rule_set import compiler
 from tests.cel.conformance import program, same
 from tests.cel.evaluating import outcome, problems
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import derive_calls
 from rules_engine.webhooks.drift import find_drift
 from tests.support.authoring import write

@@ -17,7 +17,7 @@ from deploy import render
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Match, Operation, Rule
-from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, build_configurations, derive_calls
 from rules_engine.webhooks.drift import find_drift
 from rules_engine.webhooks.settings import Settings

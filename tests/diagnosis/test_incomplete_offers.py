@@ -14,7 +14,7 @@ from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
 from rules_engine.native.offers import build_offers
-from rules_engine.native.policy import translate_rules
+from rules_engine.rules.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings
 from tests.support.api import GPU, MIG1, Object, ago, cluster, node

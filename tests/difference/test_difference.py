@@ -24,9 +24,6 @@ from rules_engine.difference.values import (
     UnknownOutcome,
     Workload,
 )
-from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.ladder.value import Counts, Rung, WhenExhausted
-from rules_engine.kinds.validation.value import Check, ValidationAction
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import base_units
@@ -34,6 +31,9 @@ from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.ladder.value import Counts, Rung, WhenExhausted
+from rules_engine.rules.validation.value import Check, ValidationAction
 from tests.support.differences import amount, unknown
 from tests.support.evaluation import (
     GPU,

@@ -21,14 +21,14 @@ from rules_engine.difference.reading.live_input import (
 )
 from rules_engine.difference.reading.views import ViewsWithout
 from rules_engine.difference.values import Submitted
-from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.kubernetes.removed_values import MARK, remove_values
 from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.ladder.value import WhenExhausted
 from tests.support.api import (
     NOW,
     api_object,

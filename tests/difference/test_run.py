@@ -16,7 +16,6 @@ from rules_engine.difference import run as runs
 from rules_engine.difference.answer import DifferenceAnswer, Verdict
 from rules_engine.difference.report import difference_report
 from rules_engine.difference.run import DifferenceRun, Side, run_difference
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
@@ -24,6 +23,7 @@ from rules_engine.report.answer import answer_text
 from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
 from rules_engine.report.text import Screen
+from rules_engine.rules.evaluation import RuleSet
 from tests.support.api import controller, live, node, write_list
 from tests.support.cluster_files import CONTAINER, SECRET
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation

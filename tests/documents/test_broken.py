@@ -8,10 +8,10 @@ import pytest
 
 from rules_engine.checking.problem_reference import RULES, ProblemEntry, reference_entries
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.documents.registry import DOCUMENTS, load_documents
 from rules_engine.language.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems.problem import render_problem
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.sources.documents import DOCUMENTS, load_documents
+from rules_engine.rules.sources.rule_files import read_rules
 
 BROKEN = Path(__file__).parent / "broken"
 EXAMPLES = [entry for entry in reference_entries().values() if entry.wrong and entry.file == RULES]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.rule_test import ExpectedAudit, RuleTest
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.loading import codes, load_text, rule
 
 TEST = """\

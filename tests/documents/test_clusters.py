@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rules_engine.cluster.read import kubectl
 from rules_engine.cluster.read.clusters import ClusterReading, load_inventory, read_cluster
 from rules_engine.cluster.read.manifest_stream import stream_pods
-from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import read_bytes
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -22,6 +21,7 @@ from rules_engine.model.kubernetes.cluster_objects import FINDINGS
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
 from rules_engine.model.kubernetes.removed_values import CAPTURED, MARK, remove_values, removed_values, without_mark
 from rules_engine.model.problems.problem import Problems, render_problem
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.cluster_files import (
     CONTAINER,
     ENCODINGS,

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.digest import digest_documents
 from rules_engine.language.yaml.documents import read_documents
 from rules_engine.model.problems.problem import Problems
-from rules_engine.sources.rule_files import DEFAULT_RULES
+from rules_engine.rules.sources.documents import load_documents
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES
 from tests.support.authoring import injection, ladder, validation, write
 
 ONE = ladder("one", "nvidia.com/gpu", priority="2", params='{share: 0.5, name: "x"}')

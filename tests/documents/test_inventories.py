@@ -8,9 +8,9 @@ import pytest
 
 from rules_engine.cluster.read.clusters import load_cluster, load_inventory
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.documents.registry import load_documents
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.loading import codes, load_text, rule
 
 

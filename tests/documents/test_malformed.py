@@ -9,14 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import SourceFile
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import schema
 from rules_engine.language.yaml.documents import read_documents
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.simulation import Simulation
+from rules_engine.rules.diagnostic import Diagnostic
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.loading import codes
 
 anything: st.SearchStrategy[Any] = st.recursive(

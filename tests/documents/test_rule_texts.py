@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.load import load_texts
-from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import SourceFile
 from rules_engine.model.rules.rule_test import RuleTest
+from rules_engine.rules.diagnostic import Diagnostic
+from rules_engine.rules.sources.documents import load_documents
+from rules_engine.rules.sources.load import load_texts
 from tests.support.loading import codes, rule
 
 INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")

@@ -6,10 +6,6 @@ import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.documents.registry import load_documents
-from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
-from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import (
@@ -22,6 +18,10 @@ from rules_engine.model.rules.rule import (
     Operation,
     OptOut,
 )
+from rules_engine.rules.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.rules.sources.documents import load_documents
+from rules_engine.rules.validation.value import Check, Reason, Validation, ValidationAction
 from tests.support.loading import codes, load_text, rule
 
 LADDER = """\

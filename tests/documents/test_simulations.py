@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.documents.registry import DOCUMENTS, load_documents
-from rules_engine.documents.simulations import load_simulations
 from rules_engine.language.schemas import schema
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
@@ -25,8 +23,10 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
+from rules_engine.rules.sources.documents import DOCUMENTS, load_documents
+from rules_engine.rules.sources.rule_files import read_rules
+from rules_engine.rules.sources.simulations import load_simulations
 from rules_engine.simulation.play import play_simulation
-from rules_engine.sources.rule_files import read_rules
 from tests.support.loading import codes, load_text, rule
 
 RULES = read_rules([]).rule_set

@@ -22,14 +22,14 @@ from rules_engine.cluster.nodes import (
 )
 from rules_engine.cluster.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.cluster.nodes.offers import Offers, Reach
-from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.rules.ladder.value import FallbackLadder
+from rules_engine.rules.rule_set.context import ClusterFunctions
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, ladder, node
 from tests.support.placing import expression, requiring, takes
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rules_engine.cluster.nodes import Offered
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, cluster_requirements
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Rule
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements, cluster_requirements
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
 SELECTOR = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.EXISTS),)))

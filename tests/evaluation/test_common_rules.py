@@ -9,11 +9,6 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import mutate, validate
-from rules_engine.evaluation.applicability import MAX_CONTAINERS
-from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.rule_set import globs
-from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Freshness
 from rules_engine.model.rules.admission import GroupVersionKind
@@ -28,6 +23,11 @@ from rules_engine.model.rules.rule import (
     OptOut,
     Rule,
 )
+from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
+from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
+from rules_engine.rules.rule_set import globs
+from rules_engine.rules.rule_set.context import ClusterFunctions
 from tests.support.evaluation import (
     GPU,
     MIG1,

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements, cluster_requirements
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Mode, Rule
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements, cluster_requirements
 from tests.support.evaluation import (
     GPU,
     MIG2,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.rules.kinds import compile_rules
 from tests.support.evaluation import GPU, MIG2, check, injection, ladder, rung, validation
 
 PARAMS: dict[str, Json] = {

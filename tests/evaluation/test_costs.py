@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import RuleSet, validate
-from rules_engine.evaluation.rule_set.rule_set import KindRules
-from rules_engine.kinds.validation.evaluation import CompiledValidation
-from rules_engine.kinds.validation.value import Check
 from rules_engine.language.cel import Budget, CostExceeded, EvaluationError, Program
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
+from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.rule_set.rule_set import KindRules
+from rules_engine.rules.validation.evaluation import CompiledValidation
+from rules_engine.rules.validation.value import Check
 from tests.support.budgets import units_spent
 from tests.support.evaluation import GPU, asks, check, cluster, compiled, request, validation
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from rules_engine.cluster.nodes import Capacity, NodeFilter, NodeRequirement, node_index
 from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT
 from rules_engine.cluster.nodes.reach import STRIDE
-from rules_engine.evaluation import mutate, validate
-from rules_engine.evaluation.applicability import MAX_CONTAINERS
-from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
+from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
+from rules_engine.rules.ladder.value import FallbackLadder
 from tests.support.budgets import units_spent
 from tests.support.evaluation import (
     GPU,

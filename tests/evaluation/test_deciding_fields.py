@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.evaluation import mutate, validate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.decision import Step
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import injection, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, cluster, container, pod, request
 

@@ -6,9 +6,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.kinds.registry import compile_rules
-from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
@@ -26,6 +23,9 @@ from rules_engine.model.rules.rule import (
     OptOut,
     Rule,
 )
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.validation.value import ValidationAction
 from tests.support.evaluation import (
     asks,
     cel,

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.evaluation import mutate, validate
-from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Mode, Rule
+from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
 from tests.support.laws import (
     GPUS,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet, validate
-from rules_engine.evaluation.rule_reads import fields_read_by
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
+from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.evaluation.rule_reads import fields_read_by
 from tests.support.evaluation import check, cluster, compiled, validation
 
 READS: dict[str, list[str]] = {

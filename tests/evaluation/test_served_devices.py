@@ -10,8 +10,6 @@ from rules_engine.cluster.devices import offers as offering
 from rules_engine.cluster.devices.offers import with_device_offers
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
 from rules_engine.cluster.nodes.offers import Offers, Reach, UnknownOfferError
-from rules_engine.evaluation import mutate
-from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.language.cel import Budget
 from rules_engine.language.cel.budget import REQUEST_COST
 from rules_engine.model.kubernetes.cluster import Cluster, Node
@@ -19,6 +17,8 @@ from rules_engine.model.kubernetes.devices import Device, DeviceKey, ResourceSli
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector
+from rules_engine.rules.evaluation import mutate
+from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from tests.support.api import DRIVER
 from tests.support.budgets import units_spent
 from tests.support.devices import device, devices_of, kind_class, on, part

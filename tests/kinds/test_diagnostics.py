@@ -6,19 +6,6 @@ from typing import cast
 
 import pytest
 
-from rules_engine.diagnosis.diagnostic import (
-    CompiledDiagnostic,
-    Diagnostic,
-    Evaluation,
-    compile_diagnostics,
-    diagnostic_adviser,
-    evaluate_diagnostics,
-)
-from rules_engine.diagnosis.diagnostic import evaluation as diagnostic_evaluation
-from rules_engine.diagnosis.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
-from rules_engine.diagnosis.diagnostic.library import POD
-from rules_engine.documents.registry import load_documents
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.language.cel import Type
 from rules_engine.language.cel.values.types import ObjectType
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
@@ -27,6 +14,19 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.removed_values import POD as REMOVED
 from rules_engine.model.kubernetes.removed_values import field_paths
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
+from rules_engine.rules.diagnostic import (
+    CompiledDiagnostic,
+    Diagnostic,
+    Evaluation,
+    compile_diagnostics,
+    diagnostic_adviser,
+    evaluate_diagnostics,
+)
+from rules_engine.rules.diagnostic import evaluation as diagnostic_evaluation
+from rules_engine.rules.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
+from rules_engine.rules.diagnostic.library import POD
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.sources.documents import load_documents
 from tests.support import api
 from tests.support.api import GPU, api_object, cluster, event, node, pod
 from tests.support.diagnostics import diagnostic

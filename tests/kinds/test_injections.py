@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Amount, Decision
 from rules_engine.model.rules.rule import Match, Mode
+from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
 from tests.support.evaluation import (
     GPU,
     MIG2,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.kinds.registry import KINDS
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.compiled import CompiledRule
 
 REPOSITORY = Path(__file__).parents[2]
 OWN_PACKAGE = REPOSITORY / "rules_engine" / "kinds"

@@ -8,16 +8,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.kinds.ladder.analysis import analyse, analyse_on
-from rules_engine.kinds.ladder.effective import effective, parts
-from rules_engine.kinds.ladder.pools import PodPool
-from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
 from rules_engine.model.kubernetes.placement import Placement, Toleration
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
+from rules_engine.rules.ladder.analysis import analyse, analyse_on
+from rules_engine.rules.ladder.effective import effective, parts
+from rules_engine.rules.ladder.pools import PodPool
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
 from tests.support.placing import lookups
 

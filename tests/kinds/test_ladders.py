@@ -3,11 +3,11 @@
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Taint
 from rules_engine.model.rules.decision import Action, Decision, ResourceDecision
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Mode
+from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from tests.support.evaluation import (
     GPU,
     MIG1,

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.analysis import analyse_rules
-from rules_engine.documents.load import load_files, rule_kind
-from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
-from rules_engine.evaluation.rule_set.rule_set import cluster_requirements
 from rules_engine.explaining.rule_list import list_rules
-from rules_engine.kinds.registry import KINDS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.rules.evaluation import RuleSet, compile_rules, mutate, validate
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
+from rules_engine.rules.sources.load import load_files, rule_kind
 from rules_engine.webhooks.configuration import derive_calls
 from tests.kinds import toy
 from tests.support.authoring import ladder

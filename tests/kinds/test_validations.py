@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.kinds.validation.value import Reason, Validation, ValidationAction
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import FailurePolicy, Match, Mode, Operation, OptOut
+from rules_engine.rules.validation.value import Reason, Validation, ValidationAction
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
 
 POD = pod(container("main"))

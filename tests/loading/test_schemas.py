@@ -14,15 +14,15 @@ from jsonschema import Draft202012Validator
 from referencing.exceptions import Unresolvable
 
 from rules_engine.cluster.read.references import Inventory
-from rules_engine.diagnosis.diagnostic import Diagnostic
-from rules_engine.documents.registry import load_documents
-from rules_engine.evaluation.rule_set.compiled import Kind
-from rules_engine.kinds.registry import KINDS
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import COMMON, SCHEMAS, schema
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
+from rules_engine.rules.diagnostic import Diagnostic
+from rules_engine.rules.kinds import KINDS
+from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.sources.documents import load_documents
 from tests.support import schema_defaults
 
 Schema = dict[str, Any]

@@ -8,11 +8,12 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+import rules_engine.kinds
 from msgspec import Struct
 
-import rules_engine.kinds
 import rules_engine.model
-from rules_engine.evaluation import applicability, context, mutate
+from rules_engine.rules.evaluation import applicability, mutate
+from rules_engine.rules.rule_set import context
 from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, request, rung
 
 

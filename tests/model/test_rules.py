@@ -3,14 +3,14 @@
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, Offered
-from rules_engine.kinds.injection.value import OnConflict
-from rules_engine.kinds.ladder.value import Counts, Direction, WhenExhausted
-from rules_engine.kinds.validation.value import Reason, ValidationAction
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, OptOut
 from rules_engine.model.rules.rule_test import Case, Expectation
+from rules_engine.rules.injection.value import OnConflict
+from rules_engine.rules.ladder.value import Counts, Direction, WhenExhausted
+from rules_engine.rules.validation.value import Reason, ValidationAction
 from tests.support.evaluation import GPU, HERE, entry, injection, ladder, node, validation
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import example, given
 
-from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION
 from tests.models.generated import injections, ladders, quantities
 
 

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import Offered
-from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.ladder.value import Counts, Direction
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import PLACEMENTS, card_layouts, card_share
@@ -22,6 +20,8 @@ from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
 from rules_engine.planning.plan import PlanAnswer, PlanError, make_plan, possible_resources
 from rules_engine.planning.report import plan_report
 from rules_engine.planning.space import MAX_TRIED, Space
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.ladder.value import Counts, Direction
 from rules_engine.simulation.figures import By, Key
 from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, injection, ladder, rung, validation

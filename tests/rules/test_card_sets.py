@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import mutate
-from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.model.mig import CARDS, PLACEMENTS, PUBLISHED, device_resource
-from rules_engine.sources.card_sets import CARD_SETS
-from rules_engine.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
+from rules_engine.rules.evaluation import mutate
+from rules_engine.rules.ladder.value import FallbackLadder
+from rules_engine.rules.sources.card_sets import CARD_SETS
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
 from tests.support.evaluation import GPU, asks, cluster, request, resources
 
 RULES = DEFAULT_RULES.parent

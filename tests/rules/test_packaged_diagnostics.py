@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.diagnosis.diagnostic import (
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.rules.diagnostic import (
     CompiledDiagnostic,
     Diagnostic,
     ForEach,
     compile_diagnostics,
     evaluate_diagnostics,
 )
-from rules_engine.documents.registry import load_documents
-from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
-from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import by_kind
 from tests.support.remedies import has_its_risk
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from rules_engine.checking.check import check_files
 from rules_engine.model.problems.problem import render_problem
-from rules_engine.sources.card_sets import CARD_SETS
+from rules_engine.rules.sources.card_sets import CARD_SETS
 from rules_engine.testing.rule_tests import run_tests
 from server.cli import main
 

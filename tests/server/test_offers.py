@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from rules_engine.cluster.nodes import Offered
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.native.offers import build_offers
-from rules_engine.native.policy import translate_rules
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.native.policy import translate_rules
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Settings as WebhookSettings
 from server.cluster.connection import Connection

@@ -88,7 +88,7 @@ def test_a_server_reads_rules_only(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, PYTHONPROFILEIMPORTTIME="1") as running:
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["patch"]
         imported = {line.rpartition("|")[2].strip() for line in running.logged().splitlines()}
-    assert "rules_engine.kinds.ladder" in imported
+    assert "rules_engine.rules.ladder" in imported
     packages = ("rules_engine.cluster.scheduling", "rules_engine.diagnosis", "rules_engine.simulation")
     assert [name for name in imported if name.startswith(packages)] == []
 

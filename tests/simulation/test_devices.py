@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes import Offered
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.simulation import NodeState
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.simulation.answer import build_answer
 from tests.simulation.test_simulate_command import KEEP, document
 from tests.simulation.test_simulate_command import load as written

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.rules.simulation import NodeState
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.api import GPU, node, pod
 from tests.support.loading import rule
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.simulation import Distribution, NodeState
+from rules_engine.rules.evaluation import RuleSet
 from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, validation
 from tests.support.simulation import always, at, by_name, load, played, rules, states, template

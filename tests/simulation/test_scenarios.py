@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules_engine.documents.simulations import load_simulations
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.problems.problem import Severity
 from rules_engine.report.answer import answer_text
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.simulations import load_simulations
 from rules_engine.simulation.answer import build_answer
 from rules_engine.simulation.play import play_simulation
 from rules_engine.simulation.record import Record

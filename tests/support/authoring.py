@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
-from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION
 
 
 def place(text: str) -> dict[str, str | int]:

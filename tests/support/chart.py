@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.sources.rule_files import DEFAULT_RULES
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES
 from tests.support.helm import HelmNotFoundError, run_helm
 
 Object = dict[str, Any]

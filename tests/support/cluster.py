@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from rules_engine.cluster.nodes import matching_nodes, node_index_with_places
 from rules_engine.cluster.nodes.reservations import PodKey, device_usage
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cli import main
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster

@@ -3,8 +3,8 @@
 from pathlib import Path
 from textwrap import dedent, indent
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
-from rules_engine.documents.registry import load_documents
+from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.rules.sources.documents import load_documents
 
 _PLAIN = {
     "forEach": "forEach: Node",

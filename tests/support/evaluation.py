@@ -6,11 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
-from rules_engine.kinds.ladder.value import FallbackLadder, Rung
-from rules_engine.kinds.registry import compile_rules
-from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -18,6 +13,11 @@ from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import NamedExpression, Rule
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.ladder.value import FallbackLadder, Rung
+from rules_engine.rules.validation.value import Check, Validation
 from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
 HERE = Location("rules.yaml", 1, 1)

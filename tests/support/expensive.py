@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from tests.support.authoring import validation
 from tests.support.evaluation import GPU, MIG1, MIG2, container, pod
 from tests.support.placing import requiring

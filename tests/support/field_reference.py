@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.kinds.registry import KINDS
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import schema
+from rules_engine.rules.kinds import KINDS
 from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/rules.md"

@@ -5,7 +5,6 @@ from typing import Any
 
 from rules_engine.cluster.nodes import Offered
 from rules_engine.cluster.scheduling.requirements import read_selector
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.rules.simulation import (
     Arrival,
     Distribution,
@@ -15,6 +14,7 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
+from rules_engine.rules.evaluation import RuleSet
 from tests.support.api import GPU
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.devices.offers import with_device_offers
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Rung, Unplaced, WhenExhausted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
@@ -16,6 +14,8 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
+from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Place, Rung, Unplaced, WhenExhausted
 from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import HERE, container, injection, ladder, pod, rung
 

@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 from rules_engine.cluster.read.loader import LoadResult
 from rules_engine.cluster.read.manifest_stream import join_parts, stream_pods
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.documents.registry import load_documents
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.documents import Dialect, Document, read_documents
 from rules_engine.model.problems.problem import Problem, Problems
+from rules_engine.rules.sources.documents import load_documents
 
 
 def documents(

@@ -7,11 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 from rules_engine.difference.values import Submitted
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import Admission, admit_pod
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.evaluation.admission import Admission, admit_pod
 from tests.support.laws import RESOURCES as GPUS
 from tests.support.patching import apply_as_api_server
 

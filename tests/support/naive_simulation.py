@@ -8,13 +8,13 @@ from typing import Any
 
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.admission import admit_pod
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import Arrival, PodGroup, Simulation
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.evaluation.admission import admit_pod
 from tests.support.placing import takes
 
 Object = dict[str, Any]

@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 
-from rules_engine.kinds.injection.value import InitContainers, OnConflict
-from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION, Counts, Direction
-from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import (
     FailurePolicy,
@@ -16,6 +13,9 @@ from rules_engine.model.rules.rule import (
     OptOut,
     Rule,
 )
+from rules_engine.rules.injection.value import InitContainers, OnConflict
+from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION, Counts, Direction
+from rules_engine.rules.validation.value import ValidationAction
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, check, entry, injection, ladder, rung, validation
 
 VALIDATIONS: Sequence[Rule] = (

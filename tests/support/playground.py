@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from rules_engine.language.yaml.text import dump_yaml
-from rules_engine.sources.packaged_sets import list_packaged_sets
-from rules_engine.sources.rule_files import DEFAULT_CLUSTER
-from rules_engine.starting.schemas import without_schema_comments
+from rules_engine.rules.sources.packaged_sets import list_packaged_sets
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
+from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.documents import REPOSITORY, blocks
 
 EXAMPLES = REPOSITORY / "server" / "playground" / "examples.json"

@@ -31,7 +31,7 @@ input, from being used; a warning does not. Each section has the cause, an examp
 corrected example.
 
 This page is generated from `rules_engine/checking/problems/` and from `problems.toml` in the package of each kind of
-rule, in `rules_engine/kinds/`.
+rule, in `rules_engine/rules/`.
 """
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_files import read_rules
 from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.settings import Settings
 from tests.support.helm import LATER_PACKAGE, unpacked_helm

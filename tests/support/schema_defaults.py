@@ -13,10 +13,6 @@ from referencing.jsonschema import DRAFT202012
 from rules_engine.cluster.nodes import NodeFilter
 from rules_engine.cluster.read.drivers import CardCopies, Partitioning
 from rules_engine.cluster.read.inventory import NodeCopies
-from rules_engine.diagnosis.diagnostic.value import Diagnostic, WrittenRemedy
-from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.kinds.ladder.value import FallbackLadder, Place, Rung
-from rules_engine.kinds.validation.value import Check, Validation
 from rules_engine.language.fields import camel_case
 from rules_engine.language.schemas import SCHEMAS
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -31,6 +27,10 @@ from rules_engine.model.rules.rule_test import (
     RuleTest,
 )
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
+from rules_engine.rules.diagnostic.value import Diagnostic, WrittenRemedy
+from rules_engine.rules.injection.value import Entry, ResourceInjection
+from rules_engine.rules.ladder.value import FallbackLadder, Place, Rung
+from rules_engine.rules.validation.value import Check, Validation
 
 Schema = dict[str, Any]
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from rules_engine.cluster.devices.offers import with_device_offers
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import (
@@ -19,9 +18,10 @@ from rules_engine.model.rules.simulation import (
     PodGroup,
     Simulation,
 )
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.rule_sources import PathSource, read_sources
 from rules_engine.simulation.play import Progress, play_simulation
 from rules_engine.simulation.record import PodRecord, Record
-from rules_engine.sources.rule_sources import PathSource, read_sources
 from tests.support.api import GPU, NOW, pod
 from tests.support.scheduling import usable_devices
 

@@ -1,7 +1,7 @@
 """States of a server for tests: active rules, and a cluster."""
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.rules.evaluation import RuleSet
 from server.cluster.source import ClusterSource, FixedCluster
 from server.state import ServedRules, State
 

@@ -14,9 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import Offered
-from rules_engine.evaluation import RuleSet, mutate, validate
-from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
-from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.language.cel import Budget, Program, compile_expression, types
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -24,7 +21,10 @@ from rules_engine.model.problems.problem import Severity
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
-from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.rules.validation.value import ValidationAction
 from rules_engine.webhooks import configuration as webhooks
 from rules_engine.webhooks.configuration import Calls, build_configurations, derive_calls
 from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.rules.rule import Match, Operation, Rule
-from rules_engine.native.policy import translate_rules
+from rules_engine.rules.native.policy import translate_rules
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,

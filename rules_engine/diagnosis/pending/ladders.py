@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from rules_engine.diagnosis.wording import join_names, shell_command
-from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.rule_reads import RuleReads, missing_members
 from rules_engine.model.json.lenient import controller_reference
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import PodObject
@@ -12,6 +10,8 @@ from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, resource_of
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation.rule_reads import RuleReads, missing_members
 
 
 class ActiveLadders:

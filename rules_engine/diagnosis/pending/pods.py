@@ -26,7 +26,6 @@ from rules_engine.diagnosis.pending.request import Explanation, Request
 from rules_engine.diagnosis.pending.unoffered import CONFIG, explain_unoffered_gpus
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import join_names, quote_message
-from rules_engine.evaluation import RuleSet
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_mig
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
@@ -36,6 +35,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import MIG_RESOURCE
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
+from rules_engine.rules.evaluation import RuleSet
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""

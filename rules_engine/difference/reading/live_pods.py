@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.difference.reading.limit_ranges import LIMIT_RANGER_ANNOTATION
-from rules_engine.evaluation.rule_reads import missing_members
 from rules_engine.model.json.lenient import (
     Object,
     as_list,
@@ -19,6 +18,7 @@ from rules_engine.model.kubernetes import pod_defaults
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import Path, without_mark
+from rules_engine.rules.evaluation.rule_reads import missing_members
 
 _LATER_METADATA = frozenset(
     {

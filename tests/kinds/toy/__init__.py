@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rules_engine.evaluation.rule_set.compiled import Kind
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.rules.rule_set.compiled import Kind
 from tests.kinds.toy.analysis import analyse
 from tests.kinds.toy.evaluation import apply_marks, compile_mark, translate_mark
 from tests.kinds.toy.reading import read

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from rules_engine.evaluation.applicability import check_applicability
-from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.rule_set.compiled import CompiledRule
-from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import rule_step, skip_step
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.decision import Action, Step
-from rules_engine.native.policy import Scope, StaysError, Translation
+from rules_engine.rules.evaluation.applicability import check_applicability
+from rules_engine.rules.evaluation.steps import rule_step, skip_step
+from rules_engine.rules.native.policy import Scope, StaysError, Translation
+from rules_engine.rules.rule_set.compiled import CompiledRule
+from rules_engine.rules.rule_set.compiler import Compiler
+from rules_engine.rules.rule_set.context import Context
 from tests.kinds.toy.value import Mark
 
 

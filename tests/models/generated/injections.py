@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.rules.rule import Mode
+from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
 from tests.models import injections as model
 from tests.models.quantities import read, write
 from tests.support.evaluation import container, entry, injection, mutated, pod

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Place, Queued, Unplaced, WhenExhausted
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Mode, OptOut
+from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Place, Queued, Unplaced, WhenExhausted
 from tests.models import ladders as model
 from tests.support.evaluation import container, ladder, mutated, pod, rung
 from tests.support.patching import same

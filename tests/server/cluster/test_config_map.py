@@ -4,8 +4,8 @@ from base64 import b64encode
 
 import pytest
 
-from rules_engine.sources.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.sources.rule_sources import PREFIXES, RuleSource, SourceError, parse_source, read_sources
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.rules.sources.rule_sources import PREFIXES, RuleSource, SourceError, parse_source, read_sources
 from server.cluster.config_map import PREFIX, config_map_parser
 from server.cluster.connection import Connection
 from tests.support.apiserver import ApiServer, Body

@@ -10,11 +10,11 @@ import pytest
 
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.read.clusters import load_cluster
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cluster.device_store import Claim, DeviceStore
 from server.cluster.reading import read_node, read_pod
 from server.cluster.reflector import RELIST_SECONDS

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS
-from rules_engine.evaluation import decide
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
+from rules_engine.rules.evaluation import decide
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.source import ClusterSource, FixedCluster

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from rules_engine.cluster.read.clusters import load_cluster
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cli import main
 from server.cluster.connection import Connection, load_kubeconfig
 from server.cluster.live import LiveCluster

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.decide import mutate
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.evaluation.decide import mutate
+from rules_engine.rules.sources.rule_files import read_rules
 from server.cluster.connection import Connection, load_kubeconfig
 from server.cluster.live import LiveCluster
 from tests.support.cluster import EVERYTHING

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
+from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION
 from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder

@@ -20,11 +20,11 @@ from rules_engine.difference.grouping import Grouping
 from rules_engine.difference.outcomes import Outcomes
 from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.difference.values import Outcome, Submitted
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.problem import Problems
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.real import GPU, MIG, REAL, kubernetes, together
 from tests.support.real_workloads import LONG, MIG3, ZONE, Group, Object, RealWorkloads
 from tests.support.server import command, environment

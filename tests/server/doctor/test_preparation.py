@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.diagnosis.diagnostic import CompiledDiagnostic
 from rules_engine.model.problems.problem import Severity
-from rules_engine.sources.rule_sources import PathSource
+from rules_engine.rules.diagnostic import CompiledDiagnostic
+from rules_engine.rules.sources.rule_sources import PathSource
 from server.doctor.preparation import Prepared, prepare_diagnosis
 from tests.support.authoring import ladder
 from tests.support.diagnostics import document

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.kubernetes.cluster_objects import FINDINGS
-from rules_engine.sources.rule_sources import PathSource
+from rules_engine.rules.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection
 from server.doctor import preparation

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.documents.registry import load_documents
-from rules_engine.evaluation import RuleSet
-from rules_engine.kinds.registry import compile_rules
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.kinds import compile_rules
+from rules_engine.rules.sources.documents import load_documents
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_metrics_app
 from server.http.environ import CLIENT_VERIFIED, REFUSAL

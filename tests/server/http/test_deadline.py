@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet, validate
 from rules_engine.language.cel import Budget, CostExceeded, Environment, compile_expression
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.sources.rule_files import read_rules
 from server.http.admission import Admission, Call, Response
 from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS

@@ -11,10 +11,10 @@ from time import monotonic
 import pytest
 from werkzeug.wrappers import Request, Response
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Mode
-from rules_engine.sources.rule_files import DEFAULT_RULES
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.rule_files import DEFAULT_RULES
 from server.http import probes
 from server.http.app import create_metrics_app
 from server.http.limits import PLAIN_CONNECTIONS, STALLED_SECONDS

@@ -14,9 +14,9 @@ from wsgiref.validate import validator
 import flask
 import pytest
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.sources.rule_files import read_rules
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.rule_files import read_rules
 from server.http.admission_record import AdmissionRecord
 from server.http.app import create_metrics_app
 from server.http.deadline import Deadline

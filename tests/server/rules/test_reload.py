@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.rule_set import ClusterRequirements
 from rules_engine.language.files import find_files
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from server.cluster.source import FixedCluster
 from server.rules import folder_watch
 from server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.rule import Mode, Rule
+from rules_engine.rules.validation.value import ValidationAction
 from server.http.admission_record import AdmissionRecord
 from server.state import ServedRules
 from server.telemetry.decision_log import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import RuleSet
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.native.policy import translate_rules
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.native.policy import translate_rules
 from rules_engine.webhooks.configuration import build_configurations
 from rules_engine.webhooks.policies import NativeObjects
 from rules_engine.webhooks.settings import Service, Settings

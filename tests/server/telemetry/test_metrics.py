@@ -15,12 +15,12 @@ import promql_parser
 import pytest
 import yaml
 
-from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
+from rules_engine.rules.validation.value import ValidationAction
 from server.cluster.source import FixedCluster, Health
 from server.http.review import StatusReason
 from server.state import ListenerCounts, Reload, ServedRules

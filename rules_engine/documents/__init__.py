@@ -1,1 +1,0 @@
-"""Documents: the rules, tests, simulations and inventories of files, with all their problems."""

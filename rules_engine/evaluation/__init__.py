@@ -1,6 +1,0 @@
-"""Evaluation of rules of any kind: compile once, then match and evaluate for each request."""
-
-from rules_engine.evaluation.decide import mutate, validate
-from rules_engine.evaluation.rule_set.rule_set import RuleSet, compile_rules
-
-__all__ = ["RuleSet", "compile_rules", "mutate", "validate"]

@@ -1,1 +1,0 @@
-"""Kinds of rules: one package each, with the same modules, and the registry."""

@@ -1,0 +1,33 @@
+"""The kind Diagnostic: finds problems of objects of the cluster. It is not evaluated at admission."""
+
+from pathlib import Path
+
+from rules_engine.rules.diagnostic.evaluation import (
+    CompiledDiagnostic,
+    Evaluation,
+    compile_diagnostics,
+    diagnostic_adviser,
+    diagnostic_compiler,
+    diagnostic_environment,
+    evaluate_diagnostics,
+)
+from rules_engine.rules.diagnostic.reading import read_diagnostic
+from rules_engine.rules.diagnostic.value import Diagnostic, DiagnosticCode, ForEach
+
+PROBLEMS = Path(__file__).with_name("problems.toml")
+"""The reference of the codes of its problems."""
+
+__all__ = [
+    "PROBLEMS",
+    "CompiledDiagnostic",
+    "Diagnostic",
+    "DiagnosticCode",
+    "Evaluation",
+    "ForEach",
+    "compile_diagnostics",
+    "diagnostic_adviser",
+    "diagnostic_compiler",
+    "diagnostic_environment",
+    "evaluate_diagnostics",
+    "read_diagnostic",
+]

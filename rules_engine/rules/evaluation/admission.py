@@ -1,0 +1,72 @@
+"""Admission of a pod by both endpoints, as the API server would call them."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.pod_defaults import with_generated_name
+from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.model.rules.decision import Decision, Step
+from rules_engine.rules.evaluation.decide import mutate, validate
+from rules_engine.rules.rule_set.rule_set import RuleSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """The decisions of both endpoints in sequence; `validation` is None if the mutation denied the pod."""
+
+    mutation: Decision
+    validation: Decision | None
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return (self.mutation,) if self.validation is None else (self.mutation, self.validation)
+
+    @property
+    def allowed(self) -> bool:
+        return all(decision.allowed for decision in self.decisions)
+
+    @property
+    def message(self) -> str:
+        """The message of the denial; "" if the pod was allowed."""
+        return next((decision.status.message for decision in self.decisions if decision.status is not None), "")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for decision in self.decisions for text in decision.warnings))
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        return tuple(step for decision in self.decisions for step in decision.trace)
+
+    @property
+    def result(self) -> Json:
+        """The pod after the mutation."""
+        return self.mutation.result
+
+
+def admit_pod(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
+    """Evaluate /mutate, then /validate on the mutated pod."""
+    mutation = mutate(rule_set, request, cluster)
+    if not mutation.allowed:
+        return Admission(mutation=mutation, validation=None)
+    return Admission(
+        mutation=mutation, validation=validate(rule_set, validation_request(request, mutation.result), cluster)
+    )
+
+
+def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest:
+    """Return the request that /validate gets after /mutate has made this pod.
+
+    In between, the API server generates the name of a new pod that has a generateName only (k8s.io/apiserver,
+    BeforeCreate).
+    """
+    named_pod = with_generated_name(pod)
+    raw = {**request.raw, "object": named_pod}
+    if named_pod is pod:
+        return replace(request, object=pod, raw=raw)
+    name = text_member(as_mapping(as_mapping(named_pod).get("metadata")), "name")
+    return replace(request, name=name, object=named_pod, raw={**raw, "name": name})

@@ -1,0 +1,27 @@
+"""The kind ResourceInjection."""
+
+from pathlib import Path
+
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.rules.injection.analysis import analyse, analyse_on
+from rules_engine.rules.injection.effective import effective, parts
+from rules_engine.rules.injection.evaluation import apply_injections, compile_injection
+from rules_engine.rules.injection.native import translate_injection
+from rules_engine.rules.injection.reading import read
+from rules_engine.rules.injection.value import InjectionCode, ResourceInjection
+from rules_engine.rules.rule_set.compiled import Kind
+
+KIND = Kind(
+    value=ResourceInjection,
+    endpoint=Endpoint.MUTATE,
+    read=read,
+    compile=compile_injection,
+    apply=apply_injections,
+    analyse=analyse,
+    analyse_on=analyse_on,
+    codes=InjectionCode,
+    problems=Path(__file__).with_name("problems.toml"),
+    parts=parts,
+    effective=effective,
+    native=translate_injection,
+)

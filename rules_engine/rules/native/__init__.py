@@ -1,0 +1,1 @@
+"""Policies that the API server evaluates itself, translated from rules."""

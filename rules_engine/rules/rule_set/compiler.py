@@ -1,0 +1,194 @@
+"""Compilation of the expressions of a rule, or of another document, with all their problems."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from msgspec import structs
+
+from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.language.cel.check.environment import VARIABLES
+from rules_engine.language.cel.check.presence import Path, Paths, presence_warnings
+from rules_engine.language.cel.syntax.tree import evaluation_depth
+from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.model.problems.problem import Problem, Severity, warning
+from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.rule import ExpressionDocument, Rule
+from rules_engine.rules.rule_set.constant_conditions import find_constant_conditions, find_unused_names
+from rules_engine.rules.rule_set.constants import Constants
+from rules_engine.rules.rule_set.context import NamedProgram
+
+MAX_LEVELS = 150
+"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
+Python allows, and its callers take up to a hundred."""
+
+VARIABLE_LEVELS = 2
+"""Levels that reading a variable counts for: ten frames until its expression is evaluated."""
+
+MATCH_EFFECTS = "the rule applies to no pod", "it has no effect"
+"""Effects of a match condition that is always false, and always true."""
+
+ENVIRONMENT = Environment(
+    {
+        "object": types.POD,
+        "oldObject": types.POD,
+        "request": types.ADMISSION_REQUEST,
+        "namespaceObject": types.NAMESPACE,
+        "params": types.DYN,
+        "cluster": types.CLUSTER,
+    }
+)
+"""Names in the expressions of rules at admission; each rule adds its `variables`."""
+
+
+class ExpressionCompiler:
+    """Compiler of one document's expressions: of its variables at once, of others on request.
+
+    `environment` has the names that its expressions may use beside the variables. `problems`: the problems so far. An
+    expression with an error is None, so that others are compiled all the same. `advice`: report expressions that are
+    constant, and names that are not read, as well. Its programs have no generated code: they are reported on, not
+    evaluated for objects.
+    """
+
+    def __init__(self, declared: ExpressionDocument, environment: Environment, *, advice: bool = False) -> None:
+        self.problems: list[Problem] = []
+        self._declared = declared
+        self._advice = advice
+        self._programs: list[Program] = []
+        self._constants = Constants(declared.params)
+        self._guards: list[Program] = []
+        self._guarded: list[Program] = []
+        """Conditions, and the expressions that are evaluated only if they are true; without variables and messages."""
+        self._selected: Paths = frozenset()
+        """Paths that exist for every object that is selected."""
+        self._levels: dict[str, int] = {}
+        """Levels of each variable, including the variables that it reads."""
+        self.variables, self._environment = self._variables(environment)
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+    def warn(self, code: ProblemCode, message: str, program: Program) -> None:
+        """Add a warning about a compiled expression."""
+        source = program.source
+        self.problems.append(warning(code, message, source.at(0), source.text.partition("\n")[0]))
+
+    def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
+        """Compile a condition. `effects`: the effects of a condition that is always false, and always true."""
+        return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
+
+    def guard(self) -> None:
+        """Declare that expressions compiled from now on are evaluated only if all conditions so far are true."""
+        self._guards, self._guarded = self._guarded, []
+
+    def text(self, source: SourceText, failing: Severity = Severity.ERROR) -> Program | None:
+        """Compile an expression of type string. `failing`: the severity if it fails for every object."""
+        return self._compile(source, self._environment, types.STRING, failing)
+
+    def expression(self, source: SourceText) -> Program | None:
+        """Compile an expression of any type that does not belong to the rule."""
+        return self._compile(source, self._environment, types.DYN)
+
+    def unused(self) -> Iterator[Problem]:
+        """Yield advice about variables and params that no expression reads, when all are compiled without error."""
+        if self._advice and not self.failed:
+            yield from find_unused_names(self._declared, self.variables, self._programs)
+
+    def find_unguarded_members(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
+        """Yield advice about members that are read and may be absent. `absent`: paths beside optional fields."""
+        if self._advice:
+            variables = {path: variable.program.checked for path, variable in self.variables.items()}
+            guards, guarded = ([program.checked for program in each] for each in (self._guards, self._guarded))
+            yield from presence_warnings(variables, guards, guarded, self._selected, absent)
+
+    def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
+        """Compile the variables: each may read earlier ones. A variable with an error is declared all the same."""
+        declared: dict[str, Type] = {}
+        compiled = {}
+        for variable in self._declared.variables:
+            program = self._compile(
+                variable.expression, _with_variables(environment, declared), types.DYN, variable=variable.name
+            )
+            if program:
+                path = f"{VARIABLES}.{variable.name}"
+                compiled[path] = NamedProgram(variable.name, program)
+                self._constants.learn(path, program)
+            declared[variable.name] = program.result if program else types.DYN
+        return compiled, _with_variables(environment, declared)
+
+    def _compile(
+        self,
+        source: SourceText,
+        environment: Environment,
+        result: Type,
+        failing: Severity = Severity.ERROR,
+        variable: str | None = None,
+        effects: Sequence[str] = (),
+    ) -> Program | None:
+        """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
+
+        `variable`: the name of the variable whose value it is. `effects`: the effects of a constant condition.
+        """
+        try:
+            program = compile_expression(source, environment, result=result, generated=not self._advice)
+        except CelProblems as failure:
+            self.problems.extend(failure.problems)
+            return None
+        self.problems.extend(program.warnings)
+        checked, inner = program.checked, self._levels_of_variables(program)
+        levels = inner + evaluation_depth(checked.expression, checked.references)
+        if variable is not None:
+            self._levels[f"{VARIABLES}.{variable}"] = levels
+        if levels > MAX_LEVELS:
+            # A variable that is too deep is reported itself, and not again for the expressions that read it.
+            if inner <= MAX_LEVELS + VARIABLE_LEVELS:
+                self.problems.append(_too_deep_problem(program))
+            return None
+        self._programs.append(program)
+        if variable is None and failing is Severity.ERROR:
+            self._guarded.append(program)
+        failures = [*self._constants.problems(program, environment, result)]
+        self.problems.extend(structs.replace(problem, severity=failing) for problem in failures)
+        if self._advice and not failures:
+            self.problems.extend(find_constant_conditions(program, self._constants, effects))
+        return program
+
+    def _levels_of_variables(self, program: Program) -> int:
+        """Return the levels of the deepest variable that an expression reads, including the read itself."""
+        reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
+        return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
+
+
+class Compiler(ExpressionCompiler):
+    """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request."""
+
+    def __init__(self, rule: Rule, *, advice: bool = False) -> None:
+        super().__init__(rule, ENVIRONMENT, advice=advice)
+        self.conditions = tuple(
+            NamedProgram(condition.name, program, rule.fields[f"matchConditions[{index}].expression"])
+            for index, condition in enumerate(rule.match_conditions)
+            if (program := self.condition(condition.expression, MATCH_EFFECTS))
+        )
+        self.guard()
+        labels = ("namespaceObject", "metadata", "labels"), ("object", "metadata", "labels")
+        selectors = rule.match.namespace_selector.requirements, rule.match.object_selector.requirements
+        self._selected = frozenset(
+            path
+            for parent, requirements in zip(labels, selectors, strict=True)
+            for requirement in requirements
+            for path in (parent, (*parent, requirement.key))
+        ) | {labels[0]}
+
+    def message(self, source: SourceText | None) -> Program | None:
+        """Compile a messageExpression. If it fails for every pod, that is a warning: the message replaces it."""
+        return None if source is None else self.text(source, Severity.WARNING)
+
+
+def _too_deep_problem(program: Program) -> Problem:
+    message = f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
+    return program.checked.problem(Code.CEL_TOO_DEEP, message, program.checked.expression.span)
+
+
+def _with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:
+    """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
+    each = {f"variables.{name}": type for name, type in declared.items()}
+    return environment.with_variables(variables=types.object_of("variables", declared), **each)

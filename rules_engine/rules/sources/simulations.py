@@ -1,0 +1,282 @@
+"""Simulations: the cluster, the arrivals of pods and the changes of nodes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import structs
+
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.loader import DocumentKind, Part
+from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
+from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workload
+from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
+from rules_engine.language.document_fields import document_name
+from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
+from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode, first_key
+from rules_engine.model.durations import DurationError, parse_duration
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
+from rules_engine.model.problems.source import truncate
+from rules_engine.model.rules import simulation
+from rules_engine.rules.sources.load import load_single_document
+
+_NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
+"""A name with a number, such as pods of an arrival with a count have."""
+
+_FIELDS = ("pod", "podFile", "workload", "workloadFile")
+
+
+def read_simulation(root: MapNode, problems: Problems, references: References) -> simulation.Simulation:
+    """Read the simulation of a document; it is valid only if neither the schema nor `problems` has an error.
+
+    Without a cluster, it can be checked but not run.
+    """
+    spec = map_field(root, "spec")
+    folder = Path(root.location.file).parent
+    has_cluster = spec.get("cluster") is not None
+    inventory = read_cluster(map_field(spec, "cluster"), folder, problems, references) if has_cluster else None
+    return _build_simulation(root, inventory, problems, references)
+
+
+SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
+
+
+def load_simulations(
+    path: Path, clusters: Sequence[ClusterReading], *, needs_cluster: bool = True
+) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
+    """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
+
+    `clusters` replace the simulation's own cluster. The message of a problem with only some of the clusters names
+    the cluster. `needs_cluster`: having none is an error.
+    """
+
+    def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
+        if clusters:
+            own = [Problems() for _ in clusters]
+            built = [
+                _build_simulation(root, cluster.inventory, each, references)
+                for cluster, each in zip(clusters, own, strict=True)
+            ]
+            for cluster, each in zip(clusters, own, strict=True):
+                for problem in each.items:
+                    shared = all(problem in others.items for others in own)
+                    message = problem.message if shared else f"{problem.message} (cluster {cluster.location.file})"
+                    problems.items.append(structs.replace(problem, message=message))
+            return built
+        if needs_cluster and map_field(root, "spec").get("cluster") is None:
+            place = first_key(root)
+            message = "the simulation has no 'cluster': write one, or pass --cluster"
+            problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+        return [read_simulation(root, problems, references)]
+
+    kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
+    wanted = "a Simulation"
+    simulations, found, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
+    found = (*found, *(problem for cluster in clusters for problem in cluster.problems))
+    for cluster in clusters:
+        sources = {**cluster.sources, **sources}
+    return () if any(cluster.objects is None for cluster in clusters) else simulations or (), found, sources
+
+
+def _build_simulation(
+    root: MapNode, inventory: Inventory | None, problems: Problems, references: References
+) -> simulation.Simulation:
+    spec = map_field(root, "spec")
+    name, location, _ = document_name(root)
+    folder = Path(location.file).parent
+    objects = inventory.objects() if inventory is not None else None
+    priorities = Priorities.of(objects)
+    until = _read_duration(spec.get("until"), problems)
+    arrivals = _Arrivals(ArrivalReader(folder, problems, references, priorities), problems, until)
+    for line in map_items(spec, "arrivals"):
+        arrivals.read(line)
+    arrivals.report_names(objects)
+    return simulation.Simulation(
+        name=name,
+        location=location,
+        cluster=inventory.cluster if inventory is not None else Cluster(),
+        objects=ClusterObjects({}) if objects is None else priorities.add_to_pods(objects),
+        arrivals=tuple(arrivals.items),
+        events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
+        running_for=_read_distribution(spec.get("runningFor"), problems),
+        until=until,
+        scheduler=_read_scheduler(map_field(spec, "scheduler")),
+        **scalar_arguments(spec, simulation.Simulation),
+    )
+
+
+def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:
+    resources = map_field(fields, "resources")
+    weights = {key.source.text: int_field(resources, key.source.text) or 1 for key, _ in resources}
+    options = simulation.SchedulerOptions(**scalar_arguments(fields, simulation.SchedulerOptions))
+    return replace(options, resources=weights) if weights else options
+
+
+class _Arrivals:
+    """Reader of arrivals. `items`: the arrivals read so far."""
+
+    def __init__(self, workloads: ArrivalReader, problems: Problems, until: int | None) -> None:
+        self.items: list[simulation.Arrival] = []
+        self._workloads = workloads
+        self._problems = problems
+        self._until = until
+        self._line_count = 0
+        self._pod_count = 0
+        self._names: list[tuple[_Key, int, Node]] = []
+        """The name of each Pod or workload, with its number and place."""
+
+    def read(self, line: MapNode) -> None:
+        """Read an arrival."""
+        self._line_count += 1
+        at = _read_duration(line.get("at"), self._problems) or 0
+        _report_after(line.get("at"), at, self._until, self._problems)
+        count = int_field(line, "count") or 1
+        if count > simulation.MAX_PODS:  # which the schema reports
+            count = 1
+        every = _read_distribution(line.get("every"), self._problems)
+        key = line.key("every")
+        if key is not None and line.get("count") is None:
+            message = "'every' needs 'count', the number of arrivals"
+            self._problems.error(Code.MISSING_FIELD, message, key.location, key.length)
+        run_for = _read_distribution(line.get("runFor"), self._problems)
+        priority = int_field(line, "priority")
+        fallback = f"arrival-{self._line_count}"
+        is_pod = line.get("pod") is not None or line.get("podFile") is not None
+        read = self._workloads.pod if is_pod else self._workloads.workload
+        workload = read(line, fallback, priority)
+        if workload is None or not workload.groups:
+            return
+        namespace = self._namespace(line, workload)
+        place = next(key for name in _FIELDS if (key := line.key(name)) is not None)
+        self._names.append(((workload.kind, namespace, workload.name), count, place))
+        self._count(count * sum(group.total for group in workload.groups), place)
+        self.items.append(
+            simulation.Arrival(
+                title=f"{workload.kind}/{workload.name}",
+                namespace=namespace,
+                groups=workload.groups,
+                at=at,
+                every=every or simulation.Distribution(),
+                count=count,
+                run_for=run_for,
+            )
+        )
+
+    def _namespace(self, line: MapNode, workload: Workload) -> str:
+        chosen, node = string_field(line, "namespace"), line.get("namespace")
+        if node is not None and workload.namespace not in ("", chosen):
+            name = f"{workload.kind}/{workload.name}"
+            message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
+            self._problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
+        return chosen or workload.namespace or DEFAULT_NAMESPACE
+
+    def _count(self, pods: int, place: Node) -> None:
+        before = self._pod_count
+        self._pod_count += pods
+        if before <= simulation.MAX_PODS < self._pod_count:
+            message = f"more than {simulation.MAX_PODS:,} pods arrive"
+            self._problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
+
+    def report_names(self, objects: ClusterObjects | None) -> None:
+        """Report objects with the name of an earlier object of their kind and namespace, or of a pod of the cluster."""
+        names = _Names()
+        for pod in objects.pods if objects is not None else ():
+            names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
+        for key, count, place in self._names:
+            taken = names.take(key, count, f"is in line {place.location.line}")
+            if taken:
+                message = f"{key[0]} '{truncate(taken[0])}' {taken[1]} already: write 'name' for another one"
+                self._problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+
+
+_Key = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class _Names:
+    """Names that are taken by single objects or by numbered series, each with its place."""
+
+    def __init__(self) -> None:
+        self._single: dict[_Key, str] = {}
+        self._numbers: dict[_Key, list[tuple[int, str]]] = {}
+        """Numbers and places of single objects whose name ends with a number, by the name before it."""
+        self._series: dict[_Key, tuple[int, str]] = {}
+        """Length and place of each numbered series, by its name without the number."""
+
+    def take(self, key: _Key, count: int, where: str) -> tuple[str, str] | None:
+        """Take a name, or `count` numbered names; return a name that was already taken, with its place."""
+        kind, namespace, name = key
+        if count > 1:
+            taken = [(f"{name}-{number}", place) for number, place in self._numbers.get(key, ()) if number <= count]
+            if key in self._series:
+                taken.append((f"{name}-1", self._series[key][1]))
+            self._series.setdefault(key, (count, where))
+            return taken[0] if taken else None
+        numbered = _NUMBERED.fullmatch(name)
+        if key in self._single:
+            return name, self._single[key]
+        self._single[key] = where
+        if numbered:
+            stem = (kind, namespace, numbered[1])
+            self._numbers.setdefault(stem, []).append((int(numbered[2]), where))
+            most, place = self._series.get(stem, (0, ""))
+            if int(numbered[2]) <= most:
+                return name, place
+        return None
+
+
+def _read_events(
+    lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, problems: Problems
+) -> Iterator[simulation.NodeEvent]:
+    nodes = [node.name for node in objects.nodes] if objects is not None else []
+    node_names = frozenset(nodes)
+    for line in lines:
+        at = _read_duration(line.get("at"), problems) or 0
+        _report_after(line.get("at"), at, until, problems)
+        name, node_field = string_field(line, "node"), line.get("node")
+        if node_field is not None and objects is not None and name not in node_names:
+            message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
+            problems.error(Code.UNKNOWN_NODE, message, node_field.location, node_field.length)
+        becomes = simulation.NodeState(string_field(line, "becomes", simulation.NodeState.READY.value))
+        yield simulation.NodeEvent(at=at, node=name, becomes=becomes)
+
+
+def _report_after(node: Node | None, at: int, until: int | None, problems: Problems) -> None:
+    if node is not None and until is not None and at > until:
+        message = "this is after 'until', the end of the simulation"
+        problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
+
+
+def _read_duration(node: Node | None, problems: Problems) -> simulation.Milliseconds | None:
+    """Read a duration; None if it is absent, or malformed, which is reported."""
+    if not isinstance(node, ScalarNode):
+        return None
+    try:
+        return parse_duration(node.source.text)
+    except DurationError as error:
+        problems.error(Code.WRONG_VALUE, str(error), node.location, node.length)
+        return None
+
+
+def _read_distribution(node: Node | None, problems: Problems) -> simulation.Distribution | None:
+    """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
+    if not isinstance(node, MapNode):
+        fixed = _read_duration(node, problems)
+        return None if fixed is None else simulation.Distribution(least=fixed, most=fixed)
+    least, most, mean = (_read_duration(node.get(name), problems) for name in ("min", "max", "mean"))
+    if mean is not None and (node.get("min") is not None or node.get("max") is not None):
+        key = node.key("mean") or node
+        message = "'mean' cannot be used together with 'min' and 'max'"
+        problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+    longest, middle = node.get("max"), node.get("mean")
+    if longest is not None and least is not None and most is not None and most < least:
+        problems.error(Code.WRONG_VALUE, "max is shorter than min", longest.location, longest.length)
+    if middle is not None and mean == 0:
+        problems.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
+    if mean is not None:
+        return simulation.Distribution(mean=mean)
+    return simulation.Distribution(least=least, most=most) if least is not None and most is not None else None

@@ -12,19 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from deploy.chart_readme import chart_readme  # noqa: E402
+from rules_engine.exports.configuration import Calls, derive_calls, helm_values  # noqa: E402
+from rules_engine.exports.match_condition import Selection, glob_condition, match_condition, selection_of_rule
 from rules_engine.language.yaml.text import dump_yaml  # noqa: E402
 from rules_engine.model.json.patch import Json  # noqa: E402
 from rules_engine.model.rules.rule import Operation  # noqa: E402
 from rules_engine.rules.rule_set.globs import is_glob  # noqa: E402 - needs the path when run as a program
 from rules_engine.rules.sources.packaged_sets import PackagedSet, list_packaged_sets  # noqa: E402
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules  # noqa: E402
-from rules_engine.webhooks.configuration import Calls, derive_calls, helm_values  # noqa: E402
-from rules_engine.webhooks.match_condition import (  # noqa: E402
-    Selection,
-    glob_condition,
-    match_condition,
-    selection_of_rule,
-)
 from server.settings import SETTINGS  # noqa: E402
 from tests.support.helm import run_helm  # noqa: E402
 

@@ -11,12 +11,12 @@ from time import monotonic
 
 import orjson
 
+from rules_engine.exports.offers import build_offers
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS_RESOURCE
-from rules_engine.native.offers import build_offers
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.state import OffersStatus, ServedRules, State
 from server.timing import MAX_RETRY_AFTER_SECONDS, PeriodicTask

@@ -13,6 +13,7 @@ from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.loader import DocumentKind, LoadResult
 from rules_engine.cluster.read.references import Sources
+from rules_engine.exports.configuration import find_warnings
 from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
@@ -22,7 +23,6 @@ from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.sources.documents import DIAGNOSTIC, DOCUMENTS
 from rules_engine.rules.sources.load import RULES
 from rules_engine.rules.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, read_rules
-from rules_engine.webhooks.configuration import find_warnings
 
 NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 

@@ -14,7 +14,7 @@ from rules_engine.cli.options import (
     server_namespace_option,
 )
 from rules_engine.cli.program import Command, help_examples, print_objects
-from rules_engine.webhooks.settings import DEFAULT_SETTINGS, Settings
+from rules_engine.exports.settings import DEFAULT_SETTINGS, Settings
 
 if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource
@@ -52,12 +52,12 @@ def native(
 
     Exits with 2 if rules or cluster have errors.
     """
+    from rules_engine.exports.offers import build_offers
+    from rules_engine.exports.policies import NativeObjects
     from rules_engine.model.json.lenient import as_mapping
     from rules_engine.model.kubernetes.cluster import Cluster
-    from rules_engine.native.offers import build_offers
     from rules_engine.rules.native.policy import translate_rules
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
-    from rules_engine.webhooks.policies import NativeObjects
 
     files = read_sources(rules or DEFAULT_SOURCES)
     unusable = files.failed or not files.loaded.rules

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 
 from rules_engine.cli.program import InputProblems, SingleOption, Target
 from rules_engine.cli.progress import progress_bar
+from rules_engine.exports.settings import DEFAULT_SETTINGS
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
-from rules_engine.webhooks.settings import DEFAULT_SETTINGS
 
 if TYPE_CHECKING:
     from rules_engine.cluster.read.clusters import ClusterReading

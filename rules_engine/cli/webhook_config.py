@@ -17,8 +17,8 @@ from rules_engine.cli.options import (
     server_namespace_option,
 )
 from rules_engine.cli.program import Command, help_examples, print_objects
+from rules_engine.exports.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 from rules_engine.model.kubernetes.names import LABEL
-from rules_engine.webhooks.settings import DEFAULT_SETTINGS, FAIL, IGNORE, Service, Settings
 
 if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource
@@ -133,12 +133,12 @@ def webhook_config(
         raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
+    from rules_engine.exports import configuration as webhooks
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.rules.native.policy import translate_rules
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
-    from rules_engine.webhooks import configuration as webhooks
 
     files = read_sources(rules or DEFAULT_SOURCES)
     rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set

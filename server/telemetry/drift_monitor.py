@@ -11,18 +11,12 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
+from rules_engine.exports.configuration import Calls, derive_calls
+from rules_engine.exports.drift import find_drift, find_object_drift, fix_command, foreign_conditions, is_native
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.webhooks.configuration import Calls, derive_calls
-from rules_engine.webhooks.drift import (
-    find_drift,
-    find_object_drift,
-    fix_command,
-    foreign_conditions,
-    is_native,
-)
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.state import ServedRules, State, WebhookComparison
 from server.timing import Backoff, PeriodicTask, add_jitter, random

@@ -154,7 +154,7 @@ def test_help_imports_only_the_command_line(package: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
     )
     names = ["rules_engine.model", "rules_engine.model.kubernetes", "rules_engine.model.kubernetes.names"]
-    assert result.stdout == f"{[*names, 'rules_engine.webhooks', 'rules_engine.webhooks.settings']}\n"
+    assert result.stdout == f"{[*names, 'rules_engine.exports', 'rules_engine.exports.settings']}\n"
 
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)

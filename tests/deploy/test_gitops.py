@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rules_engine.exports.configuration import derive_calls
+from rules_engine.exports.drift import find_drift
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import derive_calls
-from rules_engine.webhooks.drift import find_drift
 from tests.support.authoring import write
 from tests.support.chart import Object, one
 from tests.support.gitops import (

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from deploy import render
+from rules_engine.exports.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, build_configurations, derive_calls
+from rules_engine.exports.drift import find_drift
+from rules_engine.exports.settings import Settings
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, build_configurations, derive_calls
-from rules_engine.webhooks.drift import find_drift
-from rules_engine.webhooks.settings import Settings
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, WIDEST
 from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS

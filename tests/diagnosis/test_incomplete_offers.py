@@ -13,10 +13,10 @@ from rules_engine.diagnosis.report import diagnosis_report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
-from rules_engine.native.offers import build_offers
+from rules_engine.exports.offers import build_offers
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings
 from tests.support.api import GPU, MIG1, Object, ago, cluster, node
 from tests.support.evaluation import cluster as nodes
 from tests.support.evaluation import compiled, ladder

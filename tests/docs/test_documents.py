@@ -15,6 +15,7 @@ from rules_engine.checking.check import check_files
 from rules_engine.cluster.nodes.node_index import MAX_CAPACITIES_BYTES
 from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from rules_engine.cluster.scheduling.filters import devices
+from rules_engine.exports.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from rules_engine.language.cel.budget import REQUEST_COST
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import schema
@@ -23,7 +24,6 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from server import settings
 from server.cli import main
 from server.http import limits

@@ -7,13 +7,13 @@ import pytest
 
 from rules_engine.checking.analysis import analyse_rules
 from rules_engine.explaining.rule_list import list_rules
+from rules_engine.exports.configuration import derive_calls
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.rules.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.rules.sources.load import load_files, rule_kind
-from rules_engine.webhooks.configuration import derive_calls
 from tests.kinds import toy
 from tests.support.authoring import ladder
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.exports.offers import build_offers
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Match, Rule
-from rules_engine.native.offers import build_offers
 from rules_engine.rules.evaluation import mutate, validate
 from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import (
     GPU,

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from rules_engine.exports.offers import build_offers
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Rule
-from rules_engine.native.offers import build_offers
 from rules_engine.rules.evaluation import mutate, validate
 from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.native import MAX_RUNGS
@@ -25,8 +27,6 @@ from rules_engine.rules.ladder.value import Counts, Direction
 from rules_engine.rules.native.policy import NativeRules, translate_rules
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import (
     GPU,

@@ -7,16 +7,16 @@ import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.exports.offers import MAX_SHAPES, build_offers
+from rules_engine.exports.policies import MAX_RULES, NativeObjects
+from rules_engine.exports.settings import Settings
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
-from rules_engine.native.offers import MAX_SHAPES, build_offers
 from rules_engine.rules.injection.value import InitContainers, OnConflict
 from rules_engine.rules.ladder.native import MAX_RUNGS
 from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION, WhenExhausted
 from rules_engine.rules.native.cel_text import ADDED_CONTAINERS, grouped
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.policies import MAX_RULES, NativeObjects
-from rules_engine.webhooks.settings import Settings
 from tests.support.evaluation import (
     GPU,
     MIG1,

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from rules_engine.cluster.nodes import Offered
+from rules_engine.exports.offers import build_offers
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Settings as WebhookSettings
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.native.offers import build_offers
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Settings as WebhookSettings
 from server.cluster.connection import Connection
 from server.cluster.source import FixedCluster
 from server.http.probes import readiness_page, rules_page

@@ -10,6 +10,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
+from rules_engine.exports.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME, MAX_WEIGHT
 from rules_engine.language.cel.syntax.parser import parse_expression
 from rules_engine.language.cel.syntax.tree import (
     Binary,
@@ -28,7 +29,6 @@ from rules_engine.language.cel.syntax.tree import (
     Unary,
 )
 from rules_engine.model.rules.rule import Match, Rule
-from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME, MAX_WEIGHT
 from tests.support.evaluation import cel, validation
 
 PER_CALL = 1_000_000

@@ -20,11 +20,11 @@ from uuid import uuid4
 
 import pytest
 
+from rules_engine.exports.configuration import build_configurations
+from rules_engine.exports.settings import Settings
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import build_configurations
-from rules_engine.webhooks.settings import Settings
 from tests.support.helm import LATER_PACKAGE, unpacked_helm
 from tests.support.server import Running, started
 

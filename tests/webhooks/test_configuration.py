@@ -14,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import Offered
+from rules_engine.exports import configuration as webhooks
+from rules_engine.exports.configuration import Calls, build_configurations, derive_calls
+from rules_engine.exports.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
+from rules_engine.exports.settings import Service, Settings
 from rules_engine.language.cel import Budget, Program, compile_expression, types
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -25,10 +29,6 @@ from rules_engine.rules.evaluation import RuleSet, mutate, validate
 from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.validation.value import ValidationAction
-from rules_engine.webhooks import configuration as webhooks
-from rules_engine.webhooks.configuration import Calls, build_configurations, derive_calls
-from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
-from rules_engine.webhooks.settings import Service, Settings
 from tests.fuzz.cel_agreement import google
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, PER_CALL, WIDEST, Evaluation
 from tests.support.authoring import cli, write

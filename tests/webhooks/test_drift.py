@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
+from rules_engine.exports.configuration import CONDITION_NAME, DIGEST_ANNOTATION, build_configurations, derive_calls
+from rules_engine.exports.drift import find_drift, find_object_drift, fix_command, foreign_conditions
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Service, Settings
 from rules_engine.model.rules.rule import Match, Operation, Rule
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.configuration import (
-    CONDITION_NAME,
-    DIGEST_ANNOTATION,
-    build_configurations,
-    derive_calls,
-)
-from rules_engine.webhooks.drift import find_drift, find_object_drift, fix_command, foreign_conditions
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Service, Settings
 from tests.support.evaluation import GPU, compiled, ladder, validation
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rules_engine.exports.configuration import build_configurations
+from rules_engine.exports.policies import NativeObjects
+from rules_engine.exports.settings import Service, Settings
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import translate_rules
-from rules_engine.webhooks.configuration import build_configurations
-from rules_engine.webhooks.policies import NativeObjects
-from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
 from server.http.probes import rules_page
 from server.state import ServedRules, WebhookComparison

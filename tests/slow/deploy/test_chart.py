@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from deploy import render
+from rules_engine.exports.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
+from rules_engine.exports.drift import find_drift
+from rules_engine.exports.settings import Service, Settings
 from rules_engine.language.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.source import SourceText
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PathSource
-from rules_engine.webhooks.configuration import DELETION_CONDITION, build_configurations, derive_calls, helm_values
-from rules_engine.webhooks.drift import find_drift
-from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write

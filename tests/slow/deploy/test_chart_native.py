@@ -6,7 +6,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rules_engine.webhooks.configuration import DIGEST_ANNOTATION, NATIVE_ANNOTATION
+from rules_engine.exports.configuration import DIGEST_ANNOTATION, NATIVE_ANNOTATION
 from server.cli import main
 from tests.support.authoring import ladder
 from tests.support.chart import NAME, one, rejection, rendered

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from deploy import render
+from rules_engine.exports.configuration import helm_values
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.webhooks.configuration import helm_values
 from tests.support.authoring import write
 from tests.support.chart import NAME, one, rejection, rendered
 

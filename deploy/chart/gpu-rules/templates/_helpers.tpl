@@ -127,7 +127,7 @@ capabilities: {drop: [ALL]}
 {{- $named := get $packaged.conditions $kind | replace "['NAME']" (printf "['%s']" (join "', '" $resources)) -}}
 {{- $expression := $named | replace "name.startsWith('GLOB')" (join " || " $tests) -}}
 {{- $condition := dict "name" "requests-a-resource-of-a-rule" "expression" $expression -}}
-{{- /* The text that Calls.digest hashes (rules_engine/webhooks/configuration.py). */ -}}
+{{- /* The text that Calls.digest hashes (rules_engine/exports/configuration.py). */ -}}
 {{- $content := printf "[\"%s\", [], null]" (title $endpoint) -}}
 {{- if $operations -}}
 {{- $content = printf "[\"%s\", [\"%s\"], %s]" (title $endpoint) (join "\", \"" $operations) (toRawJson $expression) -}}

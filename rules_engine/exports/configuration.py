@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
+from rules_engine.exports.match_condition import match_condition, selection_of_holders, selection_of_rule
+from rules_engine.exports.settings import FAIL, IGNORE, Service, Settings
 from rules_engine.language.cel.program import constant_arguments
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.native_objects import GROUP
@@ -23,8 +25,6 @@ from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.globs import is_glob
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
-from rules_engine.webhooks.match_condition import match_condition, selection_of_holders, selection_of_rule
-from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
 
 RESIZE = "pods/resize"
 """The subresource for changes of cpu and memory of a running pod."""

@@ -5,11 +5,7 @@ The operations, the match conditions with our names and the digest are compared;
 
 from collections.abc import Iterable, Iterator
 
-from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
-from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION
-from rules_engine.model.rules.rule import Operation, Rule
-from rules_engine.webhooks.configuration import (
+from rules_engine.exports.configuration import (
     CONDITION_NAME,
     DELETION_NAME,
     DIGEST_ANNOTATION,
@@ -17,6 +13,10 @@ from rules_engine.webhooks.configuration import (
     RESIZE,
     Calls,
 )
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION
+from rules_engine.model.rules.rule import Operation, Rule
 
 MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""

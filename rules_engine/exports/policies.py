@@ -3,14 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.native_objects import OFFERS, RULES_ANNOTATION
-from rules_engine.model.rules.rule import FailurePolicy, Operation
-from rules_engine.native.offers import API_VERSION, DEFINITION, DEFINITION_NAME
-from rules_engine.rules.native.cel_text import LARGE_POD, any_of, cel_literal, grouped, names_one_of
-from rules_engine.rules.native.mutation import SHARED_VARIABLES, patch
-from rules_engine.rules.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
-from rules_engine.webhooks.configuration import (
+from rules_engine.exports.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,
     CONDITION_NAME,
@@ -18,8 +11,15 @@ from rules_engine.webhooks.configuration import (
     RESIZE,
     SYSTEM_NAMESPACE,
 )
-from rules_engine.webhooks.match_condition import match_condition, selection_of_rule
-from rules_engine.webhooks.settings import Settings
+from rules_engine.exports.match_condition import match_condition, selection_of_rule
+from rules_engine.exports.offers import API_VERSION, DEFINITION, DEFINITION_NAME
+from rules_engine.exports.settings import Settings
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.native_objects import OFFERS, RULES_ANNOTATION
+from rules_engine.model.rules.rule import FailurePolicy, Operation
+from rules_engine.rules.native.cel_text import LARGE_POD, any_of, cel_literal, grouped, names_one_of
+from rules_engine.rules.native.mutation import SHARED_VARIABLES, patch
+from rules_engine.rules.native.policy import NativeCheck, NativeRules, Translation, Variable, variables_of
 
 _MADE_ANNOTATIONS = (
     f"(has(object.metadata.annotations) ? [] : [{patch('add', cel_literal('/metadata/annotations'), '{}')}])"

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from deploy.chart_readme import chart_readme  # noqa: E402
 from rules_engine.exports.configuration import Calls, derive_calls, helm_values  # noqa: E402
-from rules_engine.exports.match_condition import Selection, glob_condition, match_condition, selection_of_rule
+from rules_engine.exports.match_condition import Selection, glob_condition, match_condition, selection_of_rule  # noqa: E402
 from rules_engine.language.yaml.text import dump_yaml  # noqa: E402
 from rules_engine.model.json.patch import Json  # noqa: E402
 from rules_engine.model.rules.rule import Operation  # noqa: E402

@@ -10,9 +10,7 @@ from pathlib import Path, PurePosixPath
 FLOORS = {
     "rules_engine/model": 100.0,
     "rules_engine/language": 100.0,
-    "rules_engine/language/cel": 100.0,
     "rules_engine/rules": 100.0,
-    "rules_engine/rules/evaluation": 100.0,
     "rules_engine": 95.0,
     "server": 95.0,
 }

@@ -8,10 +8,12 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
-import rules_engine.kinds
 from msgspec import Struct
 
 import rules_engine.model
+import rules_engine.rules.injection
+import rules_engine.rules.ladder
+import rules_engine.rules.validation
 from rules_engine.rules.evaluation import applicability, mutate
 from rules_engine.rules.rule_set import context
 from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, request, rung
@@ -19,7 +21,12 @@ from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, reque
 
 def values() -> Iterator[type[Any]]:
     """Yield every value type of the model, of the kinds, and of the evaluation of a request."""
-    packages = (rules_engine.model, rules_engine.kinds)
+    packages = (
+        rules_engine.model,
+        rules_engine.rules.injection,
+        rules_engine.rules.ladder,
+        rules_engine.rules.validation,
+    )
     names = [item.name for package in packages for item in walk_packages(package.__path__, f"{package.__name__}.")]
     for module in (*map(import_module, names), applicability, context):
         for value in vars(module).values():

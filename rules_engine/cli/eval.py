@@ -67,10 +67,10 @@ def evaluate(
         raise click.UsageError("--rules has an effect only with --rule")
     from rules_engine.cluster.read.clusters import read_cluster
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
-    from rules_engine.explaining.eval import EXPRESSION, Subject
-    from rules_engine.explaining.explain import NamespaceError
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.model.problems.problem import did_you_mean
+    from rules_engine.questions.explain.eval import EXPRESSION, Subject
+    from rules_engine.questions.explain.explain import NamespaceError
     from rules_engine.report.text import Screen
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, has_errors
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, load_sources

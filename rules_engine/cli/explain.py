@@ -30,8 +30,8 @@ from rules_engine.cli.program import (
 )
 
 if TYPE_CHECKING:
-    from rules_engine.explaining.explain import ExplainedPod
-    from rules_engine.explaining.field_documentation import FieldDocumentation
+    from rules_engine.questions.explain.explain import ExplainedPod
+    from rules_engine.questions.explain.field_documentation import FieldDocumentation
     from rules_engine.rules.sources.rule_sources import RuleSource
 
 
@@ -41,7 +41,7 @@ class FieldPath(click.ParamType["FieldDocumentation"]):
     name = "KIND[.FIELD...]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "FieldDocumentation":
-        from rules_engine.explaining.field_documentation import UnknownFieldError, field_documentation
+        from rules_engine.questions.explain.field_documentation import UnknownFieldError, field_documentation
 
         if Path(value).exists():
             self.fail(f"{value!r} is a file: write -f or --rules before it", param, ctx)
@@ -125,8 +125,8 @@ def explain(
         raise click.UsageError("Missing option '-f' / '--filename'.")
     from rules_engine.cluster.read.clusters import read_cluster
     from rules_engine.cluster.read.manifest_stream import stream_manifests
-    from rules_engine.explaining.explain import NamespaceError, Verdict, explain_pod, join_pods
-    from rules_engine.explaining.text import default_inputs, explanation_blocks
+    from rules_engine.questions.explain.explain import NamespaceError, Verdict, explain_pod, join_pods
+    from rules_engine.questions.explain.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
@@ -187,9 +187,9 @@ def _check_only(context: click.Context, allowed: frozenset[str], reason: str) ->
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
     """Show the decisions of a decision log."""
-    from rules_engine.explaining.recorded import PodName, read_log
-    from rules_engine.explaining.text import decision_blocks
     from rules_engine.model.problems.source import escape_controls
+    from rules_engine.questions.explain.recorded import PodName, read_log
+    from rules_engine.questions.explain.text import decision_blocks
     from rules_engine.report.text import Screen
 
     if log is None or pod is None:

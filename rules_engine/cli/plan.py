@@ -129,11 +129,11 @@ def plan(
     """
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import did_you_mean
-    from rules_engine.planning.cluster import plan_cluster
-    from rules_engine.planning.plan import PlanError, make_plan
-    from rules_engine.planning.report import plan_report
+    from rules_engine.questions.plan.plan import PlanError, make_plan
+    from rules_engine.questions.plan.report import plan_report
+    from rules_engine.questions.plan.space import plan_cluster
+    from rules_engine.questions.simulate.figures import By
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
-    from rules_engine.simulation.figures import By
 
     problems = InputProblems("plan", targets)
     sources = rules or DEFAULT_SOURCES

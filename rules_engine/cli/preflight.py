@@ -70,10 +70,10 @@ def preflight(
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
     from rules_engine.language.files import without_garbage_collection
-    from rules_engine.preflight.answer import build_answer
-    from rules_engine.preflight.reading import read_inputs
-    from rules_engine.preflight.report import preflight_report
-    from rules_engine.preflight.state import Verdict
+    from rules_engine.questions.preflight.answer import build_answer
+    from rules_engine.questions.preflight.reading import read_inputs
+    from rules_engine.questions.preflight.report import preflight_report
+    from rules_engine.questions.preflight.state import Verdict
     from rules_engine.rules.sources.rule_files import has_errors
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 

@@ -90,9 +90,9 @@ def list_command(
 
     Exits with 2 if rules or cluster have errors, or there is neither a rule nor a Diagnostic.
     """
-    from rules_engine.explaining.rule_list import list_rules, load_listed
-    from rules_engine.explaining.text import default_inputs, print_rules
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
+    from rules_engine.questions.explain.rule_list import list_rules, load_listed
+    from rules_engine.questions.explain.text import default_inputs, print_rules
     from rules_engine.report.text import Screen
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 

@@ -32,9 +32,9 @@ from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rules_engine.model.rules.simulation import Simulation
+    from rules_engine.questions.simulate.record import Record
     from rules_engine.rules.sources.rule_files import RuleFiles
     from rules_engine.rules.sources.rule_sources import RuleSource
-    from rules_engine.simulation.record import Record
 
 MAX_SEED = 2**63 - 1
 """Largest seed, as in the schema of Simulation: it fits into 64 bits."""
@@ -93,10 +93,10 @@ def simulate(
     code is 130.
     """
     from rules_engine.model.rules.simulation import Strategy
+    from rules_engine.questions.simulate.answer import build_answer
+    from rules_engine.questions.simulate.figures import By
+    from rules_engine.questions.simulate.report import simulation_report
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
-    from rules_engine.simulation.answer import build_answer
-    from rules_engine.simulation.figures import By
-    from rules_engine.simulation.report import simulation_report
 
     sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
     sets |= {str(source): (source,) for source in compare}
@@ -130,7 +130,7 @@ def _play_simulations(
     simulations: "Mapping[str, Simulation]", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
 ) -> "Sequence[Record]":
     """Play the simulation of each cluster with each rule set; once `check` has raised KeyboardInterrupt, no other."""
-    from rules_engine.simulation.play import play_simulation
+    from rules_engine.questions.simulate.play import play_simulation
 
     records: list[Record] = []
     with progress_bar("count", "remaining") as show:

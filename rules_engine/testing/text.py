@@ -1,9 +1,9 @@
 """Results of `check` and `test` as text."""
 
 from rules_engine.checking.check import NOTHING_CHECKED, CheckAnswer
-from rules_engine.explaining.text import place_span, trace_tree
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.wording import format_count
+from rules_engine.questions.explain.text import place_span, trace_tree
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Span, Table, Tone, Words
 from rules_engine.testing.coverage import Coverage, coverage_total

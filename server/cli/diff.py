@@ -28,8 +28,8 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.difference.run import DifferenceRun, Side
-    from rules_engine.difference.values import Kind
+    from rules_engine.questions.diff.run import DifferenceRun, Side
+    from rules_engine.questions.diff.values import Kind
     from rules_engine.rules.sources.rule_files import RuleFiles
     from rules_engine.rules.sources.rule_sources import RuleSource, Sides
 
@@ -52,7 +52,7 @@ class ChangeKind(KnownName):
     name, noun = "KIND", "kind"
 
     def known(self) -> Mapping[str, None]:
-        from rules_engine.difference.values import Kind
+        from rules_engine.questions.diff.values import Kind
 
         return dict.fromkeys(Kind)
 
@@ -131,10 +131,10 @@ def diff(
         )
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
-    from rules_engine.difference.answer import Verdict
-    from rules_engine.difference.reading.recorded_input import find_logs
-    from rules_engine.difference.report import difference_report
-    from rules_engine.difference.values import Kind
+    from rules_engine.questions.diff.answer import Verdict
+    from rules_engine.questions.diff.input.recorded_input import find_logs
+    from rules_engine.questions.diff.report import difference_report
+    from rules_engine.questions.diff.values import Kind
     from rules_engine.rules.sources.rule_sources import read_sides
 
     problems = InputProblems("diff", targets)
@@ -171,7 +171,7 @@ def _decide_pods(
 ) -> "DifferenceRun":
     """Decide all pods."""
     from rules_engine.cluster.read.clusters import load_cluster
-    from rules_engine.difference.run import run_difference
+    from rules_engine.questions.diff.run import run_difference
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 
     default, _, _ = load_cluster(DEFAULT_CLUSTER)
@@ -195,6 +195,6 @@ def _decide_pods(
 
 
 def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
-    from rules_engine.difference.run import Side
+    from rules_engine.questions.diff.run import Side
 
     return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)

@@ -141,9 +141,9 @@ def doctor(
         pod, namespace = _in_namespace(pod, namespace), None
         if node is not None:
             raise click.UsageError("--pod and --node exclude each other: a report on a pod has its node")
-    from rules_engine.diagnosis.scope import Scope
     from rules_engine.model.kubernetes.names import ObjectName as Name
     from rules_engine.model.rules.finding import FindingSeverity
+    from rules_engine.questions.doctor.scope import Scope
     from server.doctor.preparation import prepare_diagnosis
 
     scope = Scope(
@@ -179,8 +179,8 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
-    from rules_engine.diagnosis.doctor import diagnose
-    from rules_engine.diagnosis.report import diagnosis_report
+    from rules_engine.questions.doctor.doctor import diagnose
+    from rules_engine.questions.doctor.report import diagnosis_report
 
     objects = _read_files(paths, problems) if paths else _list_live_objects(context)
     gc.freeze()  # the objects stay: traversing them again and again takes the collector a quarter of the CPU time

@@ -31,14 +31,14 @@ from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision, Refusal
 from rules_engine.model.rules.rule_test import Case, RuleTest
 from rules_engine.model.wording import format_duration
+from rules_engine.questions.simulate.play import play_simulation
+from rules_engine.questions.simulate.record import State
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 from rules_engine.rules.ladder.value import WEBHOOK_ANNOTATION
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 from rules_engine.rules.sources.simulations import load_simulations
-from rules_engine.simulation.play import play_simulation
-from rules_engine.simulation.record import State
 from rules_engine.testing.mismatches import admission_mismatches
 from server.http.review import API_VERSION, KIND
 

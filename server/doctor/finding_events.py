@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.diagnosis.wording import without_names
 from rules_engine.model.json.lenient import text_member
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, FINDINGS, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
+from rules_engine.questions.doctor.values import Diagnosis
+from rules_engine.questions.doctor.wording import without_names
 from server.telemetry.events import Event
 
 QUIET_SECONDS = 3000.0

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
 
-from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Diagnosis
 from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
+from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.scope import Scope
+from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.rules.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.cluster.listing import ListedObjects, Listing

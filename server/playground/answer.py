@@ -16,16 +16,16 @@ from rules_engine.checking.check import check_files
 from rules_engine.checking.problem_reference import reference_entries
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
-from rules_engine.explaining.explain import Explanation, explain_pod, join_pods
-from rules_engine.explaining.text import explanation_blocks
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import escape_controls, truncate
-from rules_engine.preflight.answer import NodeReasons, build_answer
-from rules_engine.preflight.reading import read_inputs
-from rules_engine.preflight.report import preflight_report
+from rules_engine.questions.explain.explain import Explanation, explain_pod, join_pods
+from rules_engine.questions.explain.text import explanation_blocks
+from rules_engine.questions.preflight.answer import NodeReasons, build_answer
+from rules_engine.questions.preflight.reading import read_inputs
+from rules_engine.questions.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
 from rules_engine.rules.sources.documents import DIAGNOSTIC

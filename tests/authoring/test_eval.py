@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.explaining.cel_text import MAX_PIECES, cel_text
+from rules_engine.questions.explain.eval import MAX_PIECES, cel_text
 from tests.support.authoring import cli, ladder, validation, write
 
 ROOT = Path(__file__).parents[2]

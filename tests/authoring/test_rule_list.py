@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.explaining.rule_list import list_rules
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.questions.explain.rule_list import list_rules
 from rules_engine.rules.evaluation import validate
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import read_rules

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Diagnosis, FindingCounts, UnreadKind
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.scope import Scope
+from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, UnreadKind
 from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, node, pod, reference

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from rules_engine.diagnosis.grouping import Grouping
-from rules_engine.diagnosis.values import FindingGroup
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
+from rules_engine.questions.doctor.grouping import Grouping
+from rules_engine.questions.doctor.values import FindingGroup
 
 
 def finding(name: str = "worker-1", **fields: Any) -> Finding:

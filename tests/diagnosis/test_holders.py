@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.diagnosis.objects.holders import MAX_HOLDERS, Holders
+from rules_engine.questions.doctor.holders import MAX_HOLDERS, Holders
 from tests.support.api import GPU, cluster, node, pod
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.incomplete_offers import find_incomplete_offers
-from rules_engine.diagnosis.report import diagnosis_report
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import Diagnosis
-from rules_engine.diagnosis.wording import MAX_NAMES, MAX_QUOTED
 from rules_engine.exports.offers import build_offers
 from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Settings
+from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.incomplete_offers import find_incomplete_offers
+from rules_engine.questions.doctor.report import diagnosis_report
+from rules_engine.questions.doctor.scope import Scope
+from rules_engine.questions.doctor.values import Diagnosis
+from rules_engine.questions.doctor.wording import MAX_NAMES, MAX_QUOTED
 from rules_engine.rules.native.policy import translate_rules
 from tests.support.api import GPU, MIG1, Object, ago, cluster, node
 from tests.support.evaluation import cluster as nodes

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.reasons import NeverCreatedReason
-from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
+from rules_engine.questions.doctor.never_created import find_never_created
+from rules_engine.questions.doctor.reasons import NeverCreatedReason
 from rules_engine.rules.evaluation import validate
 from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, pod
 from tests.support.evaluation import asks, check, compiled, request, validation

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
-from rules_engine.diagnosis.sections.recent_errors import recent_errors
-from rules_engine.diagnosis.values import DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.questions.doctor.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
+from rules_engine.questions.doctor.recent_errors import recent_errors
+from rules_engine.questions.doctor.values import DevicePlugin, GpuNode, GpuPod, RecentError, UnreadyPod
 from tests.support import api
 from tests.support.api import GPU, NOW
 from tests.support.reports import reported_amounts

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement
 from rules_engine.cluster.scheduling import scheduler, scheduler_of
-from rules_engine.diagnosis.pending import PendingPod, node_sets, pending_pods
-from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
+from rules_engine.questions.doctor.pending import PendingPod, node_sets, pending_pods
+from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Place, Unplaced, WhenExhausted
 from tests.diagnosis.test_pending_devices import DEVICE_REASONS

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling import scheduler_of
-from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.pending import PendingPod, pending_pods
-from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.rules.finding import Certainty
+from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.pending import PendingPod, pending_pods
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.questions.doctor.scope import Scope
 from tests.support.api import (
     DRIVER,
     GPU,

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.scheduling import scheduler_of
-from rules_engine.diagnosis.pending import pending_pods
-from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.rules.finding import Certainty
+from rules_engine.questions.doctor.pending import pending_pods
+from rules_engine.questions.doctor.reasons import PendingReason
 from tests.support.api import GPU, MIG1, Object, cluster, node, pod
 
 NOT_READY = "node.kubernetes.io/not-ready:NoExecute"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.scheduling import scheduler_of
-from rules_engine.diagnosis.pending import pending_pods
-from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.rules.finding import Certainty
+from rules_engine.questions.doctor.pending import pending_pods
+from rules_engine.questions.doctor.reasons import PendingReason
 from tests.support.api import GPU, MIG1, MIG3, Object, cluster, node, pod, volume_claim
 
 LIFECYCLE = "node.kubernetes.io/"

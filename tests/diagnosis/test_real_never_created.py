@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.reasons import NeverCreatedReason
-from rules_engine.diagnosis.refusals.never_created import find_never_created
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.finding import Finding
+from rules_engine.questions.doctor.never_created import find_never_created
+from rules_engine.questions.doctor.reasons import NeverCreatedReason
 from tests.support.real import GPU, LABEL, REAL, Kube, admitting, eventually, kubectl, kubernetes, together
 
 pytestmark = REAL

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.reasons import RefusedReason
-from rules_engine.diagnosis.refusals.refused import find_refused
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
+from rules_engine.questions.doctor.reasons import RefusedReason
+from rules_engine.questions.doctor.refused import find_refused
 from tests.support.api import GPU, NOW, Object, ago, cluster, node, pod
 from tests.support.remedies import has_its_risk
 

@@ -4,10 +4,10 @@ from io import StringIO
 
 from msgspec.structs import replace
 
-from rules_engine.diagnosis.report import diagnosis_report
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import DevicePlugin, Diagnosis, UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.questions.doctor.report import diagnosis_report
+from rules_engine.questions.doctor.scope import Scope
+from rules_engine.questions.doctor.values import DevicePlugin, Diagnosis, UnreadKind
 from rules_engine.report.text import Screen
 from tests.support.html_pages import missing_words, page_of
 from tests.support.reports import (

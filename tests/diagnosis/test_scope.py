@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.questions.doctor.scope import Scope
 from tests.support.api import GPU, api_object, cluster, node, pod, volume_claim
 
 

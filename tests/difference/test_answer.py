@@ -7,8 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from rules_engine.difference.answer import DifferenceAnswer
-from rules_engine.difference.values import Kind, Outcome
+from rules_engine.questions.diff.answer import DifferenceAnswer
+from rules_engine.questions.diff.values import Kind, Outcome
 from rules_engine.report.answer import answer_schema, answer_text
 from tests.support.differences import (
     GPU,

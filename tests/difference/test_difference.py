@@ -9,12 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.difference import grouping
-from rules_engine.difference.answer import DevicesChange, DifferenceAnswer, Verdict, build_answer
-from rules_engine.difference.comparison import compare_outcomes
-from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.values import (
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.quantity import base_units
+from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
+from rules_engine.questions.diff import comparison as grouping
+from rules_engine.questions.diff.answer import DevicesChange, DifferenceAnswer, Verdict, build_answer
+from rules_engine.questions.diff.comparison import Grouping, compare_outcomes
+from rules_engine.questions.diff.outcomes import Outcomes
+from rules_engine.questions.diff.values import (
     MAX_NAME_LENGTH,
     Change,
     Kind,
@@ -24,13 +30,6 @@ from rules_engine.difference.values import (
     UnknownOutcome,
     Workload,
 )
-from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.quantity import base_units
-from rules_engine.model.problems.source import Location, SourceText
-from rules_engine.model.rules.admission import pod_request
-from rules_engine.model.rules.decision import Action
-from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Counts, Rung, WhenExhausted
 from rules_engine.rules.validation.value import Check, ValidationAction

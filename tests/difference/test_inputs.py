@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.difference.reading.inputs import Inputs
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.questions.diff.input.inputs import Inputs
 from tests.support.api import controller, live, node, write_list
 from tests.support.evaluation import GPU, MIG3, asks, cluster
 from tests.support.loading import rule

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.query import Offered
 from rules_engine.cluster.read.inventory import node_object
-from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.live_input import (
-    DENIED,
-    NO_CONTROLLER,
-    OTHER_CONTAINERS,
-    OTHER_RESOURCES,
-    LivePods,
-)
-from rules_engine.difference.reading.views import ViewsWithout
-from rules_engine.difference.values import Submitted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.kubernetes.removed_values import MARK, remove_values
 from rules_engine.model.rules.admission import AdmissionRequest
+from rules_engine.questions.diff.input.live_input import (
+    DENIED,
+    NO_CONTROLLER,
+    OTHER_CONTAINERS,
+    OTHER_RESOURCES,
+    LivePods,
+)
+from rules_engine.questions.diff.input.views import ViewsWithout
+from rules_engine.questions.diff.outcomes import Outcomes
+from rules_engine.questions.diff.values import Submitted
 from rules_engine.rules.evaluation import RuleSet, mutate
 from rules_engine.rules.ladder.value import WhenExhausted
 from tests.support.api import (

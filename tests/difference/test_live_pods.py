@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.difference.reading.live_pods import has_equal_resources, restore_from_template, strip_live_fields
+from rules_engine.questions.diff.input.live_pods import has_equal_resources, restore_from_template, strip_live_fields
 from tests.support.api import live, template
 from tests.support.evaluation import GPU, MIG3, container, injection, mutated, pod
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.read.manifest_stream import stream_pods
-from rules_engine.difference.reading.inputs import submit_manifest
-from rules_engine.difference.values import Submitted
 from rules_engine.model.problems.problem import Problems
+from rules_engine.questions.diff.input.inputs import submit_manifest
+from rules_engine.questions.diff.values import Submitted
 
 TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"
 

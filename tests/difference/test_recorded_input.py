@@ -10,17 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.comparison import compare_outcomes
-from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.recorded_input import (
-    NO_DECISION,
-    NO_JSON,
-    NOT_RECORDED,
-    TOO_LONG,
-    UNREADABLE,
-    RecordedInput,
-)
-from rules_engine.difference.values import Kind, RecordedAdmissions, Submitted, Workload
 from rules_engine.language.log_lines import MAX_LINE_BYTES
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
@@ -28,6 +17,17 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LEFT_OUT, reduce_request
 from rules_engine.model.rules.rule import FailurePolicy, Match, Operation, Rule
+from rules_engine.questions.diff.comparison import compare_outcomes
+from rules_engine.questions.diff.input.recorded_input import (
+    NO_DECISION,
+    NO_JSON,
+    NOT_RECORDED,
+    TOO_LONG,
+    UNREADABLE,
+    RecordedInput,
+)
+from rules_engine.questions.diff.outcomes import Outcomes
+from rules_engine.questions.diff.values import Kind, RecordedAdmissions, Submitted, Workload
 from server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, rung, validation
 from tests.support.recorded import Call, recorded_log, recording

@@ -5,10 +5,10 @@ from io import StringIO
 import pytest
 from msgspec.structs import replace
 
-from rules_engine.difference.answer import DifferenceAnswer
-from rules_engine.difference.report import difference_report
-from rules_engine.difference.values import Kind, Outcome, RecordedAdmissions
 from rules_engine.model.wording import MAX_NAMES
+from rules_engine.questions.diff.answer import DifferenceAnswer
+from rules_engine.questions.diff.report import difference_report
+from rules_engine.questions.diff.values import Kind, Outcome, RecordedAdmissions
 from rules_engine.report.text import Screen
 from tests.support.differences import (
     GPU,

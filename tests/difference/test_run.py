@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import Offered
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.difference import run as runs
-from rules_engine.difference.answer import DifferenceAnswer, Verdict
-from rules_engine.difference.report import difference_report
-from rules_engine.difference.run import DifferenceRun, Side, run_difference
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
+from rules_engine.questions.diff import run as runs
+from rules_engine.questions.diff.answer import DifferenceAnswer, Verdict
+from rules_engine.questions.diff.report import difference_report
+from rules_engine.questions.diff.run import DifferenceRun, Side, run_difference
 from rules_engine.report.answer import answer_text
 from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.difference.comparison import compare_outcomes
-from rules_engine.difference.shown_changes import Difference, group_changes
-from rules_engine.difference.values import ContainerAmount, Kind, Move, Outcome, RuleEffect
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.questions.diff.comparison import compare_outcomes
+from rules_engine.questions.diff.shown_changes import Difference, group_changes
+from rules_engine.questions.diff.values import ContainerAmount, Kind, Move, Outcome, RuleEffect
 from tests.support.differences import answer, submitted, unknown
 
 RULES = tuple(RuleId(f"Validation/{name}") for name in "abc")

@@ -4,8 +4,8 @@ import re
 
 import click
 
-from rules_engine.difference.grouping import MAX_LINES
-from rules_engine.difference.values import Kind
+from rules_engine.questions.diff.comparison import MAX_LINES
+from rules_engine.questions.diff.values import Kind
 from server.cli import main
 from tests.support.documents import REPOSITORY
 

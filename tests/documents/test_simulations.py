@@ -23,10 +23,10 @@ from rules_engine.model.rules.simulation import (
     Simulation,
     Strategy,
 )
+from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.rules.sources.documents import DOCUMENTS, load_documents
 from rules_engine.rules.sources.rule_files import read_rules
 from rules_engine.rules.sources.simulations import load_simulations
-from rules_engine.simulation.play import play_simulation
 from tests.support.loading import codes, load_text, rule
 
 RULES = read_rules([]).rule_set

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from rules_engine.checking.analysis import analyse_rules
-from rules_engine.explaining.rule_list import list_rules
 from rules_engine.exports.configuration import derive_calls
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.questions.explain.rule_list import list_rules
 from rules_engine.rules.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.rule_set import cluster_requirements

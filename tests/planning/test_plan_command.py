@@ -16,7 +16,7 @@ import yaml
 from click.testing import Result
 
 from rules_engine.model.mig import PLACEMENTS, card_layouts
-from rules_engine.planning.cluster import WHOLE_CARD, count_devices
+from rules_engine.questions.plan.space import WHOLE_CARD, count_devices
 from tests.support.authoring import cli, ladder, validation, write
 from tests.support.programs import command, environment
 

@@ -16,13 +16,12 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import PLACEMENTS, card_layouts, card_share
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
-from rules_engine.planning.cluster import Candidate, count_devices, plan_cluster
-from rules_engine.planning.plan import PlanAnswer, PlanError, make_plan, possible_resources
-from rules_engine.planning.report import plan_report
-from rules_engine.planning.space import MAX_TRIED, Space
+from rules_engine.questions.plan.plan import PlanAnswer, PlanError, make_plan, possible_resources
+from rules_engine.questions.plan.report import plan_report
+from rules_engine.questions.plan.space import MAX_TRIED, Candidate, Space, count_devices, plan_cluster
+from rules_engine.questions.simulate.figures import By, Key
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Counts, Direction
-from rules_engine.simulation.figures import By, Key
 from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, injection, ladder, rung, validation
 from tests.support.naive_simulation import NaivePod, NaiveSimulation

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.preflight.quotas import Quota, refusal
+from rules_engine.questions.preflight.quotas import Quota, refusal
 from tests.support.api import NOW
 
 GPU = "nvidia.com/gpu"

@@ -19,10 +19,10 @@ import pytest
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling.cycle import BoundPod
-from rules_engine.preflight.reading import read_inputs
-from rules_engine.preflight.state import ClusterState
+from rules_engine.questions.preflight.reading import read_inputs
+from rules_engine.questions.preflight.state import ClusterState
+from rules_engine.questions.simulate.arrivals import PlannedArrival
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.simulation.arrivals import PlannedArrival
 from tests.support.authoring import cli
 from tests.support.preflight_cases import FREE_DEVICES, Case, CaseGenerator
 from tests.support.real import REAL

@@ -7,8 +7,8 @@ import pytest
 
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling import cycle
-from rules_engine.preflight.answer import NodeReasons, StoppedPods, build_answer
-from rules_engine.preflight.reading import read_inputs
+from rules_engine.questions.preflight.answer import NodeReasons, StoppedPods, build_answer
+from rules_engine.questions.preflight.reading import read_inputs
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import compile_rules
 from tests.support.authoring import write

@@ -8,9 +8,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rules_engine.model.rules.simulation import Distribution, Simulation
-from rules_engine.preflight.state import ClusterState, PodsByWorkload
-from rules_engine.simulation.play import play_simulation
-from rules_engine.simulation.record import State
+from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload
+from rules_engine.questions.simulate.play import play_simulation
+from rules_engine.questions.simulate.record import State
 from tests.support.generated_simulations import SimulationGenerator
 
 SEEDS = st.integers(0, 2**32)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 from markdown_it import MarkdownIt
 
-from rules_engine.difference.answer import DifferenceAnswer
-from rules_engine.difference.report import difference_report
-from rules_engine.difference.values import Outcome
+from rules_engine.questions.diff.answer import DifferenceAnswer
+from rules_engine.questions.diff.report import difference_report
+from rules_engine.questions.diff.values import Outcome
 from rules_engine.report import markdown as renderer
 from rules_engine.report.markdown import MAX_BYTES, MAX_ROWS
 from tests.support.differences import RECORDED, Pods, answer, denied, injected, kept, submitted, unknown

@@ -14,13 +14,13 @@ from rules_engine.cluster.scheduling import Scheduling, scheduler_of
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.scheduler import MANY_STEPS
 from rules_engine.cluster.scheduling.scheduling import FAILURE_START, TOO_MANY_PODS
-from rules_engine.diagnosis.objects.drivers import drivers_of
 from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import SchedulerOptions
+from rules_engine.questions.doctor.drivers import drivers_of
 from rules_engine.rules.evaluation import mutate
 from tests.support.api import GPU, NOW
 from tests.support.device_clusters import MIG, DeviceGenerator

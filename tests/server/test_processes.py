@@ -89,7 +89,7 @@ def test_a_server_reads_rules_only(tmp_path: Path, rules: Path) -> None:
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["patch"]
         imported = {line.rpartition("|")[2].strip() for line in running.logged().splitlines()}
     assert "rules_engine.rules.ladder" in imported
-    packages = ("rules_engine.cluster.scheduling", "rules_engine.diagnosis", "rules_engine.simulation")
+    packages = ("rules_engine.cluster.scheduling", "rules_engine.questions.doctor", "rules_engine.questions.simulate")
     assert [name for name in imported if name.startswith(packages)] == []
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.simulation.play import play_simulation
-from rules_engine.simulation.record import PodRecord, Record
+from rules_engine.questions.simulate.play import play_simulation
+from rules_engine.questions.simulate.record import PodRecord, Record
 from tests.support.api import GPU, node
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.naive_simulation import NaiveSimulation

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rules_engine.questions.simulate.answer import Comparison, build_answer
+from rules_engine.questions.simulate.figures import By
+from rules_engine.questions.simulate.record import PodRecord, Record
 from rules_engine.report.answer import answer_text
-from rules_engine.simulation.answer import Comparison, build_answer
-from rules_engine.simulation.figures import By
-from rules_engine.simulation.record import PodRecord, Record
 from tests.support.simulation_records import (
     GPU,
     HOUR,

@@ -1,11 +1,11 @@
 """Drawings of nodes, and pages that have them."""
 
+from rules_engine.questions.simulate.answer import build_answer
+from rules_engine.questions.simulate.drawings import LANE_HEIGHT, node_drawings
+from rules_engine.questions.simulate.record import PodRecord, Record, State
+from rules_engine.questions.simulate.report import MAX_BARS, MAX_DRAWN, simulation_report
 from rules_engine.report.html import render_html
 from rules_engine.report.values import WIDTH, Drawing
-from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.drawings import LANE_HEIGHT, node_drawings
-from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.report import MAX_BARS, MAX_DRAWN, simulation_report
 from tests.support.html_pages import Page
 from tests.support.simulation_records import (
     GPU,

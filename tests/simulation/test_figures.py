@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival, PodGroup
-from rules_engine.simulation.figures import By, best, compute_figures
-from rules_engine.simulation.record import PodRecord, Record, State
-from rules_engine.simulation.usage import run_time
+from rules_engine.questions.simulate.figures import By, best, compute_figures
+from rules_engine.questions.simulate.record import PodRecord, Record, State
+from rules_engine.questions.simulate.usage import run_time
 from tests.support.simulation_records import (
     GPU,
     HOUR,

@@ -7,7 +7,7 @@ import pytest
 from rules_engine.cluster.nodes import Offered
 from rules_engine.cluster.scheduling.cycle import SchedulingCycle
 from rules_engine.model.rules.simulation import NodeState, SchedulerOptions
-from rules_engine.simulation import play
+from rules_engine.questions.simulate import play
 from tests.support.api import GPU, node
 from tests.support.clusters import MIG
 from tests.support.evaluation import compiled, ladder

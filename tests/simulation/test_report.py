@@ -4,11 +4,11 @@ from dataclasses import replace
 from io import StringIO
 
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
+from rules_engine.questions.simulate.answer import build_answer
+from rules_engine.questions.simulate.record import Record
+from rules_engine.questions.simulate.report import simulation_report
+from rules_engine.questions.simulate.words import format_gpus
 from rules_engine.report.text import MAX_ROWS, Screen
-from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.record import Record
-from rules_engine.simulation.report import simulation_report
-from rules_engine.simulation.words import format_gpus
 from tests.support.html_pages import missing_words, page_of
 from tests.support.simulation_records import (
     GPU,

@@ -13,8 +13,8 @@ from rules_engine.cluster.nodes.reservations import MAX_PER_NAMESPACE, PodKey, u
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState
-from rules_engine.simulation.play import node_in_state
-from rules_engine.simulation.rules_view import RulesView
+from rules_engine.questions.simulate.play import node_in_state
+from rules_engine.questions.simulate.rules_view import RulesView
 from server.cluster.reading import HeldPod
 from server.cluster.store import Store
 from tests.support.api import pod

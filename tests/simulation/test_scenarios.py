@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.model.problems.problem import Severity
+from rules_engine.questions.simulate.answer import build_answer
+from rules_engine.questions.simulate.play import play_simulation
+from rules_engine.questions.simulate.record import Record
 from rules_engine.report.answer import answer_text
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.simulations import load_simulations
-from rules_engine.simulation.answer import build_answer
-from rules_engine.simulation.play import play_simulation
-from rules_engine.simulation.record import Record
 from tests.support.simulation import rules
 
 CONTAINER = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "cpu": 1}}, "ports": [{"hostPort": 80}]}

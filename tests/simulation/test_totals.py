@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.simulation.answer import Result, build_answer
-from rules_engine.simulation.figures import GpuHours
-from rules_engine.simulation.record import Record, State
-from rules_engine.simulation.usage import PARTS, mean_curve, run_time, waiting_time
+from rules_engine.questions.simulate.answer import Result, build_answer
+from rules_engine.questions.simulate.figures import GpuHours
+from rules_engine.questions.simulate.record import Record, State
+from rules_engine.questions.simulate.usage import PARTS, mean_curve, run_time, waiting_time
 from tests.support.simulation_records import (
     GPU,
     HOUR,

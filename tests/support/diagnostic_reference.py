@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from rules_engine.diagnosis.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.model.rules.finding import Certainty
+from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.rules.diagnostic import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.documents import REPOSITORY, fill_marked

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rules_engine.difference.answer import DifferenceAnswer, build_answer
-from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.values import (
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.questions.diff.answer import DifferenceAnswer, build_answer
+from rules_engine.questions.diff.comparison import Grouping
+from rules_engine.questions.diff.values import (
     ContainerAmount,
     Move,
     Outcome,
@@ -15,10 +19,6 @@ from rules_engine.difference.values import (
     Workload,
     WrittenAmount,
 )
-from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.admission import pod_request
-from rules_engine.model.rules.decision import Action
-from rules_engine.model.rules.rule import RuleId
 
 GPU = "nvidia.com/gpu"
 MIG2 = "nvidia.com/mig-2g.20gb"

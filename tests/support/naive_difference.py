@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rules_engine.difference.values import Submitted
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.questions.diff.values import Submitted
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, admit_pod
 from tests.support.laws import RESOURCES as GPUS

@@ -6,8 +6,11 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from rules_engine.diagnosis.scope import Scope
-from rules_engine.diagnosis.values import (
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
+from rules_engine.questions.doctor.scope import Scope
+from rules_engine.questions.doctor.values import (
     Affected,
     Amounts,
     DevicePlugin,
@@ -20,9 +23,6 @@ from rules_engine.diagnosis.values import (
     UnreadKind,
     UnreadyPod,
 )
-from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 TEN = datetime(2026, 11, 23, 10, 0, tzinfo=UTC)

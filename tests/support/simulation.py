@@ -18,10 +18,10 @@ from rules_engine.model.rules.simulation import (
     PodGroup,
     Simulation,
 )
+from rules_engine.questions.simulate.play import Progress, play_simulation
+from rules_engine.questions.simulate.record import PodRecord, Record
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_sources import PathSource, read_sources
-from rules_engine.simulation.play import Progress, play_simulation
-from rules_engine.simulation.record import PodRecord, Record
 from tests.support.api import GPU, NOW, pod
 from tests.support.scheduling import usable_devices
 

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, NodeState, Simulation
-from rules_engine.simulation.record import AdmittedPod, Fallback, PodRecord, Record, State
+from rules_engine.questions.simulate.record import AdmittedPod, Fallback, PodRecord, Record, State
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.difference.values import Kind
+from rules_engine.questions.diff.values import Kind
 from server.cli import main
 from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server

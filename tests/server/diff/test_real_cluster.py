@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.difference.grouping import Grouping
-from rules_engine.difference.outcomes import Outcomes
-from rules_engine.difference.reading.inputs import Inputs
-from rules_engine.difference.values import Outcome, Submitted
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.problem import Problems
+from rules_engine.questions.diff.comparison import Grouping
+from rules_engine.questions.diff.input.inputs import Inputs
+from rules_engine.questions.diff.outcomes import Outcomes
+from rules_engine.questions.diff.values import Outcome, Submitted
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.real import GPU, MIG, REAL, kubernetes, together

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from rules_engine.diagnosis.values import UnreadKind
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
+from rules_engine.questions.doctor.values import UnreadKind
 from server.doctor.watch import count_findings
 from server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
 from tests.support.metric_reference import DOCUMENT, exposed_name

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.kubernetes.cluster_objects import FINDINGS
+from rules_engine.questions.doctor.scope import Scope
 from rules_engine.rules.sources.rule_sources import PathSource
 from server.cli.doctor import doctor
 from server.cluster.connection import Connection

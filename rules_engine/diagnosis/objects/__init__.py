@@ -1,1 +1,0 @@
-"""Properties of objects that several parts of a diagnosis read: devices, holders of GPUs, times."""

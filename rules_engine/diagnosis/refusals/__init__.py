@@ -1,1 +1,0 @@
-"""GPU pods that the API server did not create, or that the kubelet of their node refused."""

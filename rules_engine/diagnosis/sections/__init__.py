@@ -1,1 +1,0 @@
-"""Sections of a report before its findings."""

@@ -1,0 +1,125 @@
+"""Pods of manifests, live clusters and a decision log, with the clusters on which they are decided."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+
+from msgspec import structs
+
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.manifest_stream import stream_manifests
+from rules_engine.cluster.read.manifests import Manifest, manifest_json
+from rules_engine.cluster.read.workloads import pod_count
+from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.questions.diff.input.live_input import LivePods, MutatePod
+from rules_engine.questions.diff.input.live_pods import missing_values
+from rules_engine.questions.diff.input.recorded_input import RecordedInput
+from rules_engine.questions.diff.values import Submitted, Workload
+
+EXAMPLE = "pods of tests, inventories and simulations are no input"
+LIVE_OBJECT = "this is a live object: give the file with --cluster"
+
+_GROUP = API_VERSION.partition("/")[0]
+"""The API group of tests, inventories and simulations."""
+
+
+class Inputs:
+    """The pods of manifests and of a decision log; without both, the live pods of the clusters.
+
+    `default`: the cluster if there are no others. `columns`: the clusters by name, "" for a single one. `recorded`: the
+    decision log.
+    """
+
+    def __init__(
+        self,
+        manifests: Sequence[Path],
+        log: Path | None,
+        clusters: Sequence[ClusterReading],
+        default: Cluster,
+        problems: Problems,
+    ) -> None:
+        self.recorded = None if log is None else RecordedInput(log, problems)
+        self.sources: dict[str, Sequence[str]] = {}
+        self._manifests = manifests
+        self._problems = problems
+        for reading in clusters:
+            problems.items += reading.problems
+            self.sources.update(reading.sources)
+        names = _column_names(clusters)
+        read = {name: each.objects for name, each in zip(names, clusters, strict=True) if each.objects is not None}
+        self.columns = {name: cluster_view(objects) for name, objects in read.items()} or {"": default}
+        self._live = [LivePods(objects, name) for name, objects in read.items() if not (manifests or log)]
+
+    @property
+    def live_pods(self) -> int:
+        """The number of live pods, which are decided if there are no others."""
+        return sum(map(len, self._live))
+
+    def pods(self, mutated: MutatePod, namespace: str, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
+        """Yield pods as they were submitted, with the clusters on which they are decided.
+
+        `mutated` applies the old rules. `namespace`: for manifests without a namespace. `usage`: the resources whose
+        usage rules of either side read; None: any.
+        """
+        for live in self._live:
+            yield from live.submit(mutated, usage)
+        for submitted in self._submitted(namespace):
+            for name, cluster in self.columns.items():
+                workload = structs.replace(submitted.workload, cluster=name)
+                yield structs.replace(submitted, workload=workload), cluster
+
+    def _submitted(self, namespace: str) -> Iterator[Submitted]:
+        refused: set[str] = set()
+        for part in stream_manifests(self._manifests):
+            problems = Problems()
+            problems.items += part.problems
+            for manifest in part.pods:
+                refusal, file = _refusal(manifest), manifest.location.file
+                if not refusal:
+                    yield submit_manifest(manifest, namespace, problems)
+                # The examples of a folder are ignored.
+                elif file not in refused and (refusal is LIVE_OBJECT or Path(file) in self._manifests):
+                    refused.add(file)
+                    problems.error(Code.NOT_A_POD, refusal, manifest.location)
+            if problems.items:
+                self.sources.update(part.sources)
+                self._problems.items += problems.items
+        # After an error, the run has no answer.
+        if self.recorded is not None and not self._problems.failed:
+            yield from self.recorded.pods()
+
+
+def _refusal(manifest: Manifest) -> str:
+    """Return why a pod is not decided, or ""."""
+    root = as_mapping(manifest_json(manifest.root))
+    if text_member(root, "apiVersion").partition("/")[0] == _GROUP:
+        return EXAMPLE
+    return LIVE_OBJECT if text_member(as_mapping(root.get("metadata")), "uid") else ""
+
+
+def submit_manifest(manifest: Manifest, default_namespace: str, problems: Problems) -> Submitted:
+    """Return the pods of a manifest, as its controller submits them.
+
+    `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or
+    its changes would not count. A malformed number of pods is a problem.
+    """
+    namespace = manifest.namespace or default_namespace
+    workload = Workload.of("", namespace, manifest.kind, manifest.name)
+    request = pod_request(manifest.submitted(), namespace=namespace)
+    count = max(1, pod_count(manifest, problems))
+    return Submitted(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
+
+
+def _column_names(clusters: Sequence[ClusterReading]) -> Sequence[str]:
+    """Return the names of clusters: "" for a single cluster, else the names of their files."""
+    if len(clusters) == 1:
+        return [""]
+    files = [Path(each.location.file) for each in clusters]
+    stems = Counter(file.stem for file in files)
+    return [file.stem if stems[file.stem] == 1 else str(file) for file in files]

@@ -1,0 +1,178 @@
+"""Live pods of a cluster, as their controllers submitted them."""
+
+from collections.abc import Callable, Iterator, Mapping, Set
+
+from msgspec import Struct
+
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.problems.source import escape_controls
+from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.questions.diff.input import limit_ranges, live_pods
+from rules_engine.questions.diff.input.views import ViewsWithout
+from rules_engine.questions.diff.values import Submitted, Workload
+
+_GROUPS: Mapping[str, str] = {
+    "DaemonSet": "apps",
+    "Job": "batch",
+    "ReplicaSet": "apps",
+    "ReplicationController": "",
+    "StatefulSet": "apps",
+}
+"""Kinds that create pods from a template, with their API groups."""
+
+REVISION_LABEL = "controller-revision-hash"
+"""The label of a pod with the revision of its StatefulSet or DaemonSet (apps/v1, ControllerRevisionHashLabelKey)."""
+
+
+class Owner(Struct, frozen=True):
+    """The kind and name of the object that owns pods, such as the Deployment of a ReplicaSet."""
+
+    kind: str
+    name: str
+
+    @classmethod
+    def of(cls, reference: Object) -> "Owner":
+        return cls(text_member(reference, "kind"), text_member(reference, "name"))
+
+
+class Controller(Struct, frozen=True):
+    """A controller or one revision of it: the outermost owner, and the template."""
+
+    owner: Owner
+    template: Object
+
+
+def find_controller(pod: PodObject) -> Controller | None:
+    """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
+    reference = controller_reference(pod)
+    if reference is None or not is_builtin_controller(reference):
+        return None
+    owner = Owner.of(reference)
+    found = pod.cluster.find(owner.kind, owner.name, pod.namespace)
+    revision = text_member(as_mapping(pod.metadata.get("labels")), REVISION_LABEL)
+    template: Object = {}
+    if found is not None and _is_same(found.metadata, reference):
+        owner = Owner.of(controller_reference(found) or {"kind": owner.kind, "name": owner.name})
+        template = as_mapping(found.spec.get("template"))
+    # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
+    for name in (revision, f"{text_member(reference, 'name')}-{revision}") if revision else ():
+        template = _revised_template(pod.cluster.find("ControllerRevision", name, pod.namespace), reference) or template
+    return Controller(owner, template) if template else None
+
+
+def _revised_template(revision: ApiObject | None, reference: Object) -> Object:
+    """Return the template of a revision of the controller to which a pod refers; an empty one if it is none."""
+    owner = None if revision is None else controller_reference(revision)
+    if revision is None or owner is None or Owner.of(owner) != Owner.of(reference) or not _is_same(owner, reference):
+        return {}
+    return as_mapping(as_mapping(as_mapping(revision.get("data")).get("spec")).get("template"))
+
+
+def _is_same(one: Object, other: Object) -> bool:
+    """Return False for the uids of two objects; the one of an inventory may have none."""
+    uids = {text_member(one, "uid"), text_member(other, "uid")} - {""}
+    return len(uids) < 2
+
+
+def is_builtin_controller(reference: Object) -> bool:
+    """Return True for a reference to a built-in controller: other groups have equal kinds."""
+    kind = text_member(reference, "kind")
+    version: Json = reference.get("apiVersion", "")
+    return kind in _GROUPS and (not version or str(version).rpartition("/")[0] == _GROUPS[kind])
+
+
+MutatePod = Callable[[AdmissionRequest, Cluster], Json]
+"""A function that returns the pod of a request after the mutation by the old rules; None if they deny it."""
+
+NO_CONTROLLER = "no controller"
+OTHER_CONTAINERS = "other containers than in its template"
+DENIED = "the old rules deny the pod of its template"
+OTHER_RESOURCES = "the old rules make other resources of its template"
+
+
+class LivePods:
+    """The live pods of a cluster, without finished and terminating ones. `name`: the name of the cluster."""
+
+    def __init__(self, objects: ClusterObjects, name: str = "") -> None:
+        self._objects = objects
+        self._name = name
+        self._limit_ranges = limit_ranges.LimitRanges(objects)
+        self._pods = [pod for pod in objects.pods if not (is_finished(pod) or pod.metadata.get("deletionTimestamp"))]
+        # In any order of the objects, the answer is the same.
+        self._pods.sort(key=lambda pod: (pod.namespace, pod.name))
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def submit(self, mutated: MutatePod, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
+        """Yield each pod as it was submitted, and the view of the cluster without it.
+
+        `mutated` applies the old rules. `usage`: the resources whose usage rules of either side read; None: any.
+        """
+        views = ViewsWithout(self._objects, usage)
+        for pod in self._pods:
+            view = views.without(pod)
+            yield self._restore_pod(pod, view, mutated), view
+
+    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> Submitted:
+        namespace = pod.namespace
+        missing = live_pods.missing_values(pod)
+        found_controller = find_controller(pod)
+        owner = found_controller.owner if found_controller is not None else _owner_of(pod)
+        workload = Workload.of(self._name, namespace, owner.kind, owner.name)
+        restored = (
+            live_pods.restore_from_template(pod, found_controller.template) if found_controller is not None else None
+        )
+        if restored is None:
+            reason = _missing_template_reason(pod) if found_controller is None else OTHER_CONTAINERS
+        else:
+            request = pod_request(self._add_defaults(restored, pod, namespace, view, mutated), namespace=namespace)
+            made = mutated(request, view)
+            if made is not None and live_pods.has_equal_resources(made, pod):
+                return Submitted(workload=workload, request=request, missing=missing)
+            reason = DENIED if made is None else OTHER_RESOURCES
+        request = pod_request(live_pods.strip_live_fields(pod), namespace=namespace)
+        return Submitted(workload=workload, request=request, missing=missing, as_it_is=reason)
+
+    def _add_defaults(
+        self, restored: dict[str, Json], pod: PodObject, namespace: str, view: Cluster, mutated: MutatePod
+    ) -> dict[str, Json]:
+        """Return a pod with the amounts that LimitRanger set, as observed.
+
+        An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
+        objects, it is left out.
+        """
+        annotation = text_member(as_mapping(pod.metadata.get("annotations")), limit_ranges.LIMIT_RANGER_ANNOTATION)
+        if not annotation:
+            return restored
+        # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
+        defaults = self._limit_ranges.defaults(restored, pod, namespace)
+        with_defaults = limit_ranges.add_amounts(restored, defaults)
+        made = mutated(pod_request(with_defaults, namespace=namespace), view)
+        places = limit_ranges.parse_set_amounts(annotation) | defaults.keys()
+        return limit_ranges.add_amounts(
+            with_defaults, limit_ranges.differing_amounts(with_defaults if made is None else made, pod, places)
+        )
+
+
+def _missing_template_reason(pod: PodObject) -> str:
+    """Return the reason why a pod has no template."""
+    reference = _controller_reference(pod)
+    if reference is None:
+        return NO_CONTROLLER
+    reason = "controller not in the input" if is_builtin_controller(reference) else "controller of another kind"
+    return f"{reason}: {escape_controls(text_member(reference, 'kind'))}"
+
+
+def _owner_of(pod: PodObject) -> Owner:
+    """Return the controller that a pod refers to, or the pod itself."""
+    return Owner.of(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})
+
+
+def _controller_reference(pod: PodObject) -> Object | None:
+    """Return the reference to the controller of a pod; None for a bare or a static pod."""
+    return None if live_pods.is_static_pod(pod) else controller_reference(pod)

@@ -1,0 +1,248 @@
+"""Workloads with GPUs whose pods were never created: quotas, denials of webhooks and policies, webhooks that fail."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_RESOURCES,
+    ApiObject,
+    ClusterObjects,
+    involved_object,
+    is_about,
+)
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
+from rules_engine.questions.doctor.reasons import NeverCreatedReason
+from rules_engine.questions.doctor.wording import join_names, quote_message, shell_command
+
+FAILED_CREATE = "FailedCreate"
+"""Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
+
+OWN_WEBHOOKS = frozenset(endpoint.webhook for endpoint in Endpoint)
+"""The names of the webhooks of gpu-rules."""
+
+# Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);
+# pkg/util/webhook (error.go).
+_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), (?P<amounts>requested: .*)")
+_UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:\s]+): (?P<amounts>.*)")
+_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"\s]+)" denied the request(?:: (?P<why>.*))?')
+_NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"\s]+)"(?:: (?P<why>.*))?')
+_RULES = re.compile(r"(?:^|; )([A-Z][A-Za-z]+/[^\s,:;]+(?:, [A-Z][A-Za-z]+/[^\s,:;]+)*): ")
+_RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def find_never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
+    """Return a finding for each workload that lacks pods since the API server refused them.
+
+    Failures are read from Events since a time, and from the condition ReplicaFailure. The workloads request GPUs, or
+    their pods were refused by a quota of GPUs or by a webhook of gpu-rules.
+    """
+    return tuple(
+        _build_finding(about, failure, workload, cluster)
+        for about, failure in sorted(_collect_failures(cluster, since).items())
+        if (workload := cluster.find(about.kind, about.name, about.namespace)) is not None
+        or about.kind in cluster.absent
+        if workload is None or (_LACKS_PODS[about.kind](workload) and not _is_over(about, failure, workload, cluster))
+        if _concerns_gpus(workload, failure)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """The last failure to create a pod, with the message of the API server."""
+
+    message: str
+    at: datetime | None
+
+
+def _collect_failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
+    failures: dict[ObjectName, _Failure] = {}
+    for event in cluster.events:
+        if text_member(event, "reason") != FAILED_CREATE:
+            continue
+        about = involved_object(event)
+        at = last_seen(event)
+        workload = cluster.find(about.kind, about.name, about.namespace)
+        if workload is not None and not is_about(event, workload):
+            continue
+        if about.kind in _LACKS_PODS and (at is None or at >= since):
+            failure = _Failure(message=quote_message(text_member(event, "message")), at=at)
+            failures[about] = max(failures.get(about, failure), failure, key=lambda failure: failure.at or LONG_AGO)
+    for replica_set in cluster.of("ReplicaSet"):
+        failed = replica_set.condition("ReplicaFailure")
+        if text_member(failed, "reason") == FAILED_CREATE:
+            # The condition is removed once pods can be created again, so it is as new as the newest Event.
+            failures[replica_set.object_name] = _Failure(message=quote_message(text_member(failed, "message")), at=None)
+    return failures
+
+
+def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster: ClusterObjects) -> bool:
+    """Return True if a workload is being deleted, or its controller created a pod after the failure."""
+    if workload.metadata.get("deletionTimestamp") is not None:
+        return True
+    at = failure.at
+    return at is not None and any(
+        (created := parse_timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
+        for pod in cluster.pods_of(about)
+    )
+
+
+def _lacks_replicas(workload: ApiObject) -> bool:
+    return integer_member(workload.status, "replicas") < integer_member(workload.spec, "replicas", 1)
+
+
+def _lacks_active(job: ApiObject) -> bool:
+    if any(job.condition(kind).get("status") == "True" for kind in ("Complete", "Failed", "Suspended")):
+        return False
+    parallelism = integer_member(job.spec, "parallelism", 1)
+    left = integer_member(job.spec, "completions", parallelism) - integer_member(job.status, "succeeded")
+    return integer_member(job.status, "active") < min(parallelism, left)
+
+
+_LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
+    "Job": _lacks_active,
+    "ReplicaSet": _lacks_replicas,
+    "StatefulSet": _lacks_replicas,
+}
+"""A predicate for each kind of workload: True if the workload has fewer pods than it should."""
+
+
+def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
+    if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _is_own_refusal(failure.message):
+        return True
+    template = as_mapping(workload.spec.get("template")) if workload is not None else {}
+    return any(map(is_gpu, resource_names(as_mapping(template.get("spec")))))
+
+
+def _is_own_refusal(message: str) -> bool:
+    match = _DENIED.search(message) or _NOT_CALLED.search(message)
+    return match is not None and match["webhook"] in OWN_WEBHOOKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """The reason why the API server refused a pod, with its explanation."""
+
+    reason: NeverCreatedReason
+    message: str
+    cause: str
+    evidence: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
+
+
+def _build_finding(
+    about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects
+) -> Finding:
+    refusal = _parse_refusal(about, failure.message, cluster)
+    unknown = f"{API_RESOURCES[about.kind]} were not read: the workload may have its pods by now"
+    return Finding(
+        reason=refusal.reason,
+        severity=FindingSeverity.ERROR,
+        object=about,
+        message=f"pods were not created: {refusal.message}",
+        certainty=Certainty.POSSIBLE if workload is None else Certainty.CERTAIN,
+        cause=refusal.cause,
+        evidence=(*refusal.evidence, *([unknown] if workload is None else [])),
+        remedies=refusal.remedies,
+    )
+
+
+def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
+    quota_match = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
+    if quota_match is not None:
+        return _quota_refusal(about, quota_match, cluster)
+    denied = _DENIED.search(message)
+    if denied is not None:
+        return _denial(about, denied["webhook"], denied["why"] or "")
+    not_called = _NOT_CALLED.search(message)
+    if not_called is not None:
+        return _webhook_failure(not_called["webhook"], not_called["why"] or "")
+    return _Refusal(
+        reason=NeverCreatedReason.OTHER,
+        message="the API server refused them",
+        cause="The API server or an admission policy does not accept the pods of the workload's template.",
+        evidence=(message,),
+        remedies=(_describe_remedy(about),),
+    )
+
+
+def _describe_remedy(about: ObjectName) -> Remedy:
+    line = shell_command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
+    return Remedy(text="Look at the workload and its events.", command=line)
+
+
+def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _Refusal:
+    name = match["quota"]
+    quota = cluster.find("ResourceQuota", name, about.namespace)
+    status = quota.status if quota is not None else {}
+    used, hard = as_string_map(status.get("used")), as_string_map(status.get("hard"))
+    amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
+    exceeded = match.re is _EXCEEDED
+    return _Refusal(
+        reason=NeverCreatedReason.QUOTA,
+        message=f"quota {name} {'is exceeded' if exceeded else 'requires amounts that the pods do not set'}",
+        cause="A ResourceQuota limits the sum over all pods of a namespace, whatever the nodes have free."
+        if exceeded
+        else "A ResourceQuota of a resource accepts only pods that set an amount of it.",
+        evidence=(match["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
+        remedies=(
+            Remedy(
+                text="Look at the quota and at what counts against it.",
+                command=shell_command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
+            ),
+            Remedy(text="End pods of the namespace, or raise the quota.", risk=Risk.MEDIUM)
+            if exceeded
+            else Remedy(text="Set the amounts in the workload's template.", risk=Risk.MEDIUM),
+        ),
+    )
+
+
+def _denial(about: ObjectName, webhook: str, why: str) -> _Refusal:
+    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OWN_WEBHOOKS else []
+    evidence = (why,) if why else ()
+    if rules:
+        return _Refusal(
+            reason=NeverCreatedReason.DENIED_BY_RULE,
+            message=f"denied by {join_names(rules)} of gpu-rules",
+            cause="A rule of gpu-rules denies the pods of the workload's template.",
+            evidence=evidence,
+            remedies=(
+                Remedy(text="Correct the workload's template as the message of the rule says.", risk=Risk.MEDIUM),
+                Remedy(
+                    text="Evaluate the rules on the workload.",
+                    command=f"{shell_command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
+                    "-o yaml | gpu-rules explain -f -",
+                ),
+            ),
+        )
+    return _Refusal(
+        reason=NeverCreatedReason.DENIED_BY_WEBHOOK,
+        message=f"denied by the webhook {webhook}",
+        cause="An admission webhook denies the pods of the workload's template.",
+        evidence=evidence,
+        remedies=(
+            Remedy(text="Correct the workload's template as the message says.", risk=Risk.MEDIUM),
+            _describe_remedy(about),
+        ),
+    )
+
+
+def _webhook_failure(webhook: str, why: str) -> _Refusal:
+    return _Refusal(
+        reason=NeverCreatedReason.WEBHOOK_FAILED,
+        message=f"the webhook {webhook} could not be called",
+        cause="A webhook whose failurePolicy is Fail denies every pod that it cannot be called for.",
+        evidence=(why,) if why else (),
+        remedies=(
+            Remedy(
+                text="Look at the pods of the webhook's Service, and at its network policies and certificates.",
+                command="kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o wide",
+            ),
+        ),
+    )

@@ -1,0 +1,174 @@
+"""Sections of a one-shot diagnosis: GPU nodes, device plugins and GPU pods."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
+from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.cluster_objects import (
+    DIAGNOSED_RESOURCES,
+    ApiObject,
+    ClusterObjects,
+    NodeObject,
+    PodObject,
+)
+from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.questions.doctor import gpu_objects
+from rules_engine.questions.doctor.drivers import drivers_of
+from rules_engine.questions.doctor.holders import binding_time
+from rules_engine.questions.doctor.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
+
+InScope = Callable[[ObjectName], bool]
+"""A function that is True for the name of an object in the scope of the diagnosis."""
+
+DevicePods = Sequence[tuple[PodObject, Mapping[str, int]]]
+"""The pods that request GPUs or RDMA devices, with the amounts."""
+
+
+def device_pods(cluster: ClusterObjects) -> DevicePods:
+    """Return the pods that request GPUs or RDMA devices, finished ones as well."""
+    return [(pod, devices) for pod in cluster.pods if (devices := gpu_objects.devices_of(pod))]
+
+
+def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
+    """Return the nodes that have GPUs, by name."""
+    allocated = None if "Pod" in cluster.absent else _sum_allocated(pods)
+    drivers = drivers_of(cluster)
+    nodes = []
+    for node, view in zip(cluster.nodes, drivers.view.nodes, strict=True):
+        offered = {name: each for name, each in drivers.offered(view).items() if gpu_objects.is_device(name)}
+        if (gpu_objects.is_gpu_node(node) or any(map(is_gpu, offered))) and in_scope(node.object_name):
+            nodes.append(_gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}), offered))
+    return tuple(sorted(nodes, key=lambda node: node.name))
+
+
+def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
+    """Return the devices that the unfinished pods on each node hold."""
+    allocated: dict[str, dict[str, int]] = {}
+    for pod, devices in pods:
+        if pod.node_name and not is_finished(pod):
+            sums = allocated.setdefault(pod.node_name, {})
+            for resource, amount in devices.items():
+                sums[resource] = sums.get(resource, 0) + amount
+    return allocated
+
+
+def _gpu_node(
+    node: NodeObject, view: Node, allocated: Mapping[str, int] | None, offered: Mapping[str, tuple[int, int]]
+) -> GpuNode:
+    """Return a node; `offered`: the devices of drivers, and how many are in use."""
+    capacity, allocatable = (
+        gpu_objects.device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
+    )
+    most = {resource: amount for resource, (amount, _) in offered.items()}
+    capacity, allocatable = {**capacity, **most}, {**allocatable, **most}
+    if allocated is not None:
+        allocated = {**allocated, **{resource: in_use for resource, (_, in_use) in offered.items()}}
+    return GpuNode(
+        name=node.name,
+        product=gpu_objects.product_name(node),
+        ready=view.ready,
+        cordoned=view.unschedulable,
+        resources={
+            resource: Amounts(
+                capacity=capacity.get(resource, 0 if "capacity" in node.status else None),
+                allocatable=allocatable.get(resource, 0),
+                allocated=in_use,
+                free=None if in_use is None else allocatable.get(resource, 0) - in_use,
+            )
+            for resource in sorted({*capacity, *allocatable, *(allocated or {})})
+            for in_use in [None if allocated is None else allocated.get(resource, 0)]
+        },
+    )
+
+
+def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
+    """Return the unfinished pods that hold GPUs, by node."""
+    holders = [
+        GpuPod(
+            name=pod.object_name,
+            node=pod.node_name,
+            status=gpu_objects.status_of(pod),
+            amounts=dict(sorted(devices.items())),
+            since=binding_time(pod),
+        )
+        for pod, devices in pods
+        if pod.node_name and not is_finished(pod) and any(map(is_gpu, devices)) and in_scope(pod.object_name)
+    ]
+    return tuple(sorted(holders, key=lambda pod: (pod.node, pod.name)))
+
+
+def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
+    """Return the pods of each DaemonSet that GPU nodes need."""
+    pods_by_daemon_set: dict[ObjectName, list[PodObject]] = {
+        daemon_set.object_name: []
+        for daemon_set in cluster.daemon_sets
+        if gpu_objects.is_device_plugin(daemon_set.name)
+    }
+    for pod in cluster.pods:
+        owner = controller_reference(pod)
+        if owner is None or text_member(owner, "kind") != "DaemonSet":
+            continue
+        name = ObjectName("DaemonSet", text_member(owner, "name"), pod.namespace)
+        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and gpu_objects.is_device_plugin(name.name)):
+            pods_by_daemon_set.setdefault(name, []).append(pod)
+    return pods_by_daemon_set
+
+
+def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[PodObject]]) -> tuple[DevicePlugin, ...]:
+    """Return the DaemonSets that GPU nodes need, by name."""
+    plugins = [
+        _device_plugin(daemon_set, pods[daemon_set.object_name])
+        for daemon_set in cluster.daemon_sets
+        if daemon_set.object_name in pods
+    ]
+    return tuple(sorted(plugins, key=lambda plugin: plugin.name))
+
+
+def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
+    return DevicePlugin(
+        name=daemon_set.object_name,
+        desired=max(integer_member(daemon_set.status, "desiredNumberScheduled"), 0),
+        ready=max(integer_member(daemon_set.status, "numberReady"), 0),
+        unready=tuple(
+            sorted(
+                (
+                    UnreadyPod(name=pod.object_name, node=pod.node_name, status=gpu_objects.status_of(pod))
+                    for pod in pods
+                    if not gpu_objects.is_ready(pod)
+                ),
+                key=lambda pod: pod.name,
+            )
+        ),
+    )
+
+
+UNKNOWN_FACTS: Mapping[str, str] = {
+    "Node": "what nodes offer and why pods are not scheduled",
+    "Pod": "what is allocated and free, which pods wait and whether device plugins run",
+    "Event": "recent errors, the scheduler's message and pods that were never created",
+    "DaemonSet": "which device plugins there are",
+    "ReplicaSet": "which ReplicaSets lack pods",
+    "StatefulSet": "which StatefulSets lack pods",
+    "Job": "which Jobs lack pods",
+    "PersistentVolumeClaim": "whether a pod waits for a volume claim that is not bound",
+    "RuntimeClass": "whether the runtime class of a pod exists",
+    "ResourceQuota": "which quota is exhausted",
+    "DeviceClass": "which resources drivers serve",
+    "ResourceSlice": "which devices drivers offer",
+    "ResourceClaim": "which devices of drivers are allocated",
+    "Namespace": "which rules match a pod by the labels of its namespace",
+    OFFERS: "which rules native policies have no offers for",
+}
+"""The facts that are unknown without the objects of a kind."""
+
+
+def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
+    """Return the kinds that were not read, or not in all namespaces, in the order of DIAGNOSED_RESOURCES."""
+    return tuple(
+        UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
+        for kind in DIAGNOSED_RESOURCES
+        if (unread := cluster.unread(kind))
+    )

@@ -1,0 +1,358 @@
+"""Pods that wait for devices of drivers: for those of DeviceClasses that serve their resources, or for their claims."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from rules_engine.cluster.devices.pools import Pool, reaches
+from rules_engine.cluster.nodes import NodeSet, Offered, numbers_of
+from rules_engine.language.cel import Budget, CostExceeded
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.kubernetes.cluster import Served
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, NodeSelection
+from rules_engine.model.kubernetes.placement import read_node_terms
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.wording import format_count
+from rules_engine.questions.doctor.drivers import Drivers, Matching
+from rules_engine.questions.doctor.pending.excluded import Exclusion
+from rules_engine.questions.doctor.pending.node_sets import NodeSets
+from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, quote_message, shell_command
+
+T = TypeVar("T")
+
+CLAIM = "ResourceClaim"
+
+CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
+"""Reason of the Event of a pod whose claim cannot be created (pkg/controller/resourceclaim)."""
+
+_LIST_SLICES = Remedy(text="Look at the devices that drivers offer.", command="kubectl get resourceslices -o yaml")
+
+
+def _class_remedy(device_class: DeviceClass) -> Remedy:
+    return Remedy(
+        text="Look at the selectors of the DeviceClass.",
+        command=shell_command("kubectl", "get", "deviceclass", device_class.name, "-o", "yaml"),
+    )
+
+
+def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+    """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
+    amounts = dict((*request.gpus, *request.others))
+    budget = Budget()
+    for number in numbers_of(_reached_nodes(request, sets, drivers) if drivers.classes else 0):
+        node = drivers.view.nodes[number]
+        counts = {name: nanos // NANOS for name, nanos in amounts.items() if _served_nodes(name, drivers) >> number & 1}
+        try:
+            served = node.service and node.service.serve(counts, budget.spend, free=True)
+        except CostExceeded:
+            return None
+        if served is not Served.GIVEN_UP:
+            continue
+        total = sum(counts.values())
+        if total > MAX_CLAIM_DEVICES:
+            text = " and ".join(f"{count} {name}" for name, count in counts.items())
+            return Explanation(
+                reason=PendingReason.TOO_MANY_DEVICES,
+                message=f"{text} are {total} devices in one ResourceClaim, which has {MAX_CLAIM_DEVICES} at most",
+                cause="The scheduler makes one claim for all devices of a pod, and gives up the pod on all nodes.",
+                evidence=(f"drivers serve them on {node.name}",),
+                remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM),),
+                missing=tuple(counts),
+            )
+        for name in counts:
+            failures = drivers.matching(drivers.classes[name], 1 << number).failures
+            if failures:
+                return _explain_failure(name, drivers.classes[name], failures, f"the scheduler reaches {node.name}")
+    return None
+
+
+def _reached_nodes(request: Request, sets: NodeSets, drivers: Drivers) -> NodeSet:
+    """Return the nodes that pass the filters before that of devices, and where drivers serve the request."""
+    reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
+    delegating = 0
+    for name, nanos in (*request.gpus, *request.others):
+        served = _served_nodes(name, drivers)
+        delegating |= served
+        reached &= served | sets.covering_nodes(((name, nanos),), Offered.AVAILABLE)
+    return reached & delegating
+
+
+def _served_nodes(resource: str, drivers: Drivers) -> NodeSet:
+    """Return the nodes on which only drivers can serve a resource."""
+    return drivers.nodes_by_resource.get(resource, 0)
+
+
+def _explain_failure(
+    resource: str, device_class: DeviceClass, failures: Sequence[str], further: str = ""
+) -> Explanation:
+    return Explanation(
+        reason=PendingReason.SELECTOR_FAILS,
+        message=f"{failures[0]}; the class serves {resource}",
+        cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
+        evidence=(*failures[1:MAX_NAMES], *([further] if further else ())),
+        remedies=(
+            Remedy(
+                text="Correct the selector: it tests that an attribute exists before it reads it.", risk=Risk.MEDIUM
+            ),
+            _class_remedy(device_class),
+        ),
+        missing=(resource,),
+    )
+
+
+def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+    """Explain a request of a resource of which a DeviceClass serves no device on any node."""
+    for name, _ in request.gpus:
+        if name in drivers.classes and not sets.covering_nodes(((name, 1),), Offered.ALLOCATABLE):
+            return _explain_no_device(name, drivers.classes[name], drivers)
+    return None
+
+
+def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
+    explanation = partial(Explanation, missing=(resource,))
+    matching = drivers.matching(device_class, drivers.every)
+    pools, failures = drivers.pools_of(device_class)
+    title = f"DeviceClass {device_class.name}, which serves {resource}"
+    selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
+    unusable = [pool for pool in pools if pool in drivers.unusable_pools]
+    if matching.tainted:
+        return explanation(
+            reason=PendingReason.DEVICES_TAINTED,
+            message=f"tainted devices of {title}, keep the counters of others"
+            if matching.free or matching.blocked
+            else f"all devices of {title}, are tainted",
+            cause="A pod with an extended resource tolerates no taint of a device, such as one for its health.",
+            evidence=tuple(_device_lines(device_class, matching, drivers)),
+            remedies=(_LIST_SLICES, Remedy(text="Look at the driver's log on the node for the cause of the taint.")),
+        )
+    if failures:
+        return _explain_failure(resource, device_class, failures)
+    if unusable:
+        names = join_names(["/".join(pool) for pool in unusable])
+        return explanation(
+            reason=PendingReason.POOL_UNUSABLE,
+            message=f"the scheduler does not use the pools with devices of {title}: {names}",
+            cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
+            evidence=(*_device_lines(device_class, matching, drivers), *drivers.left_out[:MAX_NAMES]),
+            remedies=(
+                Remedy(
+                    text="Look at the slices of the driver, and at the log of its pod on the node.",
+                    command=shell_command(
+                        "kubectl", "get", "resourceslices", "--field-selector", f"spec.driver={unusable[0][0]}"
+                    ),
+                ),
+            ),
+        )
+    older = [
+        each
+        for each in drivers.devices.classes
+        if each.resource == resource and each is not device_class
+        if drivers.matching(each, drivers.every).free or drivers.matching(each, drivers.every).allocated
+    ]
+    if older:
+        names = join_names([each.name for each in older])
+        return explanation(
+            reason=PendingReason.CLASS_SHADOWED,
+            message=f"DeviceClass {device_class.name} serves {resource} in place of {names}, and has no device",
+            cause="Of several DeviceClasses with one extendedResourceName, the newest counts; of equally old ones, the "
+            "first by name.",
+            evidence=(
+                *(
+                    f"{each.name} was created {quote_message(each.created) or 'at an unknown time'}"
+                    for each in (device_class, *older[:MAX_NAMES])
+                ),
+                *selectors,
+            ),
+            remedies=(
+                Remedy(
+                    text=f"Delete DeviceClass {device_class.name}, or its extendedResourceName.",
+                    command="kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,"
+                    "CREATED:.metadata.creationTimestamp,RESOURCE:.spec.extendedResourceName",
+                    risk=Risk.MEDIUM,
+                ),
+            ),
+        )
+    slices = drivers.devices.slices
+    offering = sorted({each.driver for each in slices if each.devices})
+    number = sum(len(each.devices) for each in slices)
+    return explanation(
+        reason=PendingReason.NO_DEVICE,
+        message=f"no node reaches a device of {title}",
+        cause="A device belongs to a class if all selectors of the class are true for it.",
+        certainty=Certainty.CERTAIN if drivers.slices_read else Certainty.POSSIBLE,
+        evidence=(
+            *([f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"] if number else ()),
+            *([] if number or drivers.left_out else ["no ResourceSlice has a device: does the driver run?"]),
+            *([f"devices match in {join_names(['/'.join(pool) for pool in pools])}"] if pools else ()),
+            *selectors,
+            *drivers.left_out[:MAX_NAMES],
+        ),
+        remedies=(_LIST_SLICES, _class_remedy(device_class)),
+    )
+
+
+def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drivers) -> Explanation:
+    """Return the explanation of a shortage, with the devices of drivers that are in use, if drivers serve it."""
+    short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
+    if not short:
+        return explanation
+    found = [drivers.matching(drivers.classes[name], exclusion.left) for name in short]
+    lines = tuple(
+        line
+        for name, matching in zip(short, found, strict=True)
+        for line in _device_lines(drivers.classes[name], matching, drivers)
+    )
+    explanation = replace(explanation, evidence=(*explanation.evidence, *lines))
+    if explanation.reason is not PendingReason.ALL_ALLOCATED or any(
+        exclusion.left & ~_served_nodes(name, drivers) for name in explanation.missing
+    ):
+        return explanation
+    if any(matching.blocked for matching in found):
+        return replace(
+            explanation,
+            reason=PendingReason.COUNTERS_EXHAUSTED,
+            message=f"too few {join_names(short)} fit beside the devices in use, on "
+            f"{format_count(exclusion.left.bit_count(), 'node')}: counters of their cards are exhausted",
+            cause="A card and its partitions share counters, such as memory: what one device consumes, others lack.",
+        )
+    cause = f"{explanation.cause} The scheduler evicts no pod for devices of drivers."
+    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED, cause=cause)
+
+
+def with_lost_devices(explanation: Explanation, drivers: Drivers) -> Explanation:
+    """Return the explanation of a request that exceeds each node, with devices that the scheduler does not use."""
+    lines: list[str] = []
+    for name in explanation.missing:
+        if device_class := drivers.classes.get(name):
+            matching = drivers.matching(device_class, drivers.every)
+            lines += _device_lines(device_class, matching._replace(allocated=(), blocked=()), drivers)
+    return replace(explanation, evidence=(*explanation.evidence, *lines)) if lines else explanation
+
+
+def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
+    """Yield lines about devices in use, about those that counters block, about tainted ones, and about unused pools."""
+    yield from _first_lines(
+        matching.allocated,
+        lambda each: f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}",
+        "other device is allocated",
+        "other devices are allocated",
+    )
+    yield from _first_lines(
+        matching.blocked,
+        lambda each: f"{_name(*each)} lacks counters: {_blockers_text(*each, drivers)}",
+        "other device lacks counters",
+        "other devices lack counters",
+    )
+    yield from _first_lines(
+        matching.tainted,
+        lambda each: f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}",
+        "other device is tainted",
+        "other devices are tainted",
+    )
+    pools = [pool for pool in drivers.pools_of(device_class)[0] if pool in drivers.unusable_pools]
+    yield from _first_lines(
+        pools,
+        lambda pool: quote_message(f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}"),
+        "other pool is not used",
+        "other pools are not used",
+    )
+
+
+def _name(pool: Pool, device: Device) -> str:
+    return quote_message(f"{pool.driver}/{pool.name}/{device.name}")
+
+
+def _blockers_text(pool: Pool, device: Device, drivers: Drivers) -> str:
+    held = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
+    return join_names(held) or "the pool has too few"
+
+
+def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several: str) -> Iterator[str]:
+    """Yield lines about the first items, and a line that counts the others."""
+    yield from map(line, items[:MAX_NAMES])
+    more = len(items) - MAX_NAMES
+    if more > 0:
+        yield f"{more:,} {one if more == 1 else several}"
+
+
+def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet) -> Explanation | None:
+    """Explain a pod if a claim of it is missing or being deleted, or allocated on nodes without room for the pod."""
+    if CLAIM in cluster.absent:
+        return None
+    created = {
+        text_member(each, "name"): text_member(each, "resourceClaimName")
+        for each in object_items(pod.status.get("resourceClaimStatuses"))
+    }
+    for each in object_items(pod.spec.get("resourceClaims")):
+        own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
+        name = text_member(each, "resourceClaimName") or created.get(own, "")
+        claim = cluster.find(CLAIM, name, pod.namespace)
+        explanation: Explanation | None
+        if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
+            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod is being deleted", ())
+        elif claim is not None:
+            explanation = _explain_elsewhere(claim, drivers, room)
+        elif name:
+            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod does not exist", ())
+        else:
+            events = [
+                quote_message(text_member(event, "message"))
+                for event in cluster.events_about(pod)
+                if text_member(event, "reason") == CLAIM_NOT_CREATED
+            ]
+            message = f"the claim {own} of the pod was not created from {CLAIM}Template {pod.namespace}/{template}"
+            explanation = _explain_missing(pod, message, events) if events else None
+        if explanation is not None:
+            return explanation
+    return None
+
+
+def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Explanation:
+    command = ("kubectl", "get", "resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
+    return Explanation(
+        reason=PendingReason.CLAIM_MISSING,
+        message=message,
+        cause="The scheduler waits until all claims of a pod exist.",
+        evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_NAMES]),
+        remedies=(
+            Remedy(text="Look at the claims and templates of the namespace.", command=shell_command(*command)),
+            Remedy(text="Create the claim or its template, or correct its name in the pod.", risk=Risk.MEDIUM),
+        ),
+    )
+
+
+def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Explanation | None:
+    selector = as_mapping(claim.status.get("allocation")).get("nodeSelector")
+    if selector is None or not room:
+        return None
+    try:
+        selection = NodeSelection(terms=read_node_terms(selector, ("status", "allocation", "nodeSelector")))
+    except (PodError, TooLargeError):  # the API server writes none
+        return None
+    nodes = drivers.view.nodes
+    if any(reaches(selection, nodes[number]) for number in numbers_of(room)):
+        return None
+    reached = [node.name for node in nodes if reaches(selection, node)]
+    return Explanation(
+        reason=PendingReason.CLAIM_ELSEWHERE,
+        severity=FindingSeverity.WARNING,
+        message=f"{CLAIM} {claim.namespace}/{claim.name} of the pod is allocated on other nodes than those with enough "
+        "of everything",
+        cause="A claim keeps its devices while a pod uses it, and all of its pods run where these devices are.",
+        evidence=(
+            f"the devices of the claim are on {join_names(reached) or 'no node of the cluster'}",
+            f"enough of everything is free on {join_names([nodes[number].name for number in numbers_of(room)])}",
+        ),
+        remedies=(
+            Remedy(
+                text="Look at the claim, and at the pods that it is reserved for.",
+                command=shell_command("kubectl", "describe", "resourceclaim", "-n", claim.namespace, claim.name),
+            ),
+        ),
+    )

@@ -1,0 +1,218 @@
+"""Pods that nodes with enough GPUs repel or exclude: taints, selectors and affinity, cordons, NotReady."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
+from rules_engine.model.kubernetes.cluster import Taint
+from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.questions.doctor.pending.node_sets import NodeSets
+from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, shell_command
+
+LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
+"""Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
+
+EXCLUDED = frozenset(
+    {PendingReason.TAINT, PendingReason.SELECTOR_OR_AFFINITY, PendingReason.CORDON, PendingReason.NOT_READY}
+)
+"""Reasons why nodes with the GPUs of a pod repel or exclude it."""
+
+SELECTOR_REMEDY = Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM)
+
+_Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
+"""The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""
+
+
+class Exclusion:
+    """The nodes that remain for a request after each stage, and the explanation of the stage that leaves no node.
+
+    `offering`: the nodes that offer the GPUs. `left`: the nodes that pass all stages so far. `steps`: a line for each
+    stage that some nodes passed and others did not. `presumed`: True if excluded nodes are not Ready but lack the taint
+    for it, so that the scheduler may still choose them.
+    """
+
+    def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
+        self.offering = self.left = offering
+        self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_list_nodes(sets, offering)}",)
+        self.explanation: Explanation | None = None
+        self.presumed = False
+        self.request = request
+        self.sets = sets
+        placement = request.placement
+        stages: tuple[_Stage, ...] = (
+            (
+                lambda: sets.nodes_tolerated_by(placement, *LIFECYCLE),
+                _explain_taints,
+                "taints that the pod does not tolerate",
+            ),
+            (lambda: sets.matching_nodes(placement), _explain_mismatch, "its node selector or affinity"),
+            (lambda: sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE), _explain_cordons, "cordons"),
+            (lambda: sets.nodes_tolerated_by(placement), _explain_not_ready, "the condition Ready"),
+        )
+        for nodes_passing, explain, requirement in stages:
+            passed = self.left & nodes_passing()
+            if passed == self.left:
+                continue
+            excluded = self.left & ~passed
+            if not passed:
+                self.explanation = explain(self, excluded)
+                return
+            self.left = passed
+            self.presumed = explain is _explain_not_ready and excluded & sets.presumed != 0
+            self.steps = (*self.steps, f"excluded by {requirement}: {self.names(excluded)}")
+
+    def names(self, nodes: NodeSet) -> str:
+        """Return the first names of nodes, and the number of the others."""
+        return _list_nodes(self.sets, nodes)
+
+    def first(self, nodes: NodeSet) -> str:
+        """Return the name of the first node."""
+        return next(self.sets.names(nodes))
+
+
+def _list_nodes(sets: NodeSets, nodes: NodeSet) -> str:
+    return join_names([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
+
+
+def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    sets, placement = exclusion.sets, exclusion.request.placement
+    taints = sets.repelling_taints(placement, excluded, *LIFECYCLE)
+    texts = [taint_text(taint) for taint in taints]
+    mismatch = not excluded & sets.matching_nodes(placement)
+    clause = ", and does not match the pod's node selector or affinity" if mismatch else ""
+    return Explanation(
+        reason=PendingReason.TAINT,
+        message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
+        f"{join_names(texts)}{clause}",
+        cause="A node repels the pods that do not tolerate all of its taints.",
+        evidence=(
+            *exclusion.steps,
+            *(f"{text} on {exclusion.names(nodes)}" for text, nodes in zip(texts, taints.values(), strict=True)),
+            *(_mismatch_lines(exclusion, excluded) if mismatch else ()),
+        ),
+        remedies=(
+            _toleration_remedy(texts),
+            *([SELECTOR_REMEDY] if mismatch else ()),
+            Remedy(
+                text="Look at the taints of a node.",
+                command=shell_command(
+                    "kubectl", "get", "node", exclusion.first(excluded), "-o", "jsonpath={.spec.taints}"
+                ),
+            ),
+        ),
+    )
+
+
+def _toleration_remedy(taints: Sequence[str]) -> Remedy:
+    return Remedy(
+        text=f"Add tolerations for {join_names(taints)} to the pod, if it may use these nodes.", risk=Risk.MEDIUM
+    )
+
+
+def taint_text(taint: Taint) -> str:
+    """Return a taint as kubectl prints it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    sets, placement = exclusion.sets, exclusion.request.placement
+    repelling_taints = sets.repelling_taints(placement, exclusion.offering & sets.matching_nodes(placement), *LIFECYCLE)
+    taints = [taint_text(taint) for taint in repelling_taints]
+    return Explanation(
+        reason=PendingReason.SELECTOR_OR_AFFINITY,
+        message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's "
+        "node selector or affinity",
+        cause="A pod runs only on nodes that match its node selector and its required node affinity.",
+        evidence=(
+            *exclusion.steps,
+            *_mismatch_lines(exclusion, excluded),
+            *(
+                f"nodes that match have the taint {taint}: {exclusion.names(nodes)}"
+                for taint, nodes in zip(taints, repelling_taints.values(), strict=True)
+            ),
+        ),
+        remedies=(
+            *([_toleration_remedy(taints)] if taints else ()),
+            SELECTOR_REMEDY,
+            Remedy(
+                text="Look at the labels of a node that offers the GPUs.",
+                command=shell_command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),
+            ),
+        ),
+    )
+
+
+def _taints_clause(exclusion: Exclusion) -> str:
+    """Return a clause if the stage of taints has excluded nodes."""
+    return " and has no taint against the pod" if len(exclusion.steps) > 1 else ""
+
+
+def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
+    sets, placement = exclusion.sets, exclusion.request.placement
+    for key, value in placement.node_selector[:MAX_NAMES]:
+        matched = sets.nodes_with_label(key, value) & excluded
+        if matched == excluded:
+            continue
+        values = [f"{key}={other}" for other in sets.values_of(key, excluded)]
+        labels = join_names(values) or "no such label"
+        yield f"node selector {key}={value}: {_match_count(matched, excluded)}; they have {labels}"
+    if placement.terms is not None:
+        matched = sets.affine_nodes(placement) & excluded
+        if matched != excluded:
+            terms = [_term_text(term) for term in placement.terms]
+            yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_match_count(matched, excluded)}"
+
+
+def _term_text(term: NodeTerm) -> str:
+    """Return the expressions of a node selector term."""
+    requirements = (*term.expressions, *term.fields)
+    return ", ".join(f"{each.key} {each.operator} {join_names(each.values)}".rstrip() for each in requirements)
+
+
+def _match_count(matched: NodeSet, excluded: NodeSet) -> str:
+    return f"matches {matched.bit_count()} of {excluded.bit_count()}"
+
+
+def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    return Explanation(
+        reason=PendingReason.CORDON,
+        severity=FindingSeverity.WARNING,
+        message=f"each node that offers {exclusion.request.text} to the pod is cordoned: {exclusion.names(excluded)}",
+        cause="A cordoned node takes no new pods, as before maintenance.",
+        evidence=exclusion.steps,
+        remedies=(
+            Remedy(
+                text="Uncordon the node when its maintenance has ended.",
+                command=shell_command("kubectl", "uncordon", exclusion.first(excluded)),
+                risk=Risk.MEDIUM,
+            ),
+        ),
+    )
+
+
+def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+    presumed = excluded & exclusion.sets.presumed
+    taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded & ~presumed)
+    evidence: Sequence[str] = [f"{taint_text(taint)} on {exclusion.names(nodes)}" for taint, nodes in taints.items()]
+    if presumed:
+        evidence = [
+            *evidence,
+            f"no taint for NotReady on {exclusion.names(presumed)}, whose condition Ready is not True",
+        ]
+    return Explanation(
+        reason=PendingReason.NOT_READY,
+        message=f"no node that offers {exclusion.request.text} to the pod is Ready: {exclusion.names(excluded)}",
+        cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
+        certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,
+        evidence=(*exclusion.steps, *evidence),
+        remedies=(
+            Remedy(
+                text="Look at the conditions and events of the node.",
+                command=shell_command("kubectl", "describe", "node", exclusion.first(excluded)),
+            ),
+        ),
+    )

@@ -1,0 +1,67 @@
+"""The request of a pod that is not scheduled: its resources, and its requirements of a node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from msgspec import Struct
+
+from rules_engine.cluster.nodes import Demand
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object
+from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
+from rules_engine.questions.doctor.reasons import PendingReason
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resources with their nanos, in the order of the pod."""
+
+
+class Request(Struct, frozen=True):
+    """A pod's request of GPUs and of other resources, in nanos, and its placement. Equal pods have equal requests."""
+
+    gpus: Amounts
+    others: Amounts
+    placement: Placement
+
+    @classmethod
+    def of(cls, raw: Object) -> Self:
+        """Read a pod. Raises PodError if it is malformed, and TooLargeError if its placement is too large."""
+        pod = Pod.parse(dict(raw))
+        requested = [(resource, nanos) for resource, nanos in pod.effective_requests().items() if nanos > 0]
+        return cls(
+            gpus=tuple(item for item in requested if is_gpu(item[0])),
+            others=tuple(item for item in requested if not is_gpu(item[0])),
+            placement=pod.placement,
+        )
+
+    @property
+    def demand(self) -> Demand:
+        """The nanos of each GPU resource."""
+        return dict(self.gpus)
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The whole units of each GPU resource."""
+        return {resource: nanos // NANOS for resource, nanos in self.gpus}
+
+    @property
+    def text(self) -> str:
+        """The GPU resources with their amounts, for messages."""
+        return " and ".join(f"{count} {resource}" for resource, count in self.amounts.items()) or "any devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A reason that is true for a pod; `missing`: the resources for which the cluster has too few devices."""
+
+    reason: PendingReason
+    message: str
+    cause: str
+    severity: FindingSeverity = FindingSeverity.ERROR
+    certainty: Certainty = Certainty.CERTAIN
+    evidence: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    missing: tuple[str, ...] = ()

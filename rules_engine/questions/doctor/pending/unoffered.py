@@ -1,0 +1,164 @@
+"""Pods that request GPUs that no single node has, even if it runs no pods."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rules_engine.cluster.nodes import NodeSet, Offered, node_set
+from rules_engine.model.gpu_resources import is_gpu, is_mig
+from rules_engine.model.mig import MIG_RESOURCE, profile_message
+from rules_engine.model.rules.finding import Remedy, Risk
+from rules_engine.model.wording import format_amount, format_count
+from rules_engine.questions.doctor.pending.node_sets import NodeSets
+from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.questions.doctor.wording import join_names, shell_command
+
+STRATEGY = "nvidia.com/mig.strategy"
+PRODUCT = "nvidia.com/gpu.product"
+CONFIG = "nvidia.com/mig.config"
+CONFIG_STATE = "nvidia.com/mig.config.state"
+"""Labels of feature discovery and of the MIG manager."""
+
+WHOLE_GPU = "nvidia.com/gpu"
+"""The resource of whole cards; with the MIG strategy single, of MIG devices."""
+
+_LIST_GPUS = Remedy(
+    text="List the resources of all nodes: the pod can request one that a node offers.",
+    command="kubectl get nodes -o custom-columns=NAME:.metadata.name,ALLOCATABLE:.status.allocatable",
+)
+
+
+def explain_unoffered_gpus(request: Request, sets: NodeSets) -> Explanation:
+    """Explain why no node has all GPUs that a pod requests, allocated or not."""
+    missing = [name for name, _ in request.gpus if not _offering_nodes(name, sets)]
+    if not missing:
+        return _explain_no_single_node(request, sets)
+    elsewhere = [_find_other_name(name, sets) for name in missing]
+    absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
+    if absent:
+        return _explain_no_node(absent, sets)
+    return _explain_wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
+
+
+def _offering_nodes(resource: str, sets: NodeSets) -> NodeSet:
+    """Return the nodes that offer any amount of a resource."""
+    return sets.covering_nodes(((resource, 1),), Offered.ALLOCATABLE)
+
+
+def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
+    offers = sets.resources(sets.every, Offered.ALLOCATABLE)
+    offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
+    withheld = [line for name in absent for line in _capacity_lines(name, sets)]
+    total = format_count(sets.every.bit_count(), "node")
+    remedies = [_LIST_GPUS]
+    if withheld:
+        text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable."
+        remedies.insert(0, Remedy(text=text, command="kubectl get daemonsets --all-namespaces"))
+    elif any(map(is_mig, absent)):
+        remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first.", risk=Risk.HIGH))
+    return Explanation(
+        reason=PendingReason.RESOURCE_ON_NO_NODE,
+        message=f"no node offers {join_names(absent)}",
+        cause="Nodes have these devices in their capacity, but none of them is allocatable."
+        if withheld
+        else "The pod waits until a node has the resource in its allocatable.",
+        evidence=(
+            f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
+            *withheld,
+            *filter(None, (profile_message(name, offers) for name in absent)),
+        ),
+        remedies=tuple(remedies),
+        missing=tuple(absent),
+    )
+
+
+def _capacity_lines(resource: str, sets: NodeSets) -> Iterator[str]:
+    """Yield a line if nodes have a resource in their capacity; no node has it in its allocatable."""
+    numbers = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
+    if numbers:
+        total, names = sum(sets.capacities[number][resource] for number in numbers), [*sets.names(node_set(numbers))]
+        yield f"capacity of {resource}: {total} on {join_names(names)}, of which 0 are allocatable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherName:
+    """The nodes that offer the devices of a resource by another name, because of their MIG strategy."""
+
+    strategy: str
+    nodes: NodeSet
+    resources: tuple[str, ...]
+
+
+def _find_other_name(resource: str, sets: NodeSets) -> _OtherName | None:
+    if resource == WHOLE_GPU:
+        mixed = sets.nodes_with_label(STRATEGY, "mixed")
+        devices = [name for name in sets.resources(mixed, Offered.ALLOCATABLE) if is_mig(name)]
+        nodes = 0
+        for name in devices:
+            nodes |= _offering_nodes(name, sets) & mixed
+        return _OtherName(strategy="mixed", nodes=nodes, resources=tuple(devices)) if nodes else None
+    if not is_mig(resource):
+        return None
+    profile = resource.removeprefix(MIG_RESOURCE)
+    cards = _offering_nodes(WHOLE_GPU, sets)
+    products = [value for value in sets.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
+    single = 0
+    for product in products:
+        single |= sets.nodes_with_label(PRODUCT, product) & sets.nodes_with_label(STRATEGY, "single") & cards
+    if single:
+        return _OtherName(strategy="single", nodes=single, resources=(WHOLE_GPU,))
+    applied = sets.nodes_with_label(CONFIG, f"all-{profile}") & sets.nodes_with_label(CONFIG_STATE, "success")
+    none = applied & sets.nodes_with_label(STRATEGY, "none") & cards
+    return _OtherName(strategy="none", nodes=none, resources=(WHOLE_GPU,)) if none else None
+
+
+def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> Explanation:
+    first = others[0]
+    names = join_names([*sets.names(first.nodes)])
+    if first.strategy == "mixed":
+        text = f"Request MIG devices by name: {join_names(first.resources)}."
+    elif first.strategy == "single":
+        text = f"Request {WHOLE_GPU}, with a node selector for the label {PRODUCT}."
+    else:
+        text = "Set the MIG strategy of the device plugin to single or mixed, and restart it."
+    example = next(sets.names(first.nodes))
+    return Explanation(
+        reason=PendingReason.WRONG_MIG_STRATEGY,
+        message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such "
+        f"devices as {join_names(first.resources)}",
+        cause="The MIG strategy of the device plugin decides the names of a node's devices.",
+        evidence=tuple(
+            f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names([*sets.names(each.nodes)])}"
+            for each in others
+        ),
+        remedies=(
+            Remedy(text=text, risk=Risk.MEDIUM),
+            Remedy(
+                text=f"Look at the labels of {names}.",
+                command=shell_command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
+            ),
+        ),
+        missing=tuple(missing),
+    )
+
+
+def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
+    """Explain a request of which nodes offer each resource, but no single node offers all."""
+    evidence, enough = [], True
+    for resource, nanos in request.gpus:
+        total = sets.total(resource, Offered.ALLOCATABLE, sets.every)
+        most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
+        enough = enough and total >= nanos
+        evidence.append(
+            f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
+            f"on one node ({best}), {format_amount(resource, total)} on all nodes"
+        )
+    return Explanation(
+        reason=PendingReason.ON_NO_SINGLE_NODE,
+        message=f"no single node has {request.text}, even without any pod"
+        + (", though all nodes together do" if enough else ""),
+        cause="The devices of a pod are always on one node.",
+        evidence=tuple(evidence),
+        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM), _LIST_GPUS),
+        missing=tuple(resource for resource, _ in request.gpus),
+    )

@@ -1,0 +1,290 @@
+"""The answer of a preflight: for each workload, which pods start now, and changes with which all of them start."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from rules_engine.cluster.nodes import numbers_of, union
+from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
+from rules_engine.cluster.scheduling.scheduler import use_scheduler
+from rules_engine.language.cel import CostExceeded
+from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
+from rules_engine.model.json.output import Output
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.problems.source import Location
+from rules_engine.model.rules.finding import Finding
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.questions.doctor.pending import PendingPod, pending_pods
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
+from rules_engine.questions.preflight.reading import Inputs, Submitted
+from rules_engine.questions.preflight.state import (
+    ClusterState,
+    PodsByWorkload,
+    SimulatedPod,
+    Verdict,
+    has_scopes,
+    worst_verdict,
+)
+from rules_engine.questions.simulate.admission import SCHEDULING_GATES
+from rules_engine.report.answer import Answer
+from rules_engine.rules.evaluation import RuleSet
+
+COUNTED = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "ResourceQuota": "resourcequotas",
+}
+"""Kinds whose objects an answer counts, with their names in kubectl."""
+
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
+"""Label of namespaces whose pods the API server checks against a Pod Security Standard."""
+
+
+Names = tuple[str, ...]
+
+NodeReasons = list[tuple[str, str]]
+"""Names of nodes, each with the reasons in the scheduler's words why it cannot run the pods of a workload."""
+
+
+class MovedPods(Output, frozen=True, kw_only=True):
+    """Pods that a rule moves to another resource."""
+
+    rule: RuleId
+    source: Location
+    requested: str
+    given: str
+    pods: int
+
+
+class StoppedPods(Output, frozen=True, kw_only=True):
+    """Equal pods that do not start."""
+
+    verdict: Verdict
+    pods: int
+    message: Annotated[str, Meta(description="Of the scheduler, the rule that denies, or the API server that refuses.")]
+    finding: Annotated[Finding | None, Meta(description="The first reason that is true; null unless GPU pods wait.")]
+
+
+class WorkloadAnswer(Output, frozen=True, kw_only=True):
+    """The answer for one workload."""
+
+    kind: str
+    name: str
+    namespace: str
+    source: Location
+    verdict: Annotated[Verdict, Meta(description="The worst of its pods.")]
+    pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
+    started: Annotated[int, Meta(description="The number of pods that start.")]
+    starts: Annotated[Mapping[str, int], Meta(description="The number of pods that start, by node.")]
+    equal_nodes: Annotated[Names, Meta(description="Other nodes with the same score, one of which may be chosen.")]
+    evicted: Annotated[Names, Meta(description="The pods that leave their nodes for it, by preemption.")]
+    decided_first: Annotated[Names, Meta(description="What decides before the scheduler, or in its place.")]
+    moves: Annotated[tuple[MovedPods, ...], Meta(description="Moves of pods to another resource by rules.")]
+    stopped: Annotated[tuple[StoppedPods, ...], Meta(description="The pods that do not start, by message.")]
+    would_start: Annotated[
+        tuple[Change, ...], Meta(description="The smallest first: with each alone, all pods start.")
+    ] = ()
+    notices: Annotated[Names, Meta(description="What was not checked or is not modelled.")]
+
+
+class PreflightAnswer(Answer, frozen=True, kw_only=True):
+    """Outcomes of the pods of workloads if they are created now, and changes with which all of them start."""
+
+    cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
+    objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
+    started_before: Annotated[Mapping[str, str], Meta(description="Nodes of waiting pods that go first, by pod.")]
+    verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
+    workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
+
+
+def build_answer(
+    inputs: Inputs,
+    rule_set: RuleSet,
+    *,
+    node_reasons: list[NodeReasons] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PreflightAnswer:
+    """Simulate the workloads, then the changes that may start the pods that do not.
+
+    `node_reasons` gets an item for each workload. `progress` gets the number of workloads so far, and of all.
+    """
+    state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
+    with state.simulated([each.arrival for each in workloads]) as simulated:
+        pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
+        answers = [
+            _workload_answer(state, workload, pods, pending, places)
+            for workload, pods in zip(workloads, simulated, strict=True)
+        ]
+        needs = [find_needs(state.play.cycle, pods) for pods in simulated]
+        if node_reasons is not None:
+            node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
+    for number, pods in enumerate(simulated):
+        if answers[number].stopped:
+            search = ChangeSearch(state, rule_set, workloads, number, pods)
+            answers[number] = replace(answers[number], would_start=tuple(search.find(needs[number])))
+        if progress is not None:
+            progress(number + 1, len(simulated))
+    objects = inputs.simulation.objects
+    return PreflightAnswer(
+        cluster=inputs.simulation.name,
+        objects={kind: len(objects.of(kind)) for kind in COUNTED},
+        started_before={name: state.node_of_pod[name] for name in state.started},
+        verdict=worst_verdict([each.verdict for each in answers]),
+        workloads=tuple(answers),
+    )
+
+
+def _workload_answer(
+    state: ClusterState,
+    workload: Submitted,
+    pods: Sequence[SimulatedPod],
+    pending: Mapping[int, PendingPod],
+    places: Mapping[RuleId, Location],
+) -> WorkloadAnswer:
+    """Return the answer for a workload, without changes, while its pods are on their nodes."""
+    starts = Counter(pod.node for pod in pods if pod.starts)
+    equal = numbers_of(union([pod.equal for pod in pods]))
+    moves = Counter(move for pod in pods for move in pod.admitted.record.fallbacks)
+    names = [state.play.cycle.scheduler.nodes[number].name for number in equal]
+    return WorkloadAnswer(
+        kind=workload.kind,
+        name=workload.name,
+        namespace=workload.arrival.namespace,
+        source=workload.location,
+        verdict=worst_verdict([pod.verdict for pod in pods]),
+        pods=len(pods),
+        started=starts.total(),
+        starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
+        equal_nodes=tuple(name for name in names if name not in starts),
+        evicted=tuple(victim for pod in pods for victim in pod.victims),
+        moves=tuple(
+            MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
+            for each, count in moves.items()
+        ),
+        stopped=tuple(_stopped_pods(state, pods, pending)),
+        decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
+        notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
+    )
+
+
+def _stopped_pods(
+    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod]
+) -> Iterator[StoppedPods]:
+    """Yield the pods that do not start, by their message."""
+    groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
+    for pod in pods:
+        if not pod.starts:
+            message = pod.message
+            if not message and pod.admitted.pod is not None:
+                message = state.play.scheduler_message(pod.admitted.pod)
+            groups.setdefault((pod.verdict, message), []).append(pod)
+    for (verdict, message), group in groups.items():
+        entry = pending.get(id(group[0].admitted))
+        finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
+        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
+
+
+def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[tuple[str, str]]:
+    """Yield why each node cannot run the pods that do not start; once for equal pods."""
+    stopped = {id(pod.admitted): pod.admitted.pod for pod in pods if not pod.starts}
+    for pod in filter(None, stopped.values()):
+        with suppress(CostExceeded):  # too many labels would be compared
+            scheduling = state.play.cycle.explain(pod)
+            reasons: dict[str, list[str]] = {name: [] for name in scheduling.nodes}
+            for why, nodes in scheduling.nodes_by_reason.items():
+                for name in scheduling.names(nodes):
+                    reasons[name].append(why)
+            yield from ((name, ", ".join(words)) for name, words in reasons.items() if words)
+
+
+def _namespace_notices(state: ClusterState, workload: Submitted) -> Iterator[str]:
+    """Yield what is not checked of a workload's namespace."""
+    objects, namespace = state.simulation.objects, workload.arrival.namespace
+    if any(item.namespace == namespace for item in objects.of("LimitRange")):
+        yield f"not checked: the LimitRange of namespace {namespace}"
+    namespace_object = objects.find("Namespace", namespace)
+    if namespace_object is not None:
+        level = as_string_map(namespace_object.metadata.get("labels")).get(POD_SECURITY)
+        if level and level != "privileged":
+            yield f"not checked: the Pod Security Standard {level} of namespace {namespace}"
+    elif objects.of("Namespace"):
+        yield f"the cluster's view has no namespace {namespace}"
+    for item in objects.of("ResourceQuota"):
+        if item.namespace == namespace and has_scopes(item.spec):
+            yield f"not checked: ResourceQuota {item.name}, which has scopes"
+    for quota in state.quotas.get(namespace, ()):
+        if quota.unchecked:
+            yield f"not checked: {', '.join(quota.unchecked)} of ResourceQuota {quota.name}"
+    if objects.find(workload.kind, workload.name, namespace) is not None:
+        yield f"{workload.kind} {namespace}/{workload.name} already exists; these pods are counted in addition"
+
+
+def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield what is not modelled of pods, and the warnings of rules."""
+    for pod in pods:
+        spec = as_mapping(pod.admitted.object.get("spec"))
+        deciders = ("scheduler ", SCHEDULING_GATES)
+        not_modelled = pod.admitted.record.not_modelled
+        yield from (f"not modelled: {what}" for what in not_modelled if not what.startswith(deciders))
+        yield from pod.admitted.record.warnings
+        if text_member(spec, "nodeName"):
+            yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
+        name = text_member(spec, "priorityClassName")
+        if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:
+            yield f"the cluster's view has no PriorityClass {name}: the pods count with priority 0"
+
+
+def _first_deciders(workload: Submitted, pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield what decides on pods before the scheduler does, or in its place."""
+    yield from workload.decided_first
+    for pod in pods:
+        spec = as_mapping(pod.admitted.object.get("spec"))
+        scheduler = text_member(spec, "schedulerName")
+        if scheduler not in ("", DEFAULT_SCHEDULER):
+            yield f"scheduler {scheduler}"
+        for gate in object_items(spec.get("schedulingGates")):
+            yield f"scheduling gate {text_member(gate, 'name')}"
+
+
+def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:
+    """Return doctor's answers for the pods that wait, by the identity of their admission, which equal pods share."""
+    waiting = [pod for pods in workloads for pod in pods if pod.verdict in (Verdict.WAITS, Verdict.NEVER)]
+    first = {id(pod.admitted): pod for pod in reversed(waiting)}
+    if not first:
+        return {}
+    identities = {pod.name: identity for identity, pod in first.items()}
+    objects, scheduler = _objects_now(state, workloads, [*first.values()]), state.play.cycle.scheduler
+    use_scheduler(objects, scheduler)
+    # Without rules: what ladders would give is among the changes.
+    entries = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in identities)
+    return {identities[f"{about.namespace}/{about.name}"]: each for each in entries for about in [each.finding.object]}
+
+
+def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:
+    """Return the objects of the cluster with the pods of the workloads on their nodes, and waiting pods."""
+    objects = state.simulation.objects
+    evicted = {victim for pods in workloads for pod in pods for victim in pod.victims}
+    pods: list[dict[str, Json]] = []
+    for item in objects.pods:
+        name = f"{item.namespace}/{item.name}"
+        node = state.node_of_pod.get(name, "")
+        if node and name not in evicted and not is_finished(item):
+            pods.append(item if node == item.node_name else {**item, "spec": {**item.spec, "nodeName": node}})
+    pods += [_pod_object(pod) for pods_of in workloads for pod in pods_of if pod.starts]
+    return objects.with_objects({"Pod": [*pods, *map(_pod_object, waiting)]})
+
+
+def _pod_object(pod: SimulatedPod) -> dict[str, Json]:
+    raw = pod.admitted.object
+    namespace, _, name = pod.name.partition("/")
+    metadata: dict[str, Json] = {**as_mapping(raw.get("metadata")), "name": name, "namespace": namespace}
+    return {**raw, "kind": "Pod", "metadata": metadata, "spec": {**as_mapping(raw.get("spec")), "nodeName": pod.node}}

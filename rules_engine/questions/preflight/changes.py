@@ -1,0 +1,285 @@
+"""Changes of a workload, each simulated: with it, all pods start now."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from itertools import islice
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from rules_engine.cluster.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
+from rules_engine.cluster.scheduling.cycle import SchedulingCycle
+from rules_engine.cluster.scheduling.requirements import REQUIRED
+from rules_engine.cluster.scheduling.scheduling import Filter
+from rules_engine.language.cel import CostExceeded
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.edits import apply_edits
+from rules_engine.model.json.lenient import as_list, as_mapping
+from rules_engine.model.json.output import Output
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import Taint
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.admission import Endpoint, pod_request
+from rules_engine.model.rules.decision import resource_of
+from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.rules.simulation import Arrival, PodGroup
+from rules_engine.model.wording import format_names
+from rules_engine.questions.doctor.pending.excluded import taint_text
+from rules_engine.questions.preflight.reading import Submitted
+from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
+from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.ladder.counts import DeviceCounts, edits_between
+from rules_engine.rules.rule_set.compiled import Replacement
+
+MAX_CHANGES = 6
+"""Changes that an answer has."""
+
+MAX_NEEDS = 4
+"""Needs of nodes that are tried, the simplest first, then the most common."""
+
+MAX_FEWER = 64
+"""Smaller numbers of devices that are tried: a node has 8 whole cards, and some 50 parts of them."""
+
+_COMPONENT_TAINTS = "node.kubernetes.io/"
+"""Prefix of taints for the state of a node, which no manifest should tolerate to start."""
+
+
+class ChangeKind(StrEnum):
+    """Rung: another resource; Nodes: other nodes; Replicas: fewer pods; Devices: fewer; Ends: other pods end before."""
+
+    RUNG = "Rung"
+    NODES = "Nodes"
+    REPLICAS = "Replicas"
+    DEVICES = "Devices"
+    ENDS = "Ends"
+
+
+class Change(Output, frozen=True, kw_only=True):
+    """A change with which all pods of a workload start."""
+
+    kind: ChangeKind
+    text: Annotated[str, Meta(description="Such as: with 1 nvidia.com/gpu.")]
+    pods: Annotated[int, Meta(description="The number of pods that the workload then has.")]
+    ends: Annotated[tuple[str, ...], Meta(description="The pods that end before.")] = ()
+
+
+class NodeNeed(Struct, frozen=True):
+    """A placement that nodes require and a pod lacks.
+
+    `selector`: values of its nodeSelector, None: without the label. `affinity`: it goes without required node affinity.
+    """
+
+    taints: tuple[Taint, ...]
+    selector: tuple[tuple[str, str | None], ...]
+    affinity: bool
+
+    @property
+    def text(self) -> str:
+        parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
+        parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
+        absent = [f"nodeSelector {key}" for key, value in self.selector if value is None]
+        if self.affinity:
+            absent.append("required node affinity")
+        both = (("with", parts), ("without", absent))
+        return " and ".join(f"{word} {' and '.join(each)}" for word, each in both if each)
+
+    def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Return the pod with what it lacks."""
+        spec = {**as_mapping(pod.get("spec"))}
+        if self.taints:
+            tolerations: list[Json] = [
+                {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+                for taint in self.taints
+            ]
+            spec["tolerations"] = [*as_list(spec.get("tolerations")), *tolerations]
+        if self.selector:
+            selector = {**as_mapping(spec.get("nodeSelector")), **dict(self.selector)}
+            spec["nodeSelector"] = {key: value for key, value in selector.items() if value is not None}
+        if self.affinity:
+            affinity = as_mapping(spec.get("affinity"))
+            rest = {key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != REQUIRED}
+            spec["affinity"] = {**affinity, "nodeAffinity": rest}
+        return {**pod, "spec": spec}
+
+
+def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:
+    """Return what the first pod that waits lacks for nodes that only their taints and labels keep from running it."""
+    waiting = (each.admitted.pod for each in pods if each.verdict in (Verdict.WAITS, Verdict.NEVER))
+    pod = next(filter(None, waiting), None)
+    if pod is None:
+        return ()
+    try:
+        scheduling, placement = cycle.explain(pod), pod.requirements.placement
+    except CostExceeded:
+        return ()
+    by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
+    tainted = by_filter.pop(Filter.TAINT_TOLERATION, 0)
+    unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
+    nodes: NodeSet = (tainted | unselected) & ~union([*by_filter.values()])
+    tolerated = Tolerated(placement.tolerations)
+    counts: dict[NodeNeed, int] = {}
+    for number in numbers_of(nodes):
+        node = cycle.scheduler.nodes[number]
+        taints = tuple(
+            taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
+        )
+        if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
+            continue
+        wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
+        need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
+        counts[need] = counts.get(need, 0) + 1
+    ordered = sorted(
+        counts.items(), key=lambda item: (len(item[0].taints) + len(item[0].selector) + item[0].affinity, -item[1])
+    )
+    return [need for need, _ in ordered[:MAX_NEEDS]]
+
+
+class ChangeSearch:
+    """The search for changes of one workload of a manifest; the other workloads stay as they are."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        rule_set: RuleSet,
+        workloads: Sequence[Submitted],
+        number: int,
+        pods: Sequence[SimulatedPod],
+    ) -> None:
+        """Take the state, the workloads, the number of one, and its pods as the simulation of all gave them."""
+        self._state = state
+        self._rule_set = rule_set
+        self._arrivals = [workload.arrival for workload in workloads]
+        self._number = number
+        self._workload = workloads[number]
+        self._pods = pods
+        self._changed = {pod.group for pod in pods if not pod.starts}
+        """The templates to change: those with pods that do not start."""
+        self._groups = [self._workload.arrival.groups[index] for index in sorted(self._changed)]
+
+    def find(self, needs: Sequence[NodeNeed]) -> Sequence[Change]:
+        """Return the first MAX_CHANGES changes, the smallest first; `needs`: what the pods lack for nodes."""
+        return [*islice(self._changes(needs), MAX_CHANGES)]
+
+    def _changes(self, needs: Sequence[NodeNeed]) -> Iterator[Change]:
+        for text, arrival in self._rungs():
+            yield from self._verified(ChangeKind.RUNG, f"with {text}{self._in_templates()}", arrival)
+        if any(pod.verdict is Verdict.DENIED for pod in self._pods):
+            return  # the rule's message says what is wrong
+        for need in needs:
+            yield from self._verified(
+                ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
+            )
+        if (fewer := self._with_fewer_pods()) is not None:
+            field = self._workload.count_field
+            counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
+            text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
+            yield from self._verified(ChangeKind.REPLICAS, f"with {text}", fewer)
+        yield from self._fewer_devices()
+        if any(pod.verdict is Verdict.WAITS for pod in self._pods):
+            yield from self._after_others_end()
+
+    def _rungs(self) -> Iterator[tuple[str, Arrival]]:
+        """Yield the workload with each other resource of the ladders that apply, with its request."""
+        for source in self._gpus():
+            replacements = {each.title: each for each in reversed([*self._replacements(source)])}
+            for to in reversed(replacements.values()):
+                arrival = self._with_pods(partial(_with_devices, source=source, to=to))
+                groups = [arrival.groups[index] for index in sorted(self._changed)]
+                pool = f" ({to.pool})" if to.pool else ""
+                yield f"{max(_count(group, to.resource) for group in groups)} {to.title}{pool}", arrival
+
+    def _replacements(self, resource: str) -> Iterator[Replacement]:
+        """Yield the replacements of a resource by ladders that apply to the pods."""
+        play, namespace = self._state.play, self._workload.arrival.namespace
+        decisions = [
+            mutate(self._rule_set, pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
+            for group in self._groups
+        ]
+        titles: dict[RuleId, list[str]] = {}
+        for step in (step for decision in decisions for step in decision.trace if not step.audit):
+            if step.applies or step.reason == "already-decided":
+                own = [each.resource for each in step.resources if resource_of(each.resource) == resource]
+                titles.setdefault(step.rule, []).extend(own or [resource])
+        for compiled in self._rule_set.rules_at(Endpoint.MUTATE):
+            for title in dict.fromkeys(titles.get(compiled.rule.id, ())):
+                yield from compiled.replacements(title)
+
+    def _gpus(self) -> Sequence[str]:
+        """Return the GPU resources that the templates request."""
+        names = {name for group in self._groups for name in Pod.parse(dict(group.pod)).resources}
+        return sorted(filter(is_gpu, names))
+
+    def _in_templates(self) -> str:
+        """Return the names of the templates to change; "" for all."""
+        every = len(self._groups) == len(self._workload.arrival.groups)
+        return "" if every else f" in {' and '.join(group.name for group in self._groups)}"
+
+    def _with_pods(self, change: Callable[[Mapping[str, Json]], Mapping[str, Json]]) -> Arrival:
+        """Return the workload with changed pods in the templates to change."""
+        groups = [
+            replace(each, pod=change(each.pod)) if index in self._changed else each
+            for index, each in enumerate(self._workload.arrival.groups)
+        ]
+        return replace(self._workload.arrival, groups=tuple(groups))
+
+    def _with_fewer_pods(self) -> Arrival | None:
+        """Return the workload with the pods that start; None if none does of a template."""
+        groups = self._workload.arrival.groups
+        started = Counter(pod.group for pod in self._pods if pod.starts)
+        if len(started) < len(groups):
+            return None
+        fewer = [replace(group, parallel=started[index]) for index, group in enumerate(groups)]
+        return replace(self._workload.arrival, groups=tuple(fewer))
+
+    def _fewer_devices(self) -> Iterator[Change]:
+        """Yield the largest smaller number of devices with which all pods start."""
+        for resource in self._gpus():
+            most = max(_count(group, resource) for group in self._groups)
+            for count in range(most - 1, max(most - MAX_FEWER, 1) - 1, -1):
+                to = Replacement(resource, count, most)
+                arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
+                text = f"with {count} {resource}{self._in_templates()}"
+                if (change := next(self._verified(ChangeKind.DEVICES, text, arrival), None)) is not None:
+                    yield change
+                    break
+
+    def _after_others_end(self) -> Iterator[Change]:
+        with self._state.simulated(self._arrivals, ending=self._number) as workloads:
+            pods = workloads[self._number]
+        if all(pod.starts for pod in pods):
+            ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
+            text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
+            yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
+
+    def _verified(self, kind: ChangeKind, text: str, arrival: Arrival) -> Iterator[Change]:
+        """Yield the change if all pods start with it, on what they then request."""
+        pods = self._simulate(arrival)
+        moved = kind is ChangeKind.RUNG and any(
+            pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed
+        )
+        if all(pod.starts for pod in pods) and not moved:
+            yield Change(kind=kind, text=text, pods=len(pods))
+
+    def _simulate(self, arrival: Arrival) -> Sequence[SimulatedPod]:
+        """Return the pods of the workload if it is changed to this."""
+        arrivals = [*self._arrivals]
+        arrivals[self._number] = arrival
+        with self._state.simulated(arrivals) as workloads:
+            return workloads[self._number]
+
+
+def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:
+    """Return a pod with its devices of `source` replaced."""
+    before = DeviceCounts.read(Pod.parse(dict(pod)), [*dict.fromkeys((source, to.resource))])
+    after = before.moved({source: to})
+    edits = {**edits_between(before, after, {source: to.resource}), **to.place(before.pod)}
+    return as_mapping(apply_edits(dict(pod), edits))
+
+
+def _count(group: PodGroup, resource: str) -> int:
+    """Return the number of devices of a resource that a pod requests."""
+    return Pod.parse(dict(group.pod)).effective_requests().get(resource, 0) // NANOS

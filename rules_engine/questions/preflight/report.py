@@ -1,0 +1,121 @@
+"""The report of `preflight`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rules_engine.model.gpu_resources import short_name
+from rules_engine.model.kubernetes.names import object_title
+from rules_engine.model.wording import format_count, format_names
+from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer
+from rules_engine.questions.preflight.state import Verdict
+from rules_engine.report.values import Field, Item, Items, Report, Section, Span, Table, Tone
+
+_TONES: Mapping[Verdict, Tone] = {Verdict.STARTS: Tone.GOOD, Verdict.WAITS: Tone.WARNING}
+
+_VERBS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.WAITS: ("waits", "wait"),
+    Verdict.NEVER: ("never starts", "never start"),
+    Verdict.DENIED: ("is denied", "are denied"),
+    Verdict.REFUSED: ("is refused", "are refused"),
+}
+
+MAX_EVIDENCE = 3
+"""Lines of evidence that are shown."""
+
+_UNKNOWN = {
+    "Node": "the cluster has no nodes",
+    "Pod": "the cluster's view has no pods: all nodes count as empty",
+    "Namespace": "the cluster's view has no namespaces: their labels are unknown",
+}
+
+
+def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
+    """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: those of `build_answer`."""
+    counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
+    tables = [*map(_node_table, node_reasons)] or [None] * len(answer.workloads)
+    before = [f"{name} on {node}" for name, node in answer.started_before.items()]
+    return Report(
+        title="Preflight",
+        about=[f"cluster: {': '.join(filter(None, (answer.cluster, ', '.join(counts))))}", f"rules: {rules}"],
+        sections=[
+            Section(
+                title="Workloads",
+                summary="" if answer.workloads else "no pods to start",
+                blocks=[Items(items=[*map(_item, answer.workloads, tables)], noun="workload")],
+            ),
+        ],
+        notices=[
+            *([f"pods that wait and can run go first: {format_names(before)}"] if before else []),
+            *(text for kind, text in _UNKNOWN.items() if not answer.objects[kind]),
+        ],
+    )
+
+
+def _item(each: WorkloadAnswer, table: Table | None) -> Item:
+    title, tone = object_title(each.kind, each.name, each.namespace), _TONES.get(each.verdict, Tone.BAD)
+    return Item(
+        title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
+        tone=tone,
+        fields=[*_fields(each)],
+        table=table,
+    )
+
+
+def _verdict_text(each: WorkloadAnswer) -> str:
+    """Return the verdict in words: `waits: 6 of 8 pods start now, 2 wait`."""
+    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.decided_first else 'now'}"
+    parts = [f"{each.started:,} of {format_count(each.pods, 'pod')} {start}"]
+    for verdict, (one, several) in _VERBS.items():
+        count = sum(part.pods for part in each.stopped if part.verdict is verdict)
+        if count:
+            parts.append(f"{count:,} {one if count == 1 else several}")
+    return (
+        f"{_VERBS[each.verdict][0].removeprefix('is ')}: {', '.join(parts)}" if each.stopped else f"starts: {parts[0]}"
+    )
+
+
+def _fields(each: WorkloadAnswer) -> Iterator[Field]:
+    if each.decided_first:
+        yield Field("decided first", f"by {', '.join(each.decided_first)}")
+    for move in each.moves:
+        of = "" if move.pods == each.pods else f", {format_count(move.pods, 'pod')}"
+        resources = f"{short_name(move.requested)} → {short_name(move.given)}"
+        yield Field("admission", f"{resources} by {move.rule} ({move.source}){of}")
+    if each.starts:
+        nodes = format_names([f"{node} ×{count}" if count > 1 else node for node, count in each.starts.items()])
+        equal = f" (or equal nodes: {format_names(each.equal_nodes)})" if each.equal_nodes else ""
+        yield Field("starts", f"{nodes}{equal}")
+    if each.evicted:
+        yield Field("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
+    for stopped in each.stopped:
+        yield from _stopped_fields(stopped, each)
+    if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
+        yield Field("would start", "with none of the changes that were tried")
+    for change in each.would_start:
+        yield Field("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
+    for notice in each.notices:
+        yield Field("note", notice)
+
+
+def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Field]:
+    count = format_count(stopped.pods, "pod")
+    match stopped.verdict:
+        case Verdict.REFUSED if each.kind != "Pod":
+            after = f"the API server creates the {each.kind} and refuses {count} of its controller"
+            yield Field("refused", f"{after}: {stopped.message}")
+        case Verdict.NEVER:
+            yield Field("never", f"{count}: no node that exists could hold it: {stopped.message}")
+        case verdict:
+            yield Field(verdict.value.lower(), f"{count}: {stopped.message}")
+    if stopped.finding is not None:
+        finding = stopped.finding
+        yield Field("because", f"{finding.reason}: {finding.message}")
+        more = len(finding.evidence) - MAX_EVIDENCE
+        for line in finding.evidence[:MAX_EVIDENCE]:
+            yield Field("evidence", line)
+        if more > 0:
+            yield Field("evidence", f"{more:,} more (--output json has all)")
+
+
+def _node_table(reasons: NodeReasons) -> Table | None:
+    """Return why each node cannot run the pods; None if all of them start."""
+    return Table(heads=("node", "cannot run it, since"), rows=reasons, noun="node") if reasons else None

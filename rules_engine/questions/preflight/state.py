@@ -1,0 +1,269 @@
+"""A cluster as it is, on which workloads are simulated without lasting effect."""
+
+from bisect import insort
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace as replace_fields
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rules_engine.cluster.devices.offers import without_device_offers
+from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.nodes.reservations import PodKey
+from rules_engine.cluster.read.workloads import SYSTEM_CLASSES, Priorities
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
+from rules_engine.cluster.scheduling.requirements import with_state_taints
+from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.language.cel import CostExceeded
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.kubernetes.devices import Devices
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.problems.source import truncate
+from rules_engine.model.rules.simulation import Arrival, Simulation
+from rules_engine.questions.preflight.quotas import Quota, Usage, add_usage, refusal, usage_of
+from rules_engine.questions.simulate.admission import Admitted, Template
+from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
+from rules_engine.questions.simulate.play import Play
+from rules_engine.questions.simulate.queue import is_selective
+from rules_engine.questions.simulate.record import Amounts
+from rules_engine.rules.evaluation import RuleSet
+
+
+class Verdict(StrEnum):
+    """Outcome of creating a pod now, the best first: Starts, Waits, Never, Denied, Refused."""
+
+    STARTS = "Starts"
+    WAITS = "Waits"
+    NEVER = "Never"
+    DENIED = "Denied"
+    REFUSED = "Refused"
+
+
+def worst_verdict(verdicts: Collection[Verdict]) -> Verdict:
+    """Return the worst of verdicts; Starts if there are none."""
+    return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), Verdict.STARTS)
+
+
+class SimulatedPod(Struct, kw_only=True):
+    """A pod of a workload with its outcome.
+
+    `name`: namespace/name. `group`: the number of its template. `node`: "" if it does not start. `equal`: the nodes
+    among which the scheduler chose at random. `victims`: pods that leave their nodes for it. `message`: of the rule
+    that denies it, or of the API server that refuses it.
+    """
+
+    name: str
+    group: int
+    admitted: Admitted
+    verdict: Verdict
+    node: str = ""
+    equal: NodeSet = 0
+    victims: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def starts(self) -> bool:
+        return self.verdict is Verdict.STARTS
+
+
+PodsByWorkload = Sequence[Sequence[SimulatedPod]]
+
+
+class ClusterState:
+    """A cluster with the pods that run, after the pods that wait and can run."""
+
+    def __init__(self, simulation: Simulation, rule_set: RuleSet) -> None:
+        """Take a cluster, as a simulation whose arrivals are ignored, and the rules."""
+        self.simulation = simulation
+        self.play = Play(simulation, rule_set)
+        self.play.start()
+        before = set(self.play.node_of_pod)
+        self.play.settle()
+        self.node_of_pod = self.play.node_of_pod
+        """The nodes of pods that run, by namespace/name."""
+        self.started = [name for name in self.node_of_pod if name not in before]
+        """Pods that waited and can run now."""
+        objects = simulation.objects
+        self.classes = Priorities.of(objects).classes
+        self.quotas: dict[str, list[Quota]] = {}
+        """Quotas without scopes, by namespace."""
+        for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
+            if not has_scopes(item.spec):
+                self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
+        self._empty = _empty_scheduler(simulation)
+
+    @contextmanager
+    def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
+        """Let the pods of workloads arrive, one after the other. They are gone after the block.
+
+        `ending`: the number of a workload: where a pod of it cannot start, pods of its priority or a lower one end.
+        """
+        with ExitStack() as undo:
+            run = _WorkloadRun(self, undo, ending)
+            yield [run.create_pods(number, arrival) for number, arrival in enumerate(arrivals)]
+
+    def could_hold(self, pod: SchedulablePod) -> bool:
+        """Return True if a node could run a pod if all nodes were empty, ready and not cordoned."""
+        alone = replace(pod.requirements, spread=(), affinity=(), anti_affinity=(), ports=())
+        answer = self._empty.answer(alone)
+        return bool(answer.failure or answer.passing)
+
+
+def has_scopes(spec: Object) -> bool:
+    """Return True if a ResourceQuota applies to some pods only."""
+    return bool(spec.get("scopes") or spec.get("scopeSelector"))
+
+
+def _empty_scheduler(simulation: Simulation) -> Scheduler:
+    """Return a scheduler of all nodes without pods, including declared nodes."""
+    existing = simulation.objects.empty_nodes
+    names = {node.name for node in existing}
+    declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
+    nodes = [
+        with_state_taints(replace_fields(node, ready=True, unschedulable=False)) for node in (*existing, *declared)
+    ]
+    devices = simulation.cluster.devices
+    return Scheduler(nodes, {}, devices=Devices(classes=devices.classes, slices=devices.slices, allocated={}))
+
+
+MAX_PREEMPTIONS = 10
+"""Attempts of a pod that still does not fit once its victims are gone; kube-scheduler tries again without a limit."""
+
+
+class _WorkloadRun:
+    """A simulation of workloads on a state; `undo` takes back each change."""
+
+    def __init__(self, state: ClusterState, undo: ExitStack, ending: int | None) -> None:
+        self._state = state
+        self._undo = undo
+        self._ending = ending
+        self._is_ending = False
+        self._names = state.play.names.copy()
+        self._usage: dict[str, Usage] = {}
+        """The usage of quotas by the pods so far, by namespace."""
+        self._placed: dict[str, SimulatedPod] = {}
+        """The pods that run, by name."""
+        self._waiting: list[tuple[SimulatedPod, SchedulablePod]] = []
+        """The pods that wait, the highest priority first."""
+        self._failed: dict[int, str] = {}
+        """Messages of pods that could not start since the last one that did, by identity; "" if a node is missing."""
+
+    def create_pods(self, number: int, arrival: Arrival) -> Sequence[SimulatedPod]:
+        """Create the pods of a workload that run at the same time."""
+        self._is_ending = number == self._ending
+        runs = PlannedArrival(number, arrival).arrive()
+        return [self._create(run, group) for group, run in enumerate(runs) for _ in range(run.parallel)]
+
+    def _create(self, run: Run, group: int) -> SimulatedPod:
+        play, template = self._state.play, run.template
+        name = self._names.take(template.namespace, run.next_name())
+        admitted = play.admissions.admit(template, name, play.view.cluster)
+        pod = SimulatedPod(name=f"{template.namespace}/{name}", group=group, admitted=admitted, verdict=Verdict.REFUSED)
+        pod.message = self._unknown_class(template)
+        if pod.message:
+            return pod
+        if admitted.pod is None:
+            pod.message = admitted.record.message
+            if admitted.record.denied_by is not None:
+                pod.verdict = Verdict.DENIED
+            return pod
+        pod.message = self._exceeded_quota(template.namespace, admitted)
+        if pod.message:
+            return pod
+        if self._starts(pod, admitted.pod):
+            self._retry(every=bool(pod.victims))
+        else:
+            insort(self._waiting, (pod, admitted.pod), key=lambda each: -each[1].priority)
+            pod.verdict = Verdict.WAITS if self._state.could_hold(admitted.pod) else Verdict.NEVER
+            play.view.reserve(pod.name, admitted.pod.requirements.placement, admitted.record.given, 0)
+            self._undo.callback(play.view.reservations.drop, PodKey(pod.name, ""))
+        return pod
+
+    def _unknown_class(self, template: Template) -> str:
+        """Return why the API server refuses the PriorityClass of a pod; "" if it does not."""
+        name = text_member(as_mapping(template.pod.get("spec")), "priorityClassName")
+        # A cluster has the classes of the system at least: without others, they may not have been read.
+        if not name or name in self._state.classes or len(self._state.classes) == len(SYSTEM_CLASSES):
+            return ""
+        return f"no PriorityClass with name {truncate(name)} was found"
+
+    def _exceeded_quota(self, namespace: str, admitted: Admitted) -> str:
+        """Return why a quota refuses a pod; "" if none does, and the pod counts from then on."""
+        quotas = self._state.quotas.get(namespace)
+        if not quotas:
+            return ""
+        pod, earlier = Pod.parse(dict(admitted.object)), self._usage.get(namespace, {})
+        message = refusal(quotas, pod, earlier)
+        if not message:
+            self._usage[namespace] = add_usage(earlier, usage_of(pod))
+        return message
+
+    def _retry(self, *, every: bool) -> None:
+        """Run the pods that wait and can run now: those with affinity to others, or `every` pod after an eviction."""
+        while True:
+            waiting = [each for each in self._waiting if every or is_selective(each[1])]
+            started = next((each for each in waiting if self._starts(*each)), None)
+            if started is None:
+                return
+            self._waiting = [each for each in self._waiting if each is not started]
+            self._state.play.view.reservations.drop(PodKey(started[0].name, ""))
+            every = every or bool(started[0].victims)
+
+    def _starts(self, pod: SimulatedPod, schedulable: SchedulablePod) -> bool:
+        """Run a pod; return False if it has to wait."""
+        if id(schedulable) in self._failed:
+            pod.message = self._failed[id(schedulable)]
+            return False
+        bound = self._bind(pod, self._above(schedulable) if self._is_ending else schedulable)
+        if bound is None:
+            self._failed[id(schedulable)] = pod.message
+            return False
+        self._failed.clear()
+        pod.verdict, pod.node = Verdict.STARTS, self._state.play.cycle.scheduler.nodes[bound.node].name
+        pod.equal, pod.message = bound.equal, ""
+        self._placed[pod.name] = pod
+        self._hold(bound.node, pod.admitted.record.given, 1)
+        return True
+
+    @staticmethod
+    def _above(schedulable: SchedulablePod) -> SchedulablePod:
+        """Return a pod with a priority just above its own, whose preemption chooses which pods of its own end."""
+        above = replace(schedulable.requirements, priority=schedulable.priority + 1)
+        return replace(schedulable, requirements=above, preempts=True)
+
+    def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
+        """Bind a pod to a node, where need be in place of others; None if no node can run it."""
+        cycle = self._state.play.cycle
+        for _ in range(MAX_PREEMPTIONS):
+            held = cycle.devices.held
+            try:
+                bound = cycle.schedule(pod.name, schedulable, 0)
+            except CostExceeded as error:
+                pod.message = error.message
+                return None
+            if bound is None:
+                return None
+            pod.victims += tuple(victim.name for victim in bound.victims)
+            for victim in bound.victims:
+                self._undo.callback(cycle.bind, victim, held.get(victim.name))
+                self._evict(victim)
+            if not bound.waits:
+                self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
+                return bound
+        return None
+
+    def _evict(self, victim: BoundPod) -> None:
+        """Record that a pod has left its node, after the cycle did."""
+        placed = self._placed.pop(victim.name, None)
+        if placed is None:
+            given = self._state.play.given(victim)
+        else:
+            placed.verdict, placed.node, placed.equal = Verdict.WAITS, "", 0
+            given = placed.admitted.record.given
+        self._hold(victim.node, given, -1)
+
+    def _hold(self, number: int, given: Amounts, sign: int) -> None:
+        self._state.play.hold(number, given, sign)
+        self._undo.callback(self._state.play.hold, number, given, -sign)

@@ -1,0 +1,241 @@
+"""Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from marshal import dumps
+from typing import Any
+
+from msgspec import Struct
+
+from rules_engine.cluster.devices.requests import ContainerRequest
+from rules_engine.cluster.scheduling.cycle import SchedulablePod
+from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
+from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
+from rules_engine.model.json.edits import Edits
+from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.rules.admission import pod_request
+from rules_engine.model.rules.decision import resource_of
+from rules_engine.model.rules.rule import LabelSelector, RuleId
+from rules_engine.model.rules.simulation import Milliseconds
+from rules_engine.questions.simulate.record import AdmittedPod, Amounts, Fallback
+from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation.admission import Admission, validation_request
+
+SCHEDULING_GATES = "scheduling gates"
+
+DEFAULT_GRACE: Milliseconds = 300_000
+"""Time that a pod without a toleration for it stays on a node that is not ready."""
+
+_FOREVER = 2**63 - 1
+_NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A pod as its controller creates it in a namespace, or a Pod without its name; compared by identity.
+
+    `selector`: of a ReplicaSet or StatefulSet.
+    """
+
+    pod: Mapping[str, Json]
+    namespace: str
+    selector: LabelSelector | None = None
+
+    @property
+    def is_generated(self) -> bool:
+        """True if the API server generates the pods' names after /mutate, so that decisions do not depend on them."""
+        return not text_member(as_mapping(self.pod.get("metadata")), "name")
+
+    def with_name(self, name: str) -> dict[str, Json]:
+        """Return the pod with its name."""
+        metadata: dict[str, Json] = {**as_mapping(self.pod.get("metadata")), "name": name}
+        return {**self.pod, "metadata": metadata}
+
+
+class Admitted(Struct, frozen=True):
+    """A pod after admission; `pod` is None if it was denied.
+
+    `object`: the pod as JSON. `grace`: time on a node that is not ready before its eviction; None: never evicted.
+    """
+
+    record: AdmittedPod
+    priority: int
+    object: Object
+    pod: SchedulablePod | None = None
+    grace: Milliseconds | None = None
+
+
+class Admissions:
+    """The decisions of a rule set on arriving pods."""
+
+    def __init__(
+        self,
+        rule_set: RuleSet,
+        *,
+        namespaces_read: bool,
+        devices_not_modelled: Callable[[tuple[ContainerRequest, ...]], Iterable[str]],
+    ) -> None:
+        self._namespaces_read = namespaces_read
+        self._devices_not_modelled = devices_not_modelled
+        self._rule_set = rule_set
+        self._cluster = UNKNOWN_CLUSTER
+        self._latest: dict[Template, Admitted] = {}
+        """Decisions on generated pods with the same view of the cluster."""
+        self._requested: dict[Template, Amounts] = {}
+        self._admitted: dict[tuple[Template, object], Admitted] = {}
+        self._pods: dict[tuple[bytes, LabelSelector | None], SchedulablePod] = {}
+
+    def admit(self, template: Template, name: str, cluster: Cluster) -> Admitted:
+        """Return the pod with this name after the decisions of both endpoints."""
+        if cluster is not self._cluster:
+            self._cluster, self._latest = cluster, {}
+        admitted = self._latest.get(template)
+        if admitted is None:
+            if template.is_generated:
+                admitted = self._latest[template] = self._decide(template, template.pod, cluster)
+            else:
+                admitted = self._decide(template, template.with_name(name), cluster)
+        return admitted
+
+    def admit_existing(self, template: Template, deleted: Json) -> Admitted:
+        """Return a pod that was admitted before the simulation; without `pod` if the pod is malformed.
+
+        `deleted`: its deletionTimestamp, which a replacement does not have.
+        """
+        key = (template, deleted is not None)
+        admitted = self._admitted.get(key)
+        if admitted is None:
+            metadata = {**as_mapping(template.pod.get("metadata")), "deletionTimestamp": deleted}
+            admitted = self._admitted[key] = self._build_admitted(
+                template, {**template.pod, "metadata": metadata}, (), ()
+            )
+        return admitted
+
+    def _decide(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
+        request = pod_request(dict(pod), namespace=template.namespace)
+        mutation = mutate(self._rule_set, request, cluster, indexed=True)
+        validation = None
+        if mutation.allowed:
+            created = validation_request(request, mutation.result)
+            validation = validate(self._rule_set, created, cluster, indexed=True)
+        admission = Admission(mutation=mutation, validation=validation)
+        if not admission.allowed:
+            by = next((step.rule for step in admission.trace if step.denies), None)
+            return self._build_denied(template, admission.message, admission.warnings, by)
+        fallbacks = tuple(self._fallbacks(template, admission))
+        key = (template, (_hashable_edits(mutation.edits), fallbacks, admission.warnings))
+        admitted = self._admitted.get(key)
+        if admitted is None:
+            admitted = self._admitted[key] = self._build_admitted(
+                template, as_mapping(mutation.result), fallbacks, admission.warnings
+            )
+        return admitted
+
+    def _build_denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
+        record = AdmittedPod(
+            requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
+        )
+        return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
+
+    def _build_admitted(
+        self, template: Template, pod: Object, fallbacks: tuple[Fallback, ...], warnings: tuple[str, ...]
+    ) -> Admitted:
+        try:
+            schedulable = self._schedulable(template, pod)
+            amounts = Pod.parse(dict(pod)).effective_requests()
+        except (PodError, TooLargeError) as error:
+            # The API server refuses the pod, or it exceeds a bound of the model.
+            return self._build_denied(template, str(error), warnings, None)
+        spec = as_mapping(pod.get("spec"))
+        record = AdmittedPod(
+            requested=self._requested_by(template),
+            given=amounts,
+            fallbacks=fallbacks,
+            warnings=warnings,
+            not_modelled=tuple(self._not_modelled(schedulable, spec)),
+        )
+        return Admitted(record, schedulable.requirements.priority, pod, schedulable, _grace_period(spec))
+
+    def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
+        yield from pod.requirements.not_modelled
+        yield from self._devices_not_modelled(pod.requirements.devices)
+        if spec.get("schedulingGates"):
+            yield SCHEDULING_GATES
+        if not self._namespaces_read:
+            preferred = [weighted.term for weighted in pod.preferences.pod_affinity]
+            terms = (*pod.requirements.affinity, *pod.requirements.anti_affinity, *preferred)
+            if any(term.namespace_selector for term in terms):
+                yield NAMESPACE_SELECTORS
+
+    def _schedulable(self, template: Template, pod: Object) -> SchedulablePod:
+        """Return the value that all pods share that are equal to the scheduler."""
+        metadata = as_mapping(pod.get("metadata"))
+        kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
+        raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
+        key = (marshal_value([raw]), template.selector)
+        schedulable = self._pods.get(key)
+        if schedulable is None:
+            schedulable = self._pods[key] = SchedulablePod.of(raw, template.selector)
+        return schedulable
+
+    def _requested_by(self, template: Template) -> Amounts:
+        requests = self._requested.get(template)
+        if requests is None:
+            try:
+                requests = Pod.parse(dict(template.pod)).effective_requests()
+            except PodError:
+                requests = {}
+            self._requested[template] = requests
+        return requests
+
+    def _fallbacks(self, template: Template, admission: Admission) -> Sequence[Fallback]:
+        requested = self._requested_by(template)
+        return [
+            Fallback(
+                rule=step.rule,
+                requested=decision.resource,
+                given=decision.to,
+                devices=requested.get(resource_of(decision.resource), 0) // NANOS,
+            )
+            for step in admission.trace
+            if not step.audit
+            for decision in step.resources
+            if decision.to is not None
+        ]
+
+
+def marshal_value(value: list[Any]) -> bytes:
+    """Encode a JSON value as a key: different values have different bytes."""
+    # From version 3 on, the bytes depend on reference counts too, and so equal values may have different ones.
+    return dumps(value, 2)
+
+
+def _hashable_edits(edits: Edits) -> object:
+    return tuple((path, tuple(members.items())) for path, members in edits.items())
+
+
+def _grace_period(spec: Object) -> Milliseconds | None:
+    """Return the time that a pod stays on a node that is not ready; None: it is never evicted.
+
+    Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseconds.
+    """
+    tolerations = [
+        toleration
+        for toleration in object_items(spec.get("tolerations"))
+        if text_member(toleration, "key") in ("", NOT_READY) and text_member(toleration, "effect") in ("", _NO_EXECUTE)
+    ]
+    if not tolerations:
+        return DEFAULT_GRACE
+    for toleration in tolerations:
+        equal = text_member(toleration, "key") == NOT_READY and not text_member(toleration, "value")
+        if text_member(toleration, "operator") == "Exists" or (
+            text_member(toleration, "operator") in ("", "Equal") and equal
+        ):
+            seconds = integer_member(toleration, "tolerationSeconds", _FOREVER)
+            return None if seconds == _FOREVER else max(seconds, 0) * 1000
+    return 0

@@ -19,7 +19,7 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import UNUSABLE, Command, fail_if, help_examples, print_json
 
 if TYPE_CHECKING:
-    from rules_engine.checking.problem_reference import ProblemEntry
+    from rules_engine.authoring.check.problem_reference import ProblemEntry
 
 
 class CodeName(KnownValue["ProblemEntry"]):
@@ -28,7 +28,7 @@ class CodeName(KnownValue["ProblemEntry"]):
     name = "CODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "ProblemEntry":
-        from rules_engine.checking.problem_reference import DOCUMENT_URL, nearest_code, reference_entries
+        from rules_engine.authoring.check.problem_reference import DOCUMENT_URL, nearest_code, reference_entries
 
         entries = {str(code): entry for code, entry in reference_entries().items()}
         name = str(value).strip("[]").casefold()
@@ -37,7 +37,7 @@ class CodeName(KnownValue["ProblemEntry"]):
         return entries[name]
 
     def known(self) -> Mapping[str, str]:
-        from rules_engine.checking.problem_reference import reference_entries
+        from rules_engine.authoring.check.problem_reference import reference_entries
 
         return {str(code): entry.cause for code, entry in reference_entries().items()}
 
@@ -74,8 +74,8 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
     without --strict. Exits with 2 if the cluster cannot be read.
     """
-    from rules_engine.checking.check import NOTHING_CHECKED
-    from rules_engine.checking.check import check_files as check_rules
+    from rules_engine.authoring.check.check import NOTHING_CHECKED
+    from rules_engine.authoring.check.check import check_files as check_rules
     from rules_engine.report.answer import NoAnswer
 
     reading = None if cluster is None else cluster.read()
@@ -88,17 +88,17 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
         case "json":
             print_json(NoAnswer(problems=answer.problems) if unread else answer)
         case "sarif":
-            from rules_engine.checking.sarif import check_sarif
+            from rules_engine.authoring.check.sarif import check_sarif
 
             print_json(check_sarif(answer))
         case "github":
-            from rules_engine.testing.github_annotations import github_problem
+            from rules_engine.authoring.test.github_annotations import github_problem
 
             for problem in answer.problems:
                 click.echo(github_problem(problem))
         case _:
+            from rules_engine.authoring.text import check_summary
             from rules_engine.report.text import Screen
-            from rules_engine.testing.text import check_summary
 
             screen = Screen(sys.stdout)
             screen.problems(answer.problems, checked.sources)

@@ -44,7 +44,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     FILE is the configuration or the ConfigMap that holds it; - for standard input. The rules are written to standard
     output, and every difference to standard error. Exits with 2 if the configuration has an error.
     """
-    from rules_engine.converting.gpuinjector import convert_file
+    from rules_engine.authoring.convert import convert_file
     from rules_engine.report.text import Screen
 
     conversion = convert_file(file)
@@ -73,7 +73,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
 @click.option("--name", type=ObjectName(), default="webhook", show_default=True, help="Name of the FallbackLadder.")
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
-    from rules_engine.converting.rule_text import webhook_ladder as ladder
+    from rules_engine.authoring.convert import webhook_ladder as ladder
     from rules_engine.model.problems.source import escape_controls
 
     names = resources.split(",")

@@ -33,8 +33,8 @@ def init(folder: Path, ci: str) -> None:
     Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 2 if a file cannot
     be written.
     """
+    from rules_engine.authoring.init import NotWrittenError, write_starter_files
     from rules_engine.model.problems.source import escape_controls
-    from rules_engine.starting.starter import NotWrittenError, write_starter_files
 
     lines = []
     try:

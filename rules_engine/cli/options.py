@@ -491,8 +491,8 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
     """
+    from rules_engine.authoring.init import create_file
     from rules_engine.model.problems.source import escape_controls
-    from rules_engine.starting.starter import create_file
 
     # A link to nowhere exists as well: no file can be made in its place.
     existing = next((folder / name for name in files if os.path.lexists(folder / name)), None)

@@ -11,7 +11,7 @@ from rules_engine.cli.options import paths_argument, targets_option
 from rules_engine.cli.program import UNUSABLE, Command, Target, fail_if, help_examples, open_output, print_json
 
 if TYPE_CHECKING:
-    from rules_engine.testing.rule_tests import TestRun
+    from rules_engine.authoring.test.rule_tests import TestRun
 
 FORMATS = ("text", "json", "junit", "github")
 
@@ -54,10 +54,10 @@ def test(
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or coverage is below the minimum, and with 2
     if a file has errors or there are no cases.
     """
+    from rules_engine.authoring.test.coverage import coverage_total
+    from rules_engine.authoring.test.file_watch import read_signatures, wait_for_change
+    from rules_engine.authoring.test.rule_tests import run_tests
     from rules_engine.rules.sources.rule_files import has_errors
-    from rules_engine.sources.file_watch import read_signatures, wait_for_change
-    from rules_engine.testing.coverage import coverage_total
-    from rules_engine.testing.rule_tests import run_tests
 
     measured = coverage or minimum is not None
     outputs = [target.file for target in targets if target.file is not None]
@@ -93,16 +93,16 @@ def _print_results(form: str, run: "TestRun", stream: TextIO, *, quiet: bool, mi
         case "json":
             print_json(run.answer, stream)
         case "junit":
-            from rules_engine.testing.junit import junit_xml
+            from rules_engine.authoring.test.junit import junit_xml
 
             lines = [junit_xml(run.answer)]
         case "github":
-            from rules_engine.testing.github_annotations import tests_github
+            from rules_engine.authoring.test.github_annotations import tests_github
 
             lines = tests_github(run.answer)
         case _:
+            from rules_engine.authoring.text import print_coverage, print_tests
             from rules_engine.report.text import Screen
-            from rules_engine.testing.text import print_coverage, print_tests
 
             screen = Screen(stream)
             print_tests(run, screen, quiet=quiet)

@@ -10,7 +10,7 @@ from rules_engine.cli.options import KnownName
 from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
-    "check": "rules_engine.checking.check:CheckAnswer",
+    "check": "rules_engine.authoring.check.check:CheckAnswer",
     "diff": "rules_engine.questions.diff.answer:DifferenceAnswer",
     "doctor": "rules_engine.questions.doctor.values:Diagnosis",
     "explain": "rules_engine.questions.explain.explain:Explained",
@@ -21,7 +21,7 @@ ANSWERS: Mapping[str, str] = {
     "preflight": "rules_engine.questions.preflight.answer:PreflightAnswer",
     "sets-suggest": "rules_engine.rules.sources.card_sets:SetSuggestion",
     "simulate": "rules_engine.questions.simulate.answer:SimulationAnswer",
-    "test": "rules_engine.testing.rule_tests:TestAnswer",
+    "test": "rules_engine.authoring.test.rule_tests:TestAnswer",
     "webhook-config": "rules_engine.report.answer:ObjectList",
 }
 """The type of each command's answer, which is imported when its schema is printed."""

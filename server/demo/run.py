@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rules_engine.authoring.test.mismatches import admission_mismatches
 from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.strict import Path as JsonPath
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
@@ -39,7 +40,6 @@ from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 from rules_engine.rules.sources.simulations import load_simulations
-from rules_engine.testing.mismatches import admission_mismatches
 from server.http.review import API_VERSION, KIND
 
 SCENARIOS = DEFAULT_RULES.parent.parent / "scenarios" / "demo.test.yaml"

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from rules_engine.checking.check import check_files
-from rules_engine.checking.problem_reference import reference_entries
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.check.problem_reference import reference_entries
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
 from rules_engine.language.yaml.text import dump_yaml

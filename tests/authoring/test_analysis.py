@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
 from rules_engine.model.problems.problem import render_problem
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
-from rules_engine.checking.check import check_files
-from rules_engine.checking.problem_reference import reference_entries
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.check.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.converting.gpuinjector import Conversion, convert_text
+from rules_engine.authoring.convert import Conversion, convert_text
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.authoring import write
 

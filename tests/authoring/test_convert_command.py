@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.checking.check import check_files
-from rules_engine.converting.gpuinjector import convert_text
-from rules_engine.testing.rule_tests import run_tests
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.convert import convert_text
+from rules_engine.authoring.test.rule_tests import run_tests
 from tests.support.authoring import cli, completed, completions, write
 
 GPU = "nvidia.com/gpu"

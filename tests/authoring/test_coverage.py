@@ -11,14 +11,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from rules_engine.authoring.test.coverage import Coverage, CoverageItem, CoverageRecorder
+from rules_engine.authoring.test.file_watch import read_signatures, wait_for_change
+from rules_engine.authoring.test.junit import junit_xml
+from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.source import Location
 from rules_engine.rules.evaluation import compile_rules, mutate
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.sources.load import load_files, rule_kind
-from rules_engine.sources.file_watch import read_signatures, wait_for_change
-from rules_engine.testing.coverage import Coverage, CoverageItem, CoverageRecorder
-from rules_engine.testing.junit import junit_xml
-from rules_engine.testing.rule_tests import run_tests
 from tests.kinds import toy
 from tests.support.authoring import cli, completed, injection, ladder, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rules_engine.checking.check import check_files
-from rules_engine.testing.mismatches import MAX_DIFFERENCES
-from rules_engine.testing.rule_tests import run_tests
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.test.mismatches import MAX_DIFFERENCES
+from rules_engine.authoring.test.rule_tests import run_tests
 from tests.support.authoring import cli, ladder, write
 from tests.support.diagnostics import document
 

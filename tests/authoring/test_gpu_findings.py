@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.converting.gpuinjector import convert_text
+from rules_engine.authoring.convert import convert_text
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action, Decision

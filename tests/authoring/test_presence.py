@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
 from rules_engine.model.problems.problem import Severity
 from tests.support.authoring import injection, ladder, validation, write
 from tests.support.diagnostics import document

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
+from rules_engine.authoring.check.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.rules.diagnostic import DiagnosticCode
 from rules_engine.rules.kinds import KINDS

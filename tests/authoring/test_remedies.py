@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
 from rules_engine.language.cel import compile_expression
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText

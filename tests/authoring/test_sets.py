@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.rules.sources.card_sets import CARD_SETS, PRODUCT
 from rules_engine.rules.sources.schemas import without_schema_comments
-from rules_engine.testing.rule_tests import run_tests
 from tests.support.authoring import cli, completed, file_size_limit, write
 
 SETS = ["gpu-allocation", "diagnostics", *sorted(CARD_SETS)]

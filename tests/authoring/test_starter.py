@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rules_engine.checking.problem_reference import PROJECT_URL
+from rules_engine.authoring.check.problem_reference import PROJECT_URL
 from rules_engine.rules.sources.schemas import combine_schemas
 from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks

@@ -11,7 +11,7 @@ import yaml
 
 from deploy import render
 from deploy.release import release_notes
-from rules_engine.checking.problem_reference import PROJECT_URL
+from rules_engine.authoring.check.problem_reference import PROJECT_URL
 
 WORKFLOW = render.ROOT / ".github" / "workflows" / "release.yaml"
 PROJECT: Any = tomllib.loads((render.ROOT / "pyproject.toml").read_text())["project"]

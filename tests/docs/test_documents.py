@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
 from rules_engine.cluster.nodes.node_index import MAX_CAPACITIES_BYTES
 from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from rules_engine.cluster.scheduling.filters import devices

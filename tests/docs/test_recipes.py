@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.problem import render_problem
-from rules_engine.testing.rule_tests import run_tests
 from tests.support.documents import REPOSITORY, blocks
 
 PAGE = REPOSITORY / "docs/how-to/recipes.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.problem_reference import RULES, ProblemEntry, reference_entries
+from rules_engine.authoring.check.problem_reference import RULES, ProblemEntry, reference_entries
 from rules_engine.cluster.read.references import Inventory
 from rules_engine.language.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems.problem import render_problem

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.checking.analysis import analyse_rules
+from rules_engine.authoring.check.analysis import analyse_rules
 from rules_engine.exports.configuration import derive_calls
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId

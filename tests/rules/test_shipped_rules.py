@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rules_engine.checking.check import check_files
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.rules.sources.card_sets import CARD_SETS
-from rules_engine.testing.rule_tests import run_tests
 from server.cli import main
 
 REPOSITORY = Path(__file__).parent.parent.parent

@@ -6,10 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.checking.check import check_files
-from rules_engine.checking.problem_reference import ProblemEntry, reference_entries
+from rules_engine.authoring.check.check import check_files
+from rules_engine.authoring.check.problem_reference import ProblemEntry, reference_entries
+from rules_engine.authoring.convert import convert_text
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.converting.gpuinjector import convert_text
 from rules_engine.model.problems.problem import Problem, render_problem
 from tests.support.documents import REPOSITORY, renewed
 
@@ -30,7 +30,7 @@ Each problem that a command or the server reports has a code, which does not cha
 input, from being used; a warning does not. Each section has the cause, an example with its output, the remedy and the
 corrected example.
 
-This page is generated from `rules_engine/checking/problems/` and from `problems.toml` in the package of each kind of
+This page is generated from `rules_engine/authoring/check/problems/` and from `problems.toml` in the package of each kind of
 rule, in `rules_engine/rules/`.
 """
 

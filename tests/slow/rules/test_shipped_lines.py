@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.language.schemas import schema
 from rules_engine.language.yaml.documents import LOADER
-from rules_engine.testing.rule_tests import run_tests
 from tests.rules.test_shipped_rules import EXAMPLES, SHIPPED, shipped
 
 # Fields without an effect on any decision or diagnosis: weights, which only Scale reads; the resources of the shipped

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from rules_engine.authoring.test.rule_tests import TestAnswer
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
-from rules_engine.testing.rule_tests import TestAnswer
 
 
 def tests_github(run: TestAnswer) -> Iterator[str]:

@@ -3,9 +3,9 @@
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
+from rules_engine.authoring.test.rule_tests import CaseName, CaseNotRun, CaseResult, TestAnswer
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.problems.source import Location
-from rules_engine.testing.rule_tests import CaseName, CaseNotRun, CaseResult, TestAnswer
 
 _PROBLEMS = "problems"
 """Name of the suite of errors in files."""

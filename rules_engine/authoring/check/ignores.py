@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rules_engine.checking.problem_reference import nearest_code, reference_entries
+from rules_engine.authoring.check.problem_reference import nearest_code, reference_entries
 from rules_engine.language.files import STDIN, SUFFIXES
 from rules_engine.language.yaml.comments import Comment, find_comments
 from rules_engine.model.json.output import Output

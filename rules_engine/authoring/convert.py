@@ -7,18 +7,19 @@ are written as YAML and then loaded from that text, so that the checked rules ar
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
-from rules_engine.converting.rule_text import read_rule
 from rules_engine.language.files import SourceFile, read_file
+from rules_engine.language.schemas import validate
 from rules_engine.language.yaml.documents import Dialect, read_documents
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.json.patch import Json
@@ -31,6 +32,38 @@ from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.rules.injection.evaluation import SHARED_UNITS
 from rules_engine.rules.injection.reading import read
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
+from rules_engine.rules.ladder.reading import read
+from rules_engine.rules.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
+
+R = TypeVar("R")
+
+
+def read_rule(text: str, kind: str, read: Callable[[MapNode, Problems], R]) -> tuple[R | None, tuple[Problem, ...]]:
+    """Read the rule in a text as if from a file; return it with its problems."""
+    problems = Problems()
+    rule = None
+    for document in read_documents(SourceFile("rule.yaml", text), problems):
+        problems.items.extend(document.problems.items)
+        rule = read(validate(kind, cast(MapNode, document.root), problems), problems)
+    return rule, tuple(problems.items)
+
+
+def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Problem, ...]]:
+    """Return the text of a ladder equivalent to gpu-webhook's, with rungs from highest to lowest, and its problems.
+
+    The last rung is taken without checking the cluster, as gpu-webhook does. The upward step that gpu-webhook's
+    documentation describes is tried before it.
+    """
+    rungs: list[Json] = [{"resource": resource} for resource in resources[:-1]]
+    spec: dict[str, Json] = {
+        "direction": "DownThenUp",
+        "rungs": [*rungs, {"resource": resources[-1], "assume": True}],
+        "annotation": WEBHOOK_ANNOTATION,
+    }
+    text = dump_yaml({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
+    _, problems = read_rule(text, FallbackLadder.kind, read)
+    return text, problems
+
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, a name is still a label value."""

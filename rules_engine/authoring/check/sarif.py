@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
-from rules_engine.checking.check import CheckAnswer
-from rules_engine.checking.problem_reference import PROJECT_URL, ProblemEntry, reference_entries
+from rules_engine.authoring.check.check import CheckAnswer
+from rules_engine.authoring.check.problem_reference import PROJECT_URL, ProblemEntry, reference_entries
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem

@@ -9,8 +9,10 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, structs
 
-from rules_engine.checking.analysis import analyse_case, analyse_diagnosis
-from rules_engine.checking.check import read_test_rules
+from rules_engine.authoring.check.analysis import analyse_case, analyse_diagnosis
+from rules_engine.authoring.check.check import read_test_rules
+from rules_engine.authoring.test.coverage import Coverage, CoverageRecorder
+from rules_engine.authoring.test.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 from rules_engine.cluster.read.loader import LoadResult, Part
 from rules_engine.cluster.read.pods import SLIPS
 from rules_engine.cluster.read.references import Sources
@@ -38,8 +40,6 @@ from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, compile_loaded, has_errors
-from rules_engine.testing.coverage import Coverage, CoverageRecorder
-from rules_engine.testing.mismatches import Mismatch, admission_mismatches, diagnosis_mismatches, step_outcome
 
 MAX_SHOWN = 20
 """Findings listed in the explanation of a failed diagnosis."""

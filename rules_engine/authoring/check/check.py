@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta, structs
 
-from rules_engine.checking.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
-from rules_engine.checking.ignores import IgnoredWarning, apply_ignores
+from rules_engine.authoring.check.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
+from rules_engine.authoring.check.ignores import IgnoredWarning, apply_ignores
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.loader import DocumentKind, LoadResult
 from rules_engine.cluster.read.references import Sources

@@ -1,13 +1,13 @@
 """Results of `check` and `test` as text."""
 
-from rules_engine.checking.check import NOTHING_CHECKED, CheckAnswer
+from rules_engine.authoring.check.check import NOTHING_CHECKED, CheckAnswer
+from rules_engine.authoring.test.coverage import Coverage, coverage_total
+from rules_engine.authoring.test.rule_tests import CaseResult, TestRun
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.wording import format_count
 from rules_engine.questions.explain.text import place_span, trace_tree
 from rules_engine.report.text import Screen
 from rules_engine.report.values import Span, Table, Tone, Words
-from rules_engine.testing.coverage import Coverage, coverage_total
-from rules_engine.testing.rule_tests import CaseResult, TestRun
 
 _INDENT = 6
 """Indentation of the lines below the name of a failed case."""

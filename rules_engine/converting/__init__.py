@@ -1,1 +1,0 @@
-"""Conversion of other webhooks' configurations."""

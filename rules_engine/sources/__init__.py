@@ -1,1 +1,0 @@
-"""Moves to another floor."""

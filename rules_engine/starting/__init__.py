@@ -1,1 +1,0 @@
-"""The files that a new repository of rules starts with."""

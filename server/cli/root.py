@@ -3,9 +3,9 @@
 import click
 
 from rules_engine.cli import COMMANDS, Root, help_examples
+from rules_engine.cli.diff import diff
 from server.cli.capture import capture
 from server.cli.demo import demo
-from server.cli.diff import diff
 from server.cli.doctor import doctor
 from server.cli.live import LiveCluster
 from server.cli.playground import playground

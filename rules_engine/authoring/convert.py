@@ -30,9 +30,9 @@ from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.rules.injection.evaluation import SHARED_UNITS
-from rules_engine.rules.injection.reading import read
+from rules_engine.rules.injection.reading import read as read_injection
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, ResourceInjection
-from rules_engine.rules.ladder.reading import read
+from rules_engine.rules.ladder.reading import read as read_ladder
 from rules_engine.rules.ladder.value import WEBHOOK_ANNOTATION, FallbackLadder
 
 R = TypeVar("R")
@@ -61,7 +61,7 @@ def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Prob
         "annotation": WEBHOOK_ANNOTATION,
     }
     text = dump_yaml({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
-    _, problems = read_rule(text, FallbackLadder.kind, read)
+    _, problems = read_rule(text, FallbackLadder.kind, read_ladder)
     return text, problems
 
 
@@ -122,7 +122,7 @@ def convert_text(text: str, file: str = "gpuinjector.conf") -> Conversion:
     rules, files = [], {}
     for name, document in _rule_documents(*reader.configuration(configuration)):
         files[f"{name}.yaml"] = dump_yaml(document)
-        rule, problems = read_rule(files[f"{name}.yaml"], ResourceInjection.kind, read)
+        rule, problems = read_rule(files[f"{name}.yaml"], ResourceInjection.kind, read_injection)
         for problem in problems:
             message = f"in the converted rule {name}: {problem.message}"
             reader.problems.items.append(structs.replace(problem, message=message, location=reader.location))

@@ -9,6 +9,7 @@ import click
 
 from rules_engine.cli.check import check
 from rules_engine.cli.convert import convert
+from rules_engine.cli.diff import diff
 from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
@@ -28,6 +29,7 @@ from rules_engine.cli.webhook_config import webhook_config
 COMMANDS: tuple[click.Command, ...] = (
     check,
     convert,
+    diff,
     evaluate,
     explain,
     init,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
@@ -20,10 +19,12 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     UNUSABLE,
+    Command,
     InputProblems,
     SingleOption,
     Target,
     fail_if,
+    help_examples,
 )
 from rules_engine.cli.progress import progress_bar
 

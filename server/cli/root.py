@@ -3,7 +3,6 @@
 import click
 
 from rules_engine.cli import COMMANDS, Root, help_examples
-from rules_engine.cli.diff import diff
 from server.cli.capture import capture
 from server.cli.demo import demo
 from server.cli.doctor import doctor
@@ -26,7 +25,7 @@ def main() -> None:
     """Declarative admission rules for GPUs on Kubernetes."""
 
 
-for command in (*COMMANDS, capture, demo, diff, doctor, playground, serve):
+for command in (*COMMANDS, capture, demo, doctor, playground, serve):
     main.add_command(command)
 
 main.sections = {

@@ -90,8 +90,8 @@ class Kind:
     `value`: the class of its rules. `read` reads a rule from a validated document. `apply` evaluates compiled rules in
     order, and returns their steps and their edits of the context's pod. `native` translates a compiled rule into parts
     of the API server's policies (`rules_engine.rules.native`). `analyse` yields warnings about all its rules, in the
-    order of evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML file
-    `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
+    order of evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML
+    file `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
     conditions. `effective` yields the settings of a rule in a namespace, except scalar fields and fields of every kind.
     `schemas` is the folder of its JSON Schema, if it is not that of all. Parameters are typed Any, since only the kind
     knows the class of its rules.

@@ -11,7 +11,7 @@ import orjson
 
 from bench.reviews import UID
 from rules_engine.model.rules.decision import Decision
-from server.cli import main
+from server.commands import main
 from server.http.admission import Admission, Response
 from server.state import ServedRules
 

@@ -25,7 +25,7 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
 from server import settings
-from server.cli import main
+from server.commands import main
 from server.http import limits
 from server.http.limits import Limit
 from server.http.review import StatusReason

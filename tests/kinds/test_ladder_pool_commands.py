@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
+from server.commands import main
 from tests.support.authoring import cli, ladder, write
 from tests.support.loading import rule
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.cli import main
+from server.commands import main
 from server.http.limits import MIB, SMALL_BYTES
 from tests.support.failed_starts import failed_start
 from tests.support.operating import until

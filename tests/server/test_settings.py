@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from server.cli import main
+from server.commands import main
 from server.settings import SETTINGS, Setting, Settings
 
 SERVE = main.commands["serve"]

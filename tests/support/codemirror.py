@@ -1,6 +1,6 @@
 """`make codemirror`: bundle the editor of the playground from the packages in deploy/codemirror/package-lock.json.
 
-`python -m tests.support.codemirror` writes server/playground/static/codemirror.js and its licences; needs npm.
+`python -m tests.support.codemirror` writes server/commands/playground/static/codemirror.js and its licences; needs npm.
 """
 
 import shutil

@@ -27,7 +27,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from server.cli import main
+from server.commands import main
 from server.rules.sources import prepare_sources
 from tests.support.server import PATIENCE_SECONDS, application
 from tests.support.states import state_of

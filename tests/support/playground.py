@@ -1,6 +1,6 @@
 """Examples of the playground: blocks of the documents, packaged rule sets and inventories.
 
-`python -m tests.support.playground` writes server/playground/examples.json.
+`python -m tests.support.playground` writes server/commands/playground/examples.json.
 """
 
 import json

@@ -30,8 +30,8 @@ Each problem that a command or the server reports has a code, which does not cha
 input, from being used; a warning does not. Each section has the cause, an example with its output, the remedy and the
 corrected example.
 
-This page is generated from `rules_engine/authoring/check/problems/` and from `problems.toml` in the package of each kind of
-rule, in `rules_engine/rules/`.
+This page is generated from `rules_engine/authoring/check/problems/` and from `problems.toml` in the package of
+each kind of rule, in `rules_engine/rules/`.
 """
 
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cli import main
 from server.cluster.connection import Connection, load_kubeconfig
 from server.cluster.live import LiveCluster
+from server.commands import main
 from tests.support.cluster import EVERYTHING, PODS
 from tests.support.real import GPU, MIG, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes
 from tests.support.server import Running

@@ -48,7 +48,7 @@ def test_an_interrupt_during_the_imports_ends_the_command() -> None:
         "from server.__main__ import main\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'server.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'server.commands': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "main()\n"
     )

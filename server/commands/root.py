@@ -3,12 +3,12 @@
 import click
 
 from rules_engine.cli import COMMANDS, Root, help_examples
-from server.cli.capture import capture
-from server.cli.demo import demo
-from server.cli.doctor import doctor
-from server.cli.live import LiveCluster
-from server.cli.playground import playground
-from server.cli.serve import serve
+from server.commands.capture import capture
+from server.commands.demo import demo
+from server.commands.doctor.command import doctor
+from server.commands.live import LiveCluster
+from server.commands.playground.command import playground
+from server.commands.serve import serve
 
 
 @click.group(

@@ -5,7 +5,7 @@ import click
 from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import live_options
 from rules_engine.cli.program import Target, write_answer
-from server.cli.live import list_objects, report_unread, write_list
+from server.commands.live import list_objects, report_unread, write_list
 from server.option_types import timeout_option
 
 

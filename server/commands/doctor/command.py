@@ -20,7 +20,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import InputProblems, SingleOption, Target, end_unusable
 from rules_engine.cli.progress import progress_bar
-from server.cli.live import list_objects, open_connection, report_unread
+from server.commands.live import list_objects, open_connection, report_unread
 from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def doctor(
     from rules_engine.model.kubernetes.names import ObjectName as Name
     from rules_engine.model.rules.finding import FindingSeverity
     from rules_engine.questions.doctor.scope import Scope
-    from server.doctor.preparation import prepare_diagnosis
+    from server.commands.doctor.preparation import prepare_diagnosis
 
     scope = Scope(
         pod=None if pod is None else Name("Pod", pod[1], pod[0]),
@@ -162,8 +162,8 @@ def doctor(
     if prepared.failed:
         problems.end()
     if metrics_listen is not None:
-        from server.doctor.watch import WatchError, WatchSettings
-        from server.doctor.watch import watch_cluster as run
+        from server.commands.doctor.watch import WatchError, WatchSettings
+        from server.commands.doctor.watch import watch_cluster as run
 
         settings = WatchSettings(
             rules=rules,

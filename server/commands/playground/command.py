@@ -47,8 +47,8 @@ def playground(rules: "tuple[RuleSource, ...]", cluster: Path | None, listen: Ad
 
     Nothing that is typed leaves this host, and no file is written. Ends with Ctrl-C.
     """
-    from server.playground.app import MAX_TEXT_BYTES
-    from server.playground.serve import serve_playground
+    from server.commands.playground.app import MAX_TEXT_BYTES
+    from server.commands.playground.serve import serve_playground
 
     if not _is_loopback(listen.host):
         raise click.BadParameter(f"{listen.host} is not a loopback address", param_hint="--listen")
@@ -74,7 +74,7 @@ def _read_texts(rules: "tuple[RuleSource, ...]", cluster: Path | None) -> dict[s
     """Return the texts of files by their name in the playground. Raises UsageError."""
     from rules_engine.language.files import MAX_FILE_BYTES, decode_source, read_bytes
     from rules_engine.model.problems.problem import Problems
-    from server.playground.answer import CLUSTER_FILE, RULES_FILE
+    from server.commands.playground.answer import CLUSTER_FILE, RULES_FILE
 
     problems, texts = Problems(), {}
     files = [file for source in rules for file in source.files(problems)]

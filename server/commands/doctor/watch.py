@@ -21,13 +21,13 @@ from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.rules.sources.rule_sources import RuleSource
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.cluster.listing import ListedObjects, Listing
-from server.doctor.finding_events import QUIET_SECONDS, finding_events
-from server.doctor.preparation import Prepared, paths_of, prepare_diagnosis
+from server.commands.doctor.finding_events import QUIET_SECONDS, finding_events
+from server.commands.doctor.preparation import Prepared, paths_of, prepare_diagnosis
 from server.http.app import create_probes_app
 from server.http.limits import PLAIN_CONNECTIONS
 from server.http.listener import Listener
-from server.http.probes import Page
 from server.http.sockets import bind_socket, share_of_connections
+from server.http.probes import Page
 from server.option_types import Address
 from server.rules.folder_watch import files_signature
 from server.signals import Signals

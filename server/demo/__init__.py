@@ -1,1 +1,0 @@
-"""The demonstration (`gpu-rules demo`)."""

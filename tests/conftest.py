@@ -49,7 +49,7 @@ LONGEST = (
     "slow/authoring/test_terminals.py",
     "slow/bench/test_benches.py",
     "slow/cel/test_operation_costs.py",
-    "server/commands/doctor/test_command.py",
+    "server/doctor/test_command.py",
     "server/tls/test_renewal.py",
     "models/test_models.py",
     "evaluation/test_laws.py",
@@ -74,14 +74,14 @@ UNMEASURED = (
     "server/cluster/test_bench.py",
     "server/cluster/test_serving.py",
     "server/diff/test_command.py",
-    "server/commands/doctor/test_command.py",
-    "server/commands/doctor/test_preparation.py",
+    "server/doctor/test_command.py",
+    "server/doctor/test_preparation.py",
     "webhooks/test_configuration.py",
 )
 """Beginnings of the names of tests that take long and run code that others cover."""
 
 MEASURED_PROCESSES = (
-    "server/commands/doctor/test_watch.py",
+    "server/doctor/test_watch.py",
     "server/rules/test_reload.py",
     "server/test_command_line.py",
     "server/test_https.py",

@@ -10,7 +10,7 @@ from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.compiled import CompiledRule
 
 REPOSITORY = Path(__file__).parents[2]
-OWN_PACKAGE = REPOSITORY / "rules_engine" / "kinds"
+OWN_PACKAGE = REPOSITORY / "rules_engine" / "rules"
 FOLDERS = ("rules_engine", "server", "bench", "deploy")
 
 COMPILED = {item.__name__ for item in CompiledRule.__subclasses__() if item.__module__.startswith("rules_engine.")}

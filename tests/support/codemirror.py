@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from tests.support.documents import REPOSITORY
 
 SOURCES = REPOSITORY / "deploy" / "codemirror"
-STATIC = REPOSITORY / "server" / "playground" / "static"
+STATIC = REPOSITORY / "server" / "commands" / "playground" / "static"
 NPM = shutil.which("npm")
 
 BUNDLE, LICENCES = "codemirror.js", "codemirror.LICENSE.txt"

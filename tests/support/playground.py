@@ -16,7 +16,7 @@ from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.documents import REPOSITORY, blocks
 
-EXAMPLES = REPOSITORY / "server" / "playground" / "examples.json"
+EXAMPLES = REPOSITORY / "server" / "commands" / "playground" / "examples.json"
 RULES, POD, CLUSTER = "rules.yaml", "pod.yaml", "cluster.yaml"
 
 BLOCKS = (

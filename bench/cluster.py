@@ -21,9 +21,9 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.rules.evaluation import RuleSet, mutate
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.connection import Connection
-from server.cluster.live import LiveCluster
-from server.cluster.reading import read_node
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.cluster.live import LiveCluster
+from rules_engine.server.cluster.reading import read_node
 from tests.support.apiserver import ApiServer, Object, bound, node
 from tests.support.evaluation import compiled, container, ladder, pod, request, rung
 

@@ -25,9 +25,9 @@ from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.rules.evaluation import mutate, validate
 from rules_engine.rules.sources.rule_files import RuleFiles, read_rules
-from server.http.admission_record import AdmissionRecord
-from server.state import ServedRules
-from server.telemetry.decision_log import encode_line
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.state import ServedRules
+from rules_engine.server.telemetry.decision_log import encode_line
 
 BEFORE = "fca302c4"
 """The commit before clusters were read into memory and decisions not cached."""

@@ -11,9 +11,9 @@ import orjson
 
 from bench.reviews import UID
 from rules_engine.model.rules.decision import Decision
-from server.commands import main
-from server.http.admission import Admission, Response
-from server.state import ServedRules
+from rules_engine.server.commands import main
+from rules_engine.server.http.admission import Admission, Response
+from rules_engine.server.state import ServedRules
 
 _RESPONSE = Response(
     200,

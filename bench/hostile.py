@@ -29,7 +29,7 @@ from bench.process import ROOT, memory_mib
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, review, training_pod
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
-from server.telemetry.decision_log import MAX_LINE_BYTES
+from rules_engine.server.telemetry.decision_log import MAX_LINE_BYTES
 from tests.support.server import Running
 
 NODES = 5000

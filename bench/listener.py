@@ -44,7 +44,7 @@ import uvloop
 from bench.process import memory_mib, running
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, job_pods, review, training_pod
-from server.http.limits import CONNECTIONS, HEADER_BYTES, RETRY_AFTER_SECONDS
+from rules_engine.server.http.limits import CONNECTIONS, HEADER_BYTES, RETRY_AFTER_SECONDS
 from tests.support.operating import Load, Mounted, saying
 from tests.support.server import Running, certificate_files, started
 

@@ -24,7 +24,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.rules.evaluation import RuleSet, mutate
-from server.cluster.store import Store
+from rules_engine.server.cluster.store import Store
 from tests.support.cluster import reserve
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
 

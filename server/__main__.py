@@ -9,7 +9,7 @@ def main() -> object:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in background jobs of a shell
     if not ignored:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from server.commands import main as command
+    from rules_engine.server.commands import main as command
 
     if not ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,9 +17,9 @@ from rules_engine.exports.settings import Settings
 from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS_RESOURCE
-from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from server.state import OffersStatus, ServedRules, State
-from server.timing import MAX_RETRY_AFTER_SECONDS, PeriodicTask
+from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
+from rules_engine.server.state import OffersStatus, ServedRules, State
+from rules_engine.server.timing import MAX_RETRY_AFTER_SECONDS, PeriodicTask
 
 PERIOD_SECONDS = 0.5
 """Interval in which changes of rules and nodes are noticed, and so the least time between two writes."""

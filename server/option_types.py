@@ -11,7 +11,7 @@ import click
 
 from rules_engine.cli import LAST_PORT
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
-from server.cluster.source import Live
+from rules_engine.server.cluster.source import Live
 
 _UNITS: Mapping[str, timedelta] = {
     "s": timedelta(seconds=1),

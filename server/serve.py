@@ -20,31 +20,31 @@ from typing import TYPE_CHECKING
 
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
-from server.cluster.source import ClusterSource, FixedCluster, Live
-from server.http.admission import Admission
-from server.http.admission_record import Callers
-from server.http.app import Exposition, create_app, create_metrics_app
-from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
-from server.http.listener import Listener
-from server.http.sockets import bind_socket, share_of_connections
-from server.option_types import Address
-from server.rules.folder_watch import Signature, Watcher, files_signature
-from server.rules.reload import Reloader
-from server.rules.sources import Prepared, UnusableError, prepare_sources
-from server.settings import Settings
-from server.signals import Signals, exit_on_signals, ignore_signals
-from server.state import State
-from server.telemetry.observers import OverpromiseWarning, Telemetry
-from server.telemetry.process_log import logging_config
-from server.timing import rfc3339
-from server.tls import identity as tls
-from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
+from rules_engine.server.cluster.source import ClusterSource, FixedCluster, Live
+from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.admission_record import Callers
+from rules_engine.server.http.app import Exposition, create_app, create_metrics_app
+from rules_engine.server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
+from rules_engine.server.http.listener import Listener
+from rules_engine.server.http.sockets import bind_socket, share_of_connections
+from rules_engine.server.option_types import Address
+from rules_engine.server.rules.folder_watch import Signature, Watcher, files_signature
+from rules_engine.server.rules.reload import Reloader
+from rules_engine.server.rules.sources import Prepared, UnusableError, prepare_sources
+from rules_engine.server.settings import Settings
+from rules_engine.server.signals import Signals, exit_on_signals, ignore_signals
+from rules_engine.server.state import State
+from rules_engine.server.telemetry.observers import OverpromiseWarning, Telemetry
+from rules_engine.server.telemetry.process_log import logging_config
+from rules_engine.server.timing import rfc3339
+from rules_engine.server.tls import identity as tls
+from rules_engine.server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 
 if TYPE_CHECKING:
-    from server.cluster.connection import Connection
-    from server.offers import OffersWriter
-    from server.rules.kept_rules import KeptRules
-    from server.telemetry.drift_monitor import DriftMonitor
+    from rules_engine.server.cluster.connection import Connection
+    from rules_engine.server.offers import OffersWriter
+    from rules_engine.server.rules.kept_rules import KeptRules
+    from rules_engine.server.telemetry.drift_monitor import DriftMonitor
 
 SETTLE_SECONDS = 0.5
 """Time at shutdown for pending handshakes and their first requests."""
@@ -167,7 +167,7 @@ def _serve_until_signal(signals: Signals, state: State, listener: Listener, sett
 def _kept_rules(settings: Settings) -> "KeptRules | None":
     if settings.keep_rules is None:
         return None
-    from server.rules.kept_rules import KeptRules
+    from rules_engine.server.rules.kept_rules import KeptRules
 
     return KeptRules(_create_connection(settings), *settings.keep_rules)
 
@@ -195,7 +195,7 @@ def _cluster_source(settings: Settings, prepared: Prepared) -> ClusterSource:
     """Return the cluster of a file, or the live one."""
     if not settings.is_live:
         return FixedCluster(prepared.cluster)
-    from server.cluster.live import LiveCluster
+    from rules_engine.server.cluster.live import LiveCluster
 
     return LiveCluster(
         _create_connection(settings),
@@ -210,7 +210,13 @@ def _create_connection(settings: Settings) -> "Connection":
 
     Raises StartError.
     """
-    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, load_kubeconfig, missing_in_cluster
+    from rules_engine.server.cluster.connection import (
+        SERVICE_ACCOUNT,
+        Connection,
+        in_cluster,
+        load_kubeconfig,
+        missing_in_cluster,
+    )
 
     is_in_cluster = settings.cluster is Live.IN_CLUSTER
     missing = missing_in_cluster() if is_in_cluster else None
@@ -226,7 +232,7 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
     """Return the drift monitor of the webhook configurations, or None if their name is unknown."""
     if settings.webhook_name is None:
         return None
-    from server.telemetry.drift_monitor import DriftMonitor
+    from rules_engine.server.telemetry.drift_monitor import DriftMonitor
 
     monitor = DriftMonitor(_create_connection(settings), settings.webhook_name, state)
     stack.callback(monitor.stop)
@@ -236,7 +242,7 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
 def _offers_writer(settings: Settings, state: State, stack: ExitStack) -> "OffersWriter | None":
     if settings.offers is None:
         return None
-    from server.offers import OffersWriter
+    from rules_engine.server.offers import OffersWriter
 
     writer = OffersWriter(_create_connection(settings), settings.offers, state)
     stack.callback(writer.stop)
@@ -343,7 +349,7 @@ def _serve_bootstrapped(
     settings: Settings, secret: tuple[str, str], state: State, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
-    from server.tls.bootstrap import Bootstrap, Place
+    from rules_engine.server.tls.bootstrap import Bootstrap, Place
 
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)

@@ -9,9 +9,9 @@ import click
 
 from rules_engine.cli import ObjectName
 from rules_engine.cli.program import AdvancedOption, SingleOption
-from server.cluster.source import Live
-from server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
-from server.option_types import (
+from rules_engine.server.cluster.source import Live
+from rules_engine.server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
+from rules_engine.server.option_types import (
     Address,
     AddressType,
     ClusterPlace,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from time import monotonic
 from types import FrameType
 
-from server.rules.folder_watch import Watcher
+from rules_engine.server.rules.folder_watch import Watcher
 
 _log = logging.getLogger(__name__)
 

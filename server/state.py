@@ -15,8 +15,8 @@ from rules_engine.model.rules.rule import Rule
 from rules_engine.rules.evaluation import RuleSet, mutate, validate
 from rules_engine.rules.native.policy import NativeRules, translate_rules
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
-from server.cluster.source import ClusterSource
-from server.timing import rfc3339
+from rules_engine.server.cluster.source import ClusterSource
+from rules_engine.server.timing import rfc3339
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from flask import Flask
 
-from server.cluster.source import FixedCluster
-from server.http.admission import Admission
-from server.http.app import create_app
-from server.rules.sources import prepare_sources
-from server.state import State
+from rules_engine.server.cluster.source import FixedCluster
+from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.app import create_app
+from rules_engine.server.rules.sources import prepare_sources
+from rules_engine.server.state import State
 
 _log = logging.getLogger(__name__)
 

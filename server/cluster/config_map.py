@@ -13,7 +13,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate
 from rules_engine.rules.sources.rule_sources import ParseSource, SourceError
-from server.cluster.connection import ApiError, Cause, Connection, api_path
+from rules_engine.server.cluster.connection import ApiError, Cause, Connection, api_path
 
 PREFIX = "configmap"
 """Prefix of a ConfigMap among sources of rules."""

@@ -16,9 +16,9 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import remove_values
-from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
-from server.cluster.paging import Paging
-from server.timing import Backoff, random
+from rules_engine.server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
+from rules_engine.server.cluster.paging import Paging
+from rules_engine.server.timing import Backoff, random
 
 _SELECTORS: Mapping[str, str] = {"Event": f"source!={FINDINGS}"}
 """Field selectors by kind."""

@@ -24,9 +24,9 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.connection import Cause, Connection, api_path
-from server.cluster.device_store import Claim, DeviceStore
-from server.cluster.reading import (
+from rules_engine.server.cluster.connection import Cause, Connection, api_path
+from rules_engine.server.cluster.device_store import Claim, DeviceStore
+from rules_engine.server.cluster.reading import (
     HeldPod,
     Namespace,
     read_claim,
@@ -36,9 +36,9 @@ from server.cluster.reading import (
     read_pod,
     read_slice,
 )
-from server.cluster.reflector import Collection, Reflector, Sink
-from server.cluster.source import Health
-from server.cluster.store import Store
+from rules_engine.server.cluster.reflector import Collection, Reflector, Sink
+from rules_engine.server.cluster.source import Health
+from rules_engine.server.cluster.store import Store
 
 _log = logging.getLogger(__name__)
 

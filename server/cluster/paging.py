@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection
+from rules_engine.server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection
 
 PAGE_OBJECTS = 500
 """Maximum number of objects in a page of a list, as in kubectl."""

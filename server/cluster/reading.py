@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
-from server.cluster.device_store import Claim
+from rules_engine.server.cluster.device_store import Claim
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource

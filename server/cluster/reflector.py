@@ -23,11 +23,11 @@ from typing import Generic, TypeVar
 from rules_engine.language.files import without_garbage_collection
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
-from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
-from server.cluster.paging import Paging
-from server.cluster.reading import UnreadableError
-from server.cluster.source import Health
-from server.timing import Backoff, random
+from rules_engine.server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
+from rules_engine.server.cluster.paging import Paging
+from rules_engine.server.cluster.reading import UnreadableError
+from rules_engine.server.cluster.source import Health
+from rules_engine.server.timing import Backoff, random
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from rules_engine.cluster.nodes import NodeSet, node_index_with_places
 from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity
-from server.cluster.device_store import DeviceStore
-from server.cluster.reading import HeldPod, Namespace
+from rules_engine.server.cluster.device_store import DeviceStore
+from rules_engine.server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02
 

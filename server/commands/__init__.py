@@ -1,5 +1,5 @@
 """Commands that need a network, one module each, and the root command."""
 
-from server.commands.root import main
+from rules_engine.server.commands.root import main
 
 __all__ = ["main"]

@@ -5,8 +5,8 @@ import click
 from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import live_options
 from rules_engine.cli.program import Target, write_answer
-from server.commands.live import list_objects, report_unread, write_list
-from server.option_types import timeout_option
+from rules_engine.server.commands.live import list_objects, report_unread, write_list
+from rules_engine.server.option_types import timeout_option
 
 
 def _refuse_output(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:

@@ -15,7 +15,7 @@ from rules_engine.cli.program import fail_if
 )
 def demo() -> None:
     """Send scenarios to a real server over HTTPS and print the results."""
-    from server.commands.scenarios import run_demo
+    from rules_engine.server.commands.scenarios import run_demo
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the servers, too
     fail_if(bool(run_demo()))

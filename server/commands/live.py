@@ -12,15 +12,15 @@ import click
 from rules_engine.cli.options import ClusterAccess, kubeconfig_options
 from rules_engine.cli.program import end_without_answer
 from rules_engine.cli.progress import progress_bar
-from server.option_types import READ_SECONDS
+from rules_engine.server.option_types import READ_SECONDS
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.rules.sources.rule_sources import ParseSource
-    from server.cluster.connection import ApiError, Connection
-    from server.cluster.listing import ListedObjects
+    from rules_engine.server.cluster.connection import ApiError, Connection
+    from rules_engine.server.cluster.listing import ListedObjects
 
 
 class LiveCluster(ClusterAccess):
@@ -29,7 +29,7 @@ class LiveCluster(ClusterAccess):
     def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":
         """Read kinds. Ends the command if they cannot be read."""
         from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
-        from server.cluster.connection import Cause
+        from rules_engine.server.cluster.connection import Cause
 
         listed = list_objects(context, kinds, whole=whole)
         # Most clusters have no drivers, and older ones lack these APIs.
@@ -49,14 +49,14 @@ class LiveCluster(ClusterAccess):
 
     def parsers(self, context: click.Context) -> "Mapping[str, ParseSource]":
         """Return the parser of `configmap:NAMESPACE/NAME`."""
-        from server.cluster.config_map import PREFIX, config_map_parser
+        from rules_engine.server.cluster.config_map import PREFIX, config_map_parser
 
         return {PREFIX: config_map_parser(open_connection(context))}
 
 
 def open_connection(context: click.Context) -> "Connection":
     """Return a connection as `--kubeconfig` and `--context` say, which may be parsed after this call."""
-    from server.cluster.connection import Connection, as_kubectl
+    from rules_engine.server.cluster.connection import Connection, as_kubectl
 
     def configure(configuration: "Configuration") -> None:
         options = kubeconfig_options(context)
@@ -68,7 +68,7 @@ def open_connection(context: click.Context) -> "Connection":
 @contextmanager
 def ending_if_unreadable() -> Iterator[None]:
     """Read a live cluster in the block. Ends the command, with the reason, if it cannot be read."""
-    from server.cluster.connection import ApiError
+    from rules_engine.server.cluster.connection import ApiError
 
     logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
@@ -87,7 +87,7 @@ def list_objects(
     Ends the command if it cannot be read.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-    from server.cluster.listing import Listing
+    from rules_engine.server.cluster.listing import Listing
 
     with ending_if_unreadable(), progress_bar("elapsed") as report:
         listing = Listing(

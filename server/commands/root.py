@@ -3,12 +3,12 @@
 import click
 
 from rules_engine.cli import COMMANDS, Root, help_examples
-from server.commands.capture import capture
-from server.commands.demo import demo
-from server.commands.doctor.command import doctor
-from server.commands.live import LiveCluster
-from server.commands.playground.command import playground
-from server.commands.serve import serve
+from rules_engine.server.commands.capture import capture
+from rules_engine.server.commands.demo import demo
+from rules_engine.server.commands.doctor.command import doctor
+from rules_engine.server.commands.live import LiveCluster
+from rules_engine.server.commands.playground.command import playground
+from rules_engine.server.commands.serve import serve
 
 
 @click.group(

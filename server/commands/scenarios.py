@@ -40,7 +40,7 @@ from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 from rules_engine.rules.sources.simulations import load_simulations
-from server.http.review import API_VERSION, KIND
+from rules_engine.server.http.review import API_VERSION, KIND
 
 SCENARIOS = DEFAULT_RULES.parent.parent / "scenarios" / "demo.test.yaml"
 

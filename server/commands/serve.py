@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rules_engine.cli import Command, help_examples
-from server.settings import SETTINGS, Settings
+from rules_engine.server.settings import SETTINGS, Settings
 
 
 @click.command(
@@ -28,8 +28,8 @@ def serve(**options: Any) -> None:
     if conflict is not None:
         raise click.UsageError(conflict)
 
-    from server.serve import StartError, print_or_log
-    from server.serve import serve as run
+    from rules_engine.server.serve import StartError, print_or_log
+    from rules_engine.server.serve import serve as run
 
     try:
         run(settings)

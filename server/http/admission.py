@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import Endpoint
-from server.http.admission_record import AdmissionRecord, Callers, Observer
-from server.http.deadline import Deadline
-from server.http.limits import MIB, PARSED_BYTES
-from server.http.review import (
+from rules_engine.server.http.admission_record import AdmissionRecord, Callers, Observer
+from rules_engine.server.http.deadline import Deadline
+from rules_engine.server.http.limits import MIB, PARSED_BYTES
+from rules_engine.server.http.review import (
     RefusedObjectError,
     ReviewError,
     StatusReason,
@@ -23,7 +23,7 @@ from server.http.review import (
     too_large,
     uid_of,
 )
-from server.state import State
+from rules_engine.server.state import State
 
 ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, each.native_path)}
 """Endpoints by path."""

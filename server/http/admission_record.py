@@ -8,8 +8,8 @@ from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
-from server.http.review import StatusReason
-from server.state import ServedRules
+from rules_engine.server.http.review import StatusReason
+from rules_engine.server.state import ServedRules
 
 
 class AdmissionRecord:

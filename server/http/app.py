@@ -13,13 +13,13 @@ import orjson
 from flask import Flask
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
-from server.http import probes
-from server.http.admission import ENDPOINTS, INTERNAL_ERROR, Admission, Call, Response
-from server.http.deadline import Deadline
-from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
-from server.http.limits import BODY_BYTES, REQUEST_SECONDS, RETRY_AFTER_SECONDS
-from server.http.review import ReviewError, StatusReason, respond_status
-from server.state import State
+from rules_engine.server.http import probes
+from rules_engine.server.http.admission import ENDPOINTS, INTERNAL_ERROR, Admission, Call, Response
+from rules_engine.server.http.deadline import Deadline
+from rules_engine.server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
+from rules_engine.server.http.limits import BODY_BYTES, REQUEST_SECONDS, RETRY_AFTER_SECONDS
+from rules_engine.server.http.review import ReviewError, StatusReason, respond_status
+from rules_engine.server.state import State
 
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 """Function that returns all metrics as text, and the content type."""

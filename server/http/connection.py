@@ -21,10 +21,10 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from server.http import limits
-from server.http.limits import Limit
-from server.http.occurrences import Occurrences
-from server.http.review import ReviewError, StatusReason
+from rules_engine.server.http import limits
+from rules_engine.server.http.limits import Limit
+from rules_engine.server.http.occurrences import Occurrences
+from rules_engine.server.http.review import ReviewError, StatusReason
 
 # Not a line for each request that is invalid, or whose connection is cut.
 logging.getLogger("uvicorn.error").addFilter(

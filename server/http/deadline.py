@@ -6,7 +6,7 @@ from time import perf_counter, thread_time
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.json.patch import Json
-from server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS
+from rules_engine.server.http.limits import SMALL_AMOUNTS, SMALL_CONTAINERS
 
 TIMEOUT_SHARE = 0.8
 """Share of the caller's timeout, so that the response arrives in time."""

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from server.http.limits import BODY_BYTES, MIB
-from server.http.review import ReviewError, StatusReason
+from rules_engine.server.http.limits import BODY_BYTES, MIB
+from rules_engine.server.http.review import ReviewError, StatusReason
 
 Environ: TypeAlias = dict[str, Any]
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]

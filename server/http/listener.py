@@ -20,12 +20,12 @@ from wsgiref.types import WSGIApplication
 
 import uvloop
 
-from server.http import limits
-from server.http.connection import Connection, Connections
-from server.http.limits import Limit
-from server.http.occurrences import HandshakeFailure, Occurrences, handshake_failure
-from server.http.wsgi import WsgiCaller
-from server.state import ListenerCounts
+from rules_engine.server.http import limits
+from rules_engine.server.http.connection import Connection, Connections
+from rules_engine.server.http.limits import Limit
+from rules_engine.server.http.occurrences import HandshakeFailure, Occurrences, handshake_failure
+from rules_engine.server.http.wsgi import WsgiCaller
+from rules_engine.server.state import ListenerCounts
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from math import inf
 from threading import Lock
 from typing import Generic, TypeVar
 
-from server.http.limits import GIVEN_UP_SECONDS, LOG_SECONDS, Limit
+from rules_engine.server.http.limits import GIVEN_UP_SECONDS, LOG_SECONDS, Limit
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
-from server.http.limits import STALLED_SECONDS
-from server.state import OffersStatus, State, WebhookComparison
-from server.timing import rfc3339
+from rules_engine.server.http.limits import STALLED_SECONDS
+from rules_engine.server.state import OffersStatus, State, WebhookComparison
+from rules_engine.server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 

@@ -18,7 +18,7 @@ from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.admission import MAX_UID, AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
-from server.http.limits import PARSED_BYTES, PARSED_BYTES_PER_TOKEN
+from rules_engine.server.http.limits import PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"

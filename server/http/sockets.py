@@ -3,7 +3,7 @@
 import resource
 import socket
 
-from server.http import limits
+from rules_engine.server.http import limits
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

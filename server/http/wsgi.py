@@ -16,12 +16,20 @@ from wsgiref.types import WSGIApplication
 
 from werkzeug.wrappers import Response
 
-from server.http import limits
-from server.http.connection import Connection
-from server.http.deadline import Deadline, TakesLonger
-from server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, Environ, Headers, body_too_large, make_environ
-from server.http.limits import Limit
-from server.http.review import ReviewError, StatusReason
+from rules_engine.server.http import limits
+from rules_engine.server.http.connection import Connection
+from rules_engine.server.http.deadline import Deadline, TakesLonger
+from rules_engine.server.http.environ import (
+    CLIENT_VERIFIED,
+    DEADLINE,
+    REFUSAL,
+    Environ,
+    Headers,
+    body_too_large,
+    make_environ,
+)
+from rules_engine.server.http.limits import Limit
+from rules_engine.server.http.review import ReviewError, StatusReason
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]

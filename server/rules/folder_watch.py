@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from rules_engine.language.files import find_files
 from rules_engine.model.problems.problem import Problems
-from server.timing import PeriodicTask
+from rules_engine.server.timing import PeriodicTask
 
 POLL_SECONDS = 1.0
 """Polling interval. A check takes some 10 µs a file."""

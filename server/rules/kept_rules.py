@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 
 from rules_engine.model.json.lenient import as_string_map
-from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from server.rules.sources import Rules, UnusableError, prepare_texts
-from server.state import State
-from server.timing import PeriodicTask
+from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
+from rules_engine.server.rules.sources import Rules, UnusableError, prepare_texts
+from rules_engine.server.state import State
+from rules_engine.server.timing import PeriodicTask
 
 MAX_BYTES = 1024 * 1024
 """Bytes of a ConfigMap's values (kubernetes, core/validation, MaxSecretSize)."""

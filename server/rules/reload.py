@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rules_engine.rules.evaluation import RuleSet
-from server.rules.folder_watch import MAX_ROUNDS, files_signature
-from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
-from server.state import Reload, State
+from rules_engine.server.rules.folder_watch import MAX_ROUNDS, files_signature
+from rules_engine.server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
+from rules_engine.server.state import Reload, State
 
 TEST_SECONDS = 120
 """Timeout of RuleTests."""

@@ -23,8 +23,8 @@ from rules_engine.rules.sources.rule_files import (
     has_errors,
     read_rules,
 )
-from server.cluster.source import Live
-from server.state import Reload, ServedRules
+from rules_engine.server.cluster.source import Live
+from rules_engine.server.state import Reload, ServedRules
 
 MAX_REFUSED = 1_000
 """Problems of a refused set in `GET /rules`."""

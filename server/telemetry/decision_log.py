@@ -25,7 +25,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.logged_decision import reduce_request
-from server.http.admission_record import AdmissionRecord
+from rules_engine.server.http.admission_record import AdmissionRecord
 
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
 """Bytes of lines that are queued or being written: some 10,000 ordinary lines."""

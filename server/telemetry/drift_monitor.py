@@ -17,9 +17,9 @@ from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Settings
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.rules.admission import Endpoint
-from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from server.state import ServedRules, State, WebhookComparison
-from server.timing import Backoff, PeriodicTask, add_jitter, random
+from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
+from rules_engine.server.state import ServedRules, State, WebhookComparison
+from rules_engine.server.timing import Backoff, PeriodicTask, add_jitter, random
 
 PERIOD_SECONDS = 60.0
 """Interval between comparisons, give or take a fifth."""

@@ -22,9 +22,9 @@ from rules_engine.model.json.lenient import Object, as_mapping, controller_refer
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.rules.decision import Action
-from server.cluster.connection import ApiError, api_path
-from server.http.admission_record import AdmissionRecord
-from server.timing import rfc3339
+from rules_engine.server.cluster.connection import ApiError, api_path
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.timing import rfc3339
 
 MAX_QUEUED = 256
 """Queued Events: as many as an API server should have to accept from one client at once."""

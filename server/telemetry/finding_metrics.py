@@ -11,7 +11,7 @@ from datetime import datetime
 from prometheus_client.core import Metric
 
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
-from server.telemetry.families import (
+from rules_engine.server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,
@@ -25,7 +25,7 @@ from server.telemetry.families import (
     counter,
     gauge,
 )
-from server.telemetry.metrics import OutputCounts
+from rules_engine.server.telemetry.metrics import OutputCounts
 
 FINDINGS = gauge("doctor_findings", "Objects with a finding at the last diagnosis.", "reason", "severity", "certainty")
 PENDING = gauge("doctor_pending_pods", "Unscheduled pods that request GPUs at the last diagnosis.")

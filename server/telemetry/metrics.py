@@ -17,9 +17,9 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.decision import Action, Decision, Step
-from server.http.admission_record import AdmissionRecord
-from server.state import State
-from server.telemetry.families import (
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.state import State
+from rules_engine.server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,
     EVENTS_SENT,

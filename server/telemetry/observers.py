@@ -4,15 +4,15 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server.http import probes
-from server.http.admission_record import Callers, Observer
-from server.state import State
-from server.telemetry.decision_log import DecisionLog
-from server.telemetry.events import Events
-from server.telemetry.metrics import Metrics
+from rules_engine.server.http import probes
+from rules_engine.server.http.admission_record import Callers, Observer
+from rules_engine.server.state import State
+from rules_engine.server.telemetry.decision_log import DecisionLog
+from rules_engine.server.telemetry.events import Events
+from rules_engine.server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from server.telemetry.events import Sender
+    from rules_engine.server.telemetry.events import Sender
 
 
 STANDARD_OUTPUT = Path("-")

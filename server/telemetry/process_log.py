@@ -7,7 +7,7 @@ from traceback import format_tb
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from server.timing import rfc3339
+from rules_engine.server.timing import rfc3339
 
 ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 """Return type of sys.exc_info()."""

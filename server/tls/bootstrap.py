@@ -23,9 +23,9 @@ from typing import Any
 
 import orjson
 
-from server.cluster.connection import ApiError, Cause, Connection, api_path
-from server.timing import PeriodicTask, add_jitter, rfc3339
-from server.tls import identity as tls
+from rules_engine.server.cluster.connection import ApiError, Cause, Connection, api_path
+from rules_engine.server.timing import PeriodicTask, add_jitter, rfc3339
+from rules_engine.server.tls import identity as tls
 
 VALID_DAYS = 90
 """Validity of a certificate."""

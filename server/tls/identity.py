@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from server.timing import rfc3339
+from rules_engine.server.timing import rfc3339
 
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 """Key types that API servers accept (Go, crypto/tls)."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
 
-from server.state import State
-from server.timing import PeriodicTask, rfc3339
-from server.tls import identity as tls
+from rules_engine.server.state import State
+from rules_engine.server.timing import PeriodicTask, rfc3339
+from rules_engine.server.tls import identity as tls
 
 PERIOD_SECONDS = 60.0
 """Interval between checks of the expiry, since the certificate may be replaced meanwhile."""

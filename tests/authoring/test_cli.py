@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from rules_engine.cli import Command, Root
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import schema
-from server.commands import main as server_command
+from rules_engine.server.commands import main as server_command
 from tests.support.authoring import cli, write
 from tests.support.programs import ROOT, broken_rules, command, environment, on_a_terminal
 
@@ -142,7 +142,7 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     assert result.stdout
 
 
-@pytest.mark.parametrize("package", ["rules_engine.cli", "server.commands"])
+@pytest.mark.parametrize("package", ["rules_engine.cli", "rules_engine.server.commands"])
 def test_help_imports_only_the_command_line(package: str) -> None:
     readers = ("yaml", "jsonschema", "lark")
     others = ("rules_engine.", "rich", *readers, "flask", "uvloop", "kubernetes", "cryptography")

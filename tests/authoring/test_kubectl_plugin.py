@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.__main__ import program_name
+from rules_engine.server.__main__ import program_name
 from tests.support.documents import REPOSITORY
 from tests.support.helm import HelmNotFoundError, find_kubectl
 from tests.support.server import PATIENCE_SECONDS, environment
@@ -42,7 +42,7 @@ def kubectl() -> Path:
 
 def test_kubectl_runs_the_plugin(kubectl: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "kubectl-gpu_rules"
-    plugin.write_text(f"#!{sys.executable}\nfrom server.__main__ import main\nmain()\n")
+    plugin.write_text(f"#!{sys.executable}\nfrom rules_engine.server.__main__ import main\nmain()\n")
     plugin.chmod(0o755)
     rule = tmp_path / "rule.yaml"
     rule.write_text("apiVersion: gpurules.io/v1\nkind: FallbackLadder\n")

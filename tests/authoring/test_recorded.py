@@ -12,7 +12,7 @@ from rules_engine.cli.schema import load_schema
 from rules_engine.language.log_lines import MAX_LINE_BYTES
 from rules_engine.model.rules.rule import FailurePolicy, Rule
 from rules_engine.questions.explain.recorded import MAX_RECORDS, PodName
-from server.telemetry.decision_log import encode_line
+from rules_engine.server.telemetry.decision_log import encode_line
 from tests.support.authoring import cli
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation
 from tests.support.telemetry import admission_record

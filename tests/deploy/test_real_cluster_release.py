@@ -29,7 +29,7 @@ from click.testing import CliRunner
 from deploy import render
 from rules_engine.exports.configuration import helm_values
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.authoring import ladder, write
 from tests.support.chart import RULES, parent, set_options
 from tests.support.git import git

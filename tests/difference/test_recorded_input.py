@@ -28,7 +28,7 @@ from rules_engine.questions.diff.input.recorded_input import (
 )
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Kind, RecordedAdmissions, Submitted, Workload
-from server.state import State
+from rules_engine.server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, rung, validation
 from tests.support.recorded import Call, recorded_log, recording
 

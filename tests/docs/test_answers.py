@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator
 from rich.cells import cell_len
 
 from rules_engine.cli.schema import ANSWERS, load_schema
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.documents import DOCUMENTS, Renewal
 
 GOLDEN = Path(__file__).parent / "golden"

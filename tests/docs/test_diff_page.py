@@ -6,7 +6,7 @@ import click
 
 from rules_engine.questions.diff.comparison import MAX_LINES
 from rules_engine.questions.diff.values import Kind
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.documents import REPOSITORY
 
 TEXT = (REPOSITORY / "docs/how-to/compare.md").read_text(encoding="utf-8")

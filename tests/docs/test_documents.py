@@ -24,12 +24,12 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
-from server import settings
-from server.commands import main
-from server.http import limits
-from server.http.limits import Limit
-from server.http.review import StatusReason
-from server.telemetry import decision_log, events
+from rules_engine.server import settings
+from rules_engine.server.commands import main
+from rules_engine.server.http import limits
+from rules_engine.server.http.limits import Limit
+from rules_engine.server.http.review import StatusReason
+from rules_engine.server.telemetry import decision_log, events
 from tests.support import command_reference, field_reference, metric_reference, problem_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.authoring import cli, ladder, write
 from tests.support.loading import rule
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.apiserver import api_server, kubeconfig, node
 from tests.support.authoring import ladder
 

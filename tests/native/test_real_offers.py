@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from deploy import render
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.chart import helm
 from tests.support.real import GPU, MIG, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.real_load import decided, gpu_pod, written

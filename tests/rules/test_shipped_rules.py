@@ -10,7 +10,7 @@ from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.rules.sources.card_sets import CARD_SETS
-from server.commands import main
+from rules_engine.server.commands import main
 
 REPOSITORY = Path(__file__).parent.parent.parent
 RULES = REPOSITORY / "rules"

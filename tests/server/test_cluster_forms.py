@@ -8,9 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from server.commands import main
-from server.commands.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE, answer_parts
-from server.rules.sources import prepare_sources
+from rules_engine.server.commands import main
+from rules_engine.server.commands.playground.answer import CLUSTER_FILE, POD_FILE, RULES_FILE, answer_parts
+from rules_engine.server.rules.sources import prepare_sources
 from tests.support.authoring import ladder, validation, write
 from tests.support.cluster_files import FORMS, OBJECTS, as_yaml, written
 from tests.support.loading import rule

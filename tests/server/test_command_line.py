@@ -16,11 +16,11 @@ from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.cli.schema import load_schema
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.native_objects import OFFERS
-from server.cluster.connection import ApiError
-from server.cluster.source import Live
-from server.commands import main
-from server.serve import _create_connection
-from server.settings import Settings
+from rules_engine.server.cluster.connection import ApiError
+from rules_engine.server.cluster.source import Live
+from rules_engine.server.commands import main
+from rules_engine.server.serve import _create_connection
+from rules_engine.server.settings import Settings
 from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
 from tests.support.loading import rule

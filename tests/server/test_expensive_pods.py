@@ -10,9 +10,9 @@ from rules_engine.model.rules.decision import CHANGED
 from rules_engine.model.rules.rule import FailurePolicy
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
-from server.http.admission_record import AdmissionRecord
-from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond_decision
-from server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond_decision
+from rules_engine.server.telemetry.decision_log import MAX_LINE_BYTES, encode_line
 from tests.support.evaluation import (
     GPU,
     MIG1,

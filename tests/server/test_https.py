@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.http.limits import BODY_BYTES
+from rules_engine.server.http.limits import BODY_BYTES
 from tests.support.evaluation import limited
 from tests.support.expensive import SLOW_RULE
 from tests.support.patching import apply_json

@@ -14,14 +14,14 @@ from rules_engine.exports.settings import Settings as WebhookSettings
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import translate_rules
-from server.cluster.connection import Connection
-from server.cluster.source import FixedCluster
-from server.http.probes import readiness_page, rules_page
-from server.offers import PERIOD_SECONDS, RESTORE_SECONDS, OffersWriter
-from server.settings import Settings
-from server.state import ServedRules
-from server.telemetry.metrics import Metrics
-from server.timing import rfc3339
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.cluster.source import FixedCluster
+from rules_engine.server.http.probes import readiness_page, rules_page
+from rules_engine.server.offers import PERIOD_SECONDS, RESTORE_SECONDS, OffersWriter
+from rules_engine.server.settings import Settings
+from rules_engine.server.state import ServedRules
+from rules_engine.server.telemetry.metrics import Metrics
+from rules_engine.server.timing import rfc3339
 from tests.support.apiserver import ApiServer, Status, bound, node
 from tests.support.authoring import ladder as ladder_text
 from tests.support.cluster import Clock
@@ -141,7 +141,7 @@ def test_offers_follow_changed_rules_if_these_read_any(api: ApiServer) -> None:
 def test_a_problem_is_shown_and_logged_once_until_a_write_succeeds(
     api: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "server.offers")
+    caplog.set_level(logging.INFO, "rules_engine.server.offers")
     missing = (
         "GPUOffers x cannot be written: 404: no such API: apply the output of gpu-rules native, which defines them"
     )

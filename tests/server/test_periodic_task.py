@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from server.timing import PeriodicTask
+from rules_engine.server.timing import PeriodicTask
 from tests.support.operating import until_ended
 from tests.support.server import PATIENCE_SECONDS
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.commands import main
-from server.http.limits import MIB, SMALL_BYTES
+from rules_engine.server.commands import main
+from rules_engine.server.http.limits import MIB, SMALL_BYTES
 from tests.support.failed_starts import failed_start
 from tests.support.operating import until
 from tests.support.server import (
@@ -56,11 +56,11 @@ def test_the_handler_of_interrupts_is_set_before_most_imports() -> None:
     program = (
         "import re, signal, sys\n"
         "before = {*sys.modules}\n"
-        "from server.__main__ import main\n"
+        "from rules_engine.server.__main__ import main\n"
         "print(*sorted({*sys.modules} - before))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, check=True)
-    assert done.stdout == b"server server.__main__\n"
+    assert done.stdout == b"server rules_engine.server.__main__\n"
 
 
 OTHER_DOCUMENTS = """
@@ -112,7 +112,7 @@ def test_a_signal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path, 
         assert not reachable(running.port)
         _, line = running.logged().splitlines()
         name = signal.Signals(number).name
-        assert line.endswith(f" INFO server.serve: {name}: stopping, requests in progress get up to 10 s")
+        assert line.endswith(f" INFO rules_engine.server.serve: {name}: stopping, requests in progress get up to 10 s")
 
 
 def stack_limit(mib: int, *more: str) -> tuple[str, ...]:

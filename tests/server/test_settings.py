@@ -6,8 +6,8 @@ from typing import Any
 import click
 import pytest
 
-from server.commands import main
-from server.settings import SETTINGS, Setting, Settings
+from rules_engine.server.commands import main
+from rules_engine.server.settings import SETTINGS, Setting, Settings
 
 SERVE = main.commands["serve"]
 

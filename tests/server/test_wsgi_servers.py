@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from server.http.limits import BODY_BYTES
-from server.rules.sources import UnusableError
-from server.wsgi import application
+from rules_engine.server.http.limits import BODY_BYTES
+from rules_engine.server.rules.sources import UnusableError
+from rules_engine.server.wsgi import application
 from tests.support.evaluation import limited
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, Answer, encoded, environment, review
 
@@ -66,7 +66,7 @@ def send(port: int, method: str, path: str, body: bytes = b"", length: int = 0) 
     ids=lambda server: server[0],
 )
 def test_another_server_serves_the_application(server: tuple[str, ...], rules: Path) -> None:
-    factory = f'server.wsgi:application("{rules}")'
+    factory = f'rules_engine.server.wsgi:application("{rules}")'
 
     with started(*(each.replace("APPLICATION", factory) for each in server)) as port:
         healthy = send(port, "GET", "/healthz")

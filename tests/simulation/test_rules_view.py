@@ -15,8 +15,8 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.simulation import NodeState
 from rules_engine.questions.simulate.play import node_in_state
 from rules_engine.questions.simulate.rules_view import RulesView
-from server.cluster.reading import HeldPod
-from server.cluster.store import Store
+from rules_engine.server.cluster.reading import HeldPod
+from rules_engine.server.cluster.store import Store
 from tests.support.api import pod
 from tests.support.cluster import reserve
 from tests.support.evaluation import GPU, cluster, node

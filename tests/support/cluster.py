@@ -16,11 +16,11 @@ from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.connection import Configure, Connection
-from server.cluster.live import LiveCluster
-from server.cluster.source import Health
-from server.cluster.store import Store
-from server.commands import main
+from rules_engine.server.cluster.connection import Configure, Connection
+from rules_engine.server.cluster.live import LiveCluster
+from rules_engine.server.cluster.source import Health
+from rules_engine.server.cluster.store import Store
+from rules_engine.server.commands import main
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer
 
 EVERYTHING = ClusterRequirements(nodes=True, pods=True, namespaces=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 from click.testing import CliRunner
 
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/commands.md"

@@ -27,8 +27,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from server.commands import main
-from server.rules.sources import prepare_sources
+from rules_engine.server.commands import main
+from rules_engine.server.rules.sources import prepare_sources
 from tests.support.server import PATIENCE_SECONDS, application
 from tests.support.states import state_of
 

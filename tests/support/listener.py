@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from werkzeug.wrappers import Request, Response
 
-from server.http import limits
-from server.http.environ import REFUSAL
-from server.http.listener import Listener
-from server.http.sockets import bind_socket
-from server.tls import identity as tls
+from rules_engine.server.http import limits
+from rules_engine.server.http.environ import REFUSAL
+from rules_engine.server.http.listener import Listener
+from rules_engine.server.http.sockets import bind_socket
+from rules_engine.server.tls import identity as tls
 from tests.support.server import PATIENCE_SECONDS
 
 Application: TypeAlias = Callable[[dict[str, Any], Any], Iterable[bytes]]

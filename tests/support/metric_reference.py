@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from server.telemetry import finding_metrics, metrics
-from server.telemetry.families import Family, Kind
+from rules_engine.server.telemetry import finding_metrics, metrics
+from rules_engine.server.telemetry.families import Family, Kind
 from tests.support.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/metrics.md"

@@ -4,10 +4,10 @@ import os
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
-import server.http.probes
-import server.serve
-import server.tls.renewal
-from server.__main__ import main
+import rules_engine.server.http.probes
+import rules_engine.server.serve
+import rules_engine.server.tls.renewal
+from rules_engine.server.__main__ import main
 
 
 class _Moved(datetime):
@@ -17,7 +17,7 @@ class _Moved(datetime):
 
 
 if __name__ == "__main__":
-    for module in (server.http.probes, server.serve, server.tls.renewal):
+    for module in (rules_engine.server.http.probes, rules_engine.server.serve, rules_engine.server.tls.renewal):
         module.datetime = _Moved  # type: ignore[attr-defined]
-    server.tls.renewal.PERIOD_SECONDS = 0.05
+    rules_engine.server.tls.renewal.PERIOD_SECONDS = 0.05
     main()

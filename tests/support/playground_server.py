@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from waitress.wasyncore import close_all
 
-from server.commands.playground.serve import playground_server
+from rules_engine.server.commands.playground.serve import playground_server
 from tests.support.server import PATIENCE_SECONDS
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Rule
-from server.state import ServedRules, State
-from server.telemetry.decision_log import DecisionLog
+from rules_engine.server.state import ServedRules, State
+from rules_engine.server.telemetry.decision_log import DecisionLog
 from tests.support.evaluation import compiled
 from tests.support.states import state_of
 from tests.support.telemetry import admission_record

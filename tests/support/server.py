@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from flask import Flask
 
-from server.http.admission import Admission
-from server.http.admission_record import Callers, Observer
-from server.http.app import create_app
-from server.http.limits import REQUEST_SECONDS
-from server.state import State
+from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.admission_record import Callers, Observer
+from rules_engine.server.http.app import create_app
+from rules_engine.server.http.limits import REQUEST_SECONDS
+from rules_engine.server.state import State
 from tests.support.evaluation import limited
 
 ROOT = Path(__file__).parents[2]

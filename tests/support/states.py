@@ -2,8 +2,8 @@
 
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.rules.evaluation import RuleSet
-from server.cluster.source import ClusterSource, FixedCluster
-from server.state import ServedRules, State
+from rules_engine.server.cluster.source import ClusterSource, FixedCluster
+from rules_engine.server.state import ServedRules, State
 
 
 def state_of(

@@ -6,10 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Rule
-from server.http.admission_record import AdmissionRecord
-from server.state import State
-from server.telemetry.families import MetricsCollector
-from server.telemetry.metrics import Metrics
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.state import State
+from rules_engine.server.telemetry.families import MetricsCollector
+from rules_engine.server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
 from tests.support.states import state_of

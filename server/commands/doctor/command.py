@@ -20,8 +20,8 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import InputProblems, SingleOption, Target, end_unusable
 from rules_engine.cli.progress import progress_bar
-from server.commands.live import list_objects, open_connection, report_unread
-from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
+from rules_engine.server.commands.live import list_objects, open_connection, report_unread
+from rules_engine.server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -144,7 +144,7 @@ def doctor(
     from rules_engine.model.kubernetes.names import ObjectName as Name
     from rules_engine.model.rules.finding import FindingSeverity
     from rules_engine.questions.doctor.scope import Scope
-    from server.commands.doctor.preparation import prepare_diagnosis
+    from rules_engine.server.commands.doctor.preparation import prepare_diagnosis
 
     scope = Scope(
         pod=None if pod is None else Name("Pod", pod[1], pod[0]),
@@ -153,7 +153,7 @@ def doctor(
         since_seconds=int(since.total_seconds()),
     )
     if watch:
-        from server.signals import exit_on_signals
+        from rules_engine.server.signals import exit_on_signals
 
         exit_on_signals()
     prepared = prepare_diagnosis(rules)
@@ -162,8 +162,8 @@ def doctor(
     if prepared.failed:
         problems.end()
     if metrics_listen is not None:
-        from server.commands.doctor.watch import WatchError, WatchSettings
-        from server.commands.doctor.watch import watch_cluster as run
+        from rules_engine.server.commands.doctor.watch import WatchError, WatchSettings
+        from rules_engine.server.commands.doctor.watch import watch_cluster as run
 
         settings = WatchSettings(
             rules=rules,

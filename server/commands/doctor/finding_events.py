@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdoma
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.questions.doctor.wording import without_names
-from server.telemetry.events import Event
+from rules_engine.server.telemetry.events import Event
 
 QUIET_SECONDS = 3000.0
 """Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""

@@ -12,7 +12,7 @@ from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES
 from rules_engine.rules.sources.rule_files import has_errors
 from rules_engine.rules.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
-from server.rules.folder_watch import Signature, files_signature
+from rules_engine.server.rules.folder_watch import Signature, files_signature
 
 PACKAGED = PackagedSource("diagnostics")
 """The packaged set of Diagnostics."""

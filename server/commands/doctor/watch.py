@@ -19,22 +19,22 @@ from rules_engine.questions.doctor.doctor import diagnose
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.rules.sources.rule_sources import RuleSource
-from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
-from server.cluster.listing import ListedObjects, Listing
-from server.commands.doctor.finding_events import QUIET_SECONDS, finding_events
-from server.commands.doctor.preparation import Prepared, paths_of, prepare_diagnosis
-from server.http.app import create_probes_app
-from server.http.limits import PLAIN_CONNECTIONS
-from server.http.listener import Listener
-from server.http.sockets import bind_socket, share_of_connections
-from server.http.probes import Page
-from server.option_types import Address
-from server.rules.folder_watch import files_signature
-from server.signals import Signals
-from server.telemetry.events import Events
-from server.telemetry.finding_metrics import DiagnosisCounts, FindingMetrics, WatchState
-from server.telemetry.process_log import logging_config
-from server.timing import PeriodicTask, rfc3339
+from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
+from rules_engine.server.cluster.listing import ListedObjects, Listing
+from rules_engine.server.commands.doctor.finding_events import QUIET_SECONDS, finding_events
+from rules_engine.server.commands.doctor.preparation import Prepared, paths_of, prepare_diagnosis
+from rules_engine.server.http.app import create_probes_app
+from rules_engine.server.http.limits import PLAIN_CONNECTIONS
+from rules_engine.server.http.listener import Listener
+from rules_engine.server.http.probes import Page
+from rules_engine.server.http.sockets import bind_socket, share_of_connections
+from rules_engine.server.option_types import Address
+from rules_engine.server.rules.folder_watch import files_signature
+from rules_engine.server.signals import Signals
+from rules_engine.server.telemetry.events import Events
+from rules_engine.server.telemetry.finding_metrics import DiagnosisCounts, FindingMetrics, WatchState
+from rules_engine.server.telemetry.process_log import logging_config
+from rules_engine.server.timing import PeriodicTask, rfc3339
 
 RETRY_SECONDS = 60.0
 """Time until the next diagnosis after a failed one, if the interval is longer."""

@@ -14,8 +14,8 @@ from flask import Flask
 from werkzeug.exceptions import HTTPException
 
 from rules_engine import report
-from server.commands.playground.answer import EXAMPLES, FILES, TEST_FILE
-from server.commands.playground.process import AnswerProcess
+from rules_engine.server.commands.playground.answer import EXAMPLES, FILES, TEST_FILE
+from rules_engine.server.commands.playground.process import AnswerProcess
 
 MAX_TEXT_BYTES = 256 * 1024
 """Size of the three texts together."""

@@ -11,7 +11,7 @@ import click
 from rules_engine.cli import Command, help_examples
 from rules_engine.cli.options import sources_option
 from rules_engine.cli.program import SingleOption
-from server.option_types import Address, AddressType
+from rules_engine.server.option_types import Address, AddressType
 
 if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource
@@ -47,8 +47,8 @@ def playground(rules: "tuple[RuleSource, ...]", cluster: Path | None, listen: Ad
 
     Nothing that is typed leaves this host, and no file is written. Ends with Ctrl-C.
     """
-    from server.commands.playground.app import MAX_TEXT_BYTES
-    from server.commands.playground.serve import serve_playground
+    from rules_engine.server.commands.playground.app import MAX_TEXT_BYTES
+    from rules_engine.server.commands.playground.serve import serve_playground
 
     if not _is_loopback(listen.host):
         raise click.BadParameter(f"{listen.host} is not a loopback address", param_hint="--listen")
@@ -74,7 +74,7 @@ def _read_texts(rules: "tuple[RuleSource, ...]", cluster: Path | None) -> dict[s
     """Return the texts of files by their name in the playground. Raises UsageError."""
     from rules_engine.language.files import MAX_FILE_BYTES, decode_source, read_bytes
     from rules_engine.model.problems.problem import Problems
-    from server.commands.playground.answer import CLUSTER_FILE, RULES_FILE
+    from rules_engine.server.commands.playground.answer import CLUSTER_FILE, RULES_FILE
 
     problems, texts = Problems(), {}
     files = [file for source in rules for file in source.files(problems)]

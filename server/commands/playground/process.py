@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-from server.commands.playground.answer import EXAMPLES, answer_parts, write_texts
+from rules_engine.server.commands.playground.answer import EXAMPLES, answer_parts, write_texts
 
 SECONDS = 2.0
 """Time of an answer, for YAML, compilation and evaluation together."""

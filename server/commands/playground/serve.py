@@ -8,8 +8,8 @@ from contextlib import closing
 
 from waitress.server import BaseWSGIServer, MultiSocketServer, create_server
 
-from server.commands.playground.app import MAX_BODY_BYTES, create_playground
-from server.option_types import Address
+from rules_engine.server.commands.playground.app import MAX_BODY_BYTES, create_playground
+from rules_engine.server.option_types import Address
 
 THREADS = 16
 """Requests that are served together: one is computed, others wait for it or receive the page."""

@@ -11,7 +11,7 @@ from rules_engine.cluster.read.clusters import load_cluster, read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.removed_values import removed_values
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import capture, viewing
 from tests.support.cluster_files import PLANTED, SECRET

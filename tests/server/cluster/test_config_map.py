@@ -6,8 +6,8 @@ import pytest
 
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PREFIXES, RuleSource, SourceError, parse_source, read_sources
-from server.cluster.config_map import PREFIX, config_map_parser
-from server.cluster.connection import Connection
+from rules_engine.server.cluster.config_map import PREFIX, config_map_parser
+from rules_engine.server.cluster.connection import Connection
 from tests.support.apiserver import ApiServer, Body
 from tests.support.cluster import plain
 from tests.support.loading import codes, rule

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from server.cluster.connection import (
+from rules_engine.server.cluster.connection import (
     MAX_MESSAGE_CHARACTERS,
     Answer,
     ApiError,
@@ -27,7 +27,7 @@ from server.cluster.connection import (
     load_kubeconfig,
     missing_in_cluster,
 )
-from server.tls import identity as tls
+from rules_engine.server.tls import identity as tls
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
 from tests.support.server import environment
@@ -261,7 +261,7 @@ class Dribble:
 
 def test_a_response_that_arrives_byte_by_byte_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(0.0, 50.0)
-    monkeypatch.setattr("server.cluster.connection.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("rules_engine.server.cluster.connection.monotonic", lambda: next(seconds))
     with pytest.raises(ApiError) as caught, Answer(cast(Any, Dribble())) as answer:
         b"".join(answer.parts(10_000))
     assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the response takes longer than 120 s")
@@ -287,7 +287,7 @@ def test_a_response_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
 FIRST_USES = """
 import sys
 from threading import Event, Thread
-from server.cluster.connection import ApiError, Connection
+from rules_engine.server.cluster.connection import ApiError, Connection
 
 class Midway:
     def find_spec(self, name, path, target=None):

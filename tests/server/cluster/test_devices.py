@@ -15,10 +15,10 @@ from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelec
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.device_store import Claim, DeviceStore
-from server.cluster.reading import read_node, read_pod
-from server.cluster.reflector import RELIST_SECONDS
-from server.cluster.store import Store
+from rules_engine.server.cluster.device_store import Claim, DeviceStore
+from rules_engine.server.cluster.reading import read_node, read_pod
+from rules_engine.server.cluster.reflector import RELIST_SECONDS
+from rules_engine.server.cluster.store import Store
 from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
 from tests.support.cluster import Clock, capture, reserve, settle, viewing
@@ -111,7 +111,7 @@ def test_classes_that_change_again_and_again_list_slices_in_intervals(api: ApiSe
 
 
 def test_names_of_attributes_of_old_classes_are_bounded(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.device_store.MAX_NAMES", 1)
+    monkeypatch.setattr("rules_engine.server.cluster.device_store.MAX_NAMES", 1)
     api.put("deviceclasses", GPUS)
     api.put("resourceslices", cards("one", 1))
     with viewing(api, NEEDS) as view:
@@ -324,7 +324,7 @@ def test_a_slice_that_becomes_unreadable_offers_nothing(api: ApiServer, deleted:
 
 
 def test_a_view_that_cannot_be_published_is_stale_until_it_can(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.live.FAILED_PUBLISH_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.cluster.live.FAILED_PUBLISH_SECONDS", 0.01)
     with viewing(api, NEEDS) as view:
         view.synced()
         publish, failing = Store.publish, [True]

@@ -11,10 +11,10 @@ import pytest
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import MARK
-from server.cluster import listing
-from server.cluster.connection import ApiError, Cause, Connection
-from server.cluster.listing import MAX_LISTS, MAX_TRIES, Listing
-from server.timing import MAX_RETRY_AFTER_SECONDS
+from rules_engine.server.cluster import listing
+from rules_engine.server.cluster.connection import ApiError, Cause, Connection
+from rules_engine.server.cluster.listing import MAX_LISTS, MAX_TRIES, Listing
+from rules_engine.server.timing import MAX_RETRY_AFTER_SECONDS
 from tests.support.apiserver import ApiServer, Body, Nothing, Reset, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
 
@@ -261,7 +261,7 @@ def test_lists_have_a_limit_of_their_size(reads: Reads, monkeypatch: pytest.Monk
 
 
 def test_an_endless_list_is_a_failure(api: ApiServer, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.paging.MAX_OBJECTS", 20)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.MAX_OBJECTS", 20)
     page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
     api.fail("nodes", *[page] * 40)
 

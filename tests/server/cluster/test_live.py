@@ -16,12 +16,12 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
 from rules_engine.rules.evaluation import decide
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.connection import Connection
-from server.cluster.live import LiveCluster
-from server.cluster.source import ClusterSource, FixedCluster
-from server.http.admission_record import Callers
-from server.state import ServedRules, State
-from server.timing import FORGET_SECONDS, Backoff
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.cluster.live import LiveCluster
+from rules_engine.server.cluster.source import ClusterSource, FixedCluster
+from rules_engine.server.http.admission_record import Callers
+from rules_engine.server.state import ServedRules, State
+from rules_engine.server.timing import FORGET_SECONDS, Backoff
 from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, settle, used, viewing
 from tests.support.evaluation import compiled, ladder, request, rung
@@ -158,7 +158,7 @@ def test_stop_waits_for_all_pending_lists_together(api: ApiServer, monkeypatch: 
     with viewing(api, stop_seconds=0.1) as view:
         api.wait_for(lambda: all(api.lists(name) for name in COLLECTIONS))
         with monkeypatch.context() as patched:
-            patched.setattr("server.cluster.live.monotonic", clock)
+            patched.setattr("rules_engine.server.cluster.live.monotonic", clock)
             patched.setattr(Thread, "join", wait)
             view.live.stop()
     assert (len(waits), round(sum(waits), 3)) == (len(COLLECTIONS) + 1, 0.1)

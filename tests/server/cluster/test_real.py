@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.connection import Connection, load_kubeconfig
-from server.cluster.live import LiveCluster
-from server.commands import main
+from rules_engine.server.cluster.connection import Connection, load_kubeconfig
+from rules_engine.server.cluster.live import LiveCluster
+from rules_engine.server.commands import main
 from tests.support.cluster import EVERYTHING, PODS
 from tests.support.real import GPU, MIG, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes
 from tests.support.server import Running
@@ -87,8 +87,8 @@ def test_nodes_pods_and_namespaces_are_watched(kube: Kube, live: LiveCluster) ->
 
 
 def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.paging.FIRST_PAGE_OBJECTS", 1)
-    monkeypatch.setattr("server.cluster.paging.PAGE_OBJECTS", 1)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.FIRST_PAGE_OBJECTS", 1)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.PAGE_OBJECTS", 1)
     names = [kube.node(suffix, gpu="1") for suffix in "abc"]
     live = LiveCluster(Connection(load_kubeconfig), ClusterRequirements(nodes=True))
     live.start()

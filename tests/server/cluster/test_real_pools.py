@@ -20,8 +20,8 @@ import pytest
 
 from rules_engine.rules.evaluation.decide import mutate
 from rules_engine.rules.sources.rule_files import read_rules
-from server.cluster.connection import Connection, load_kubeconfig
-from server.cluster.live import LiveCluster
+from rules_engine.server.cluster.connection import Connection, load_kubeconfig
+from rules_engine.server.cluster.live import LiveCluster
 from tests.support.cluster import EVERYTHING
 from tests.support.evaluation import container, pod, request
 from tests.support.real import GPU, LABEL, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION
-from server.http.probes import OVERPROMISES
+from rules_engine.server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.certificates import certified

@@ -26,8 +26,8 @@ from rules_engine.cluster.nodes.reservations import (
 from rules_engine.cluster.read.clusters import load_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
-from server.cluster.live import namespace_sink, node_sink, pod_sink
-from server.cluster.reading import (
+from rules_engine.server.cluster.live import namespace_sink, node_sink, pod_sink
+from rules_engine.server.cluster.reading import (
     MAX_RESOURCES,
     HeldPod,
     Namespace,
@@ -36,7 +36,7 @@ from server.cluster.reading import (
     read_node,
     read_pod,
 )
-from server.cluster.store import Store
+from rules_engine.server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
 from tests.support.cluster import reserve
 from tests.support.evaluation import node as model_node

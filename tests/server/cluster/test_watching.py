@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from server.cluster import reading
-from server.cluster.connection import MAX_OBJECT_BYTES
-from server.cluster.paging import PAGE_BYTES
-from server.cluster.reflector import QUIET_SECONDS, RELIST_SECONDS
-from server.timing import UNREACHABLE_SECONDS
+from rules_engine.server.cluster import reading
+from rules_engine.server.cluster.connection import MAX_OBJECT_BYTES
+from rules_engine.server.cluster.paging import PAGE_BYTES
+from rules_engine.server.cluster.reflector import QUIET_SECONDS, RELIST_SECONDS
+from rules_engine.server.timing import UNREACHABLE_SECONDS
 from tests.support.apiserver import (
     COLLECTIONS,
     ApiServer,
@@ -75,7 +75,7 @@ def test_pages_of_large_objects_have_few_of_them(api: ApiServer) -> None:
 
 
 def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.paging.PAGE_BYTES", 100)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.PAGE_BYTES", 100)
     for number in range(52):
         api.put("nodes", node(f"n{number}"))
     with viewing(api, NODES) as view:
@@ -86,8 +86,8 @@ def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkey
 
 def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can create many large pods in a row, which would share a page."""
-    monkeypatch.setattr("server.cluster.paging.MAX_PAGE_BYTES", 50_000)
-    monkeypatch.setattr("server.cluster.paging.PAGE_BYTES", 20_000)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.MAX_PAGE_BYTES", 50_000)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.PAGE_BYTES", 20_000)
     for number in range(60):
         api.put("nodes", node(f"a{number:02}"))
     for number in range(20):
@@ -100,7 +100,7 @@ def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkey
 
 
 def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.paging.MAX_PAGE_BYTES", 100)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.MAX_PAGE_BYTES", 100)
     api.fail("nodes", Nothing(), Nothing(), Body(b" " * (MAX_OBJECT_BYTES + 1)))
     with viewing(api, NODES) as view:
         view.synced()
@@ -108,7 +108,7 @@ def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, mon
 
 
 def test_an_endless_list_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.paging.MAX_OBJECTS", 20)
+    monkeypatch.setattr("rules_engine.server.cluster.paging.MAX_OBJECTS", 20)
     page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
     api.fail("nodes", *[page] * 40)
     with viewing(api, NODES) as view:
@@ -568,7 +568,7 @@ def test_versions_always_gone_are_logged_once_and_delays_grow(
         api.put("nodes", node("two"))
         view.until(lambda cluster: names(cluster) == ["one", "two"])
         view.until(lambda _: not view.live.problems)
-    logged = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("rules_engine.server.cluster")]
     assert logged == [
         "cannot list and watch nodes: 410: too old resource version: 0 (1)",
         "nodes: current again",
@@ -599,7 +599,7 @@ def test_a_failure_that_comes_and_goes_is_logged_now_and_then(api: ApiServer, ca
         for _ in range(7):
             fail_and_recover(api, view)
             clock.now += QUIET_SECONDS / 3
-    logged = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("rules_engine.server.cluster")]
     failure = "cannot list and watch nodes: watch event: not a JSON object"
     assert logged == [failure, "nodes: current again"] * 3
 
@@ -628,7 +628,7 @@ def test_a_malformed_object_hides_no_other(api: ApiServer, caplog: pytest.LogCap
         assert used(cluster, "one", GPU) == 1
         api.put("pods", bound("odder", "one", {GPU: "none"}))
         view.counted("pods", "unreadable", 2)
-    warned = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    warned = [record.getMessage() for record in caplog.records if record.name.startswith("rules_engine.server.cluster")]
     nameless = "object skipped, further ones are not logged: metadata.name missing"
     assert sorted(warned)[:2] == [f"namespaces: {nameless}", f"nodes: {nameless}"]
     path = "/spec/containers/0/resources/requests/nvidia.com~1gpu"
@@ -646,7 +646,7 @@ def test_a_failure_and_its_end_are_logged_once(api: ApiServer, caplog: pytest.Lo
     with viewing(api, NODES) as view:
         view.synced()
         assert view.live.problems == []
-    logged = [(r.levelno, r.getMessage()) for r in caplog.records if r.name.startswith("server.cluster")]
+    logged = [(r.levelno, r.getMessage()) for r in caplog.records if r.name.startswith("rules_engine.server.cluster")]
     assert logged == [
         (logging.WARNING, "cannot list and watch nodes: 500: etcd is away"),
         (logging.WARNING, "nodes: current again"),

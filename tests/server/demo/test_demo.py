@@ -12,7 +12,7 @@ from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.json.edits import apply_edits
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
-from server.commands.scenarios import SCENARIOS, read_patch, run_demo, running_server
+from rules_engine.server.commands.scenarios import SCENARIOS, read_patch, run_demo, running_server
 from tests.support.patching import apply_json, diff
 
 

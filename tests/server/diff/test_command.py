@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rules_engine.questions.diff.values import Kind
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.api import live, node, write_list
 from tests.support.apiserver import api_server
 from tests.support.authoring import file_size_limit, ladder, validation, write

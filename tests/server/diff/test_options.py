@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from rules_engine.cli.options import sources_option
 from rules_engine.rules.sources.rule_sources import RuleSource, read_sources
-from server.commands.live import LiveCluster
+from rules_engine.server.commands.live import LiveCluster
 from tests.support.apiserver import api_server
 from tests.support.loading import rule
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from rules_engine.cli.program import UNUSABLE
 from rules_engine.model.kubernetes.names import ObjectName
-from server.commands import main
-from server.commands.doctor import preparation
+from rules_engine.server.commands import main
+from rules_engine.server.commands.doctor import preparation
 from tests.support.apiserver import ApiServer, Status, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.cluster_files import SECRET

@@ -12,9 +12,9 @@ from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_R
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.values import FindingGroup
-from server.cluster.connection import Connection
-from server.commands.doctor.finding_events import KINDS, finding_events
-from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.commands.doctor.finding_events import KINDS, finding_events
+from rules_engine.server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
 from tests.support.apiserver import ApiServer, bound, node
 from tests.support.cluster import plain
 from tests.support.operating import until

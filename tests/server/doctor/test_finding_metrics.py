@@ -9,8 +9,8 @@ from msgspec import structs
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
 from rules_engine.questions.doctor.values import UnreadKind
-from server.commands.doctor.watch import count_findings
-from server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
+from rules_engine.server.commands.doctor.watch import count_findings
+from rules_engine.server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
 from tests.support.metric_reference import DOCUMENT, exposed_name
 from tests.support.reports import empty_report, group, pod_name, reported_finding, whole_report
 from tests.support.telemetry import series

@@ -7,7 +7,7 @@ import pytest
 from rules_engine.model.problems.problem import Severity
 from rules_engine.rules.diagnostic import CompiledDiagnostic
 from rules_engine.rules.sources.rule_sources import PathSource
-from server.commands.doctor.preparation import Prepared, prepare_diagnosis
+from rules_engine.server.commands.doctor.preparation import Prepared, prepare_diagnosis
 from tests.support.authoring import ladder
 from tests.support.diagnostics import document
 

@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from rules_engine.model.kubernetes.cluster_objects import FINDINGS
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.rules.sources.rule_sources import PathSource
-from server.cluster.connection import Connection
-from server.commands.doctor import preparation
-from server.commands.doctor.command import doctor
-from server.commands.doctor.finding_events import QUIET_SECONDS
-from server.commands.doctor.preparation import Prepared, prepare_diagnosis
-from server.commands.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness_page
-from server.option_types import Address
-from server.telemetry.events import Events
-from server.telemetry.finding_metrics import FindingMetrics
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.commands.doctor import preparation
+from rules_engine.server.commands.doctor.command import doctor
+from rules_engine.server.commands.doctor.finding_events import QUIET_SECONDS
+from rules_engine.server.commands.doctor.preparation import Prepared, prepare_diagnosis
+from rules_engine.server.commands.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness_page
+from rules_engine.server.option_types import Address
+from rules_engine.server.telemetry.events import Events
+from rules_engine.server.telemetry.finding_metrics import FindingMetrics
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
 from tests.support.cluster_files import SECRET
@@ -161,7 +161,7 @@ def test_an_unexpected_error_is_a_failed_diagnosis(api: ApiServer, monkeypatch: 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("server.commands.doctor.watch.diagnose", broken)
+    monkeypatch.setattr("rules_engine.server.commands.doctor.watch.diagnose", broken)
     watch = watched(api)
     with pytest.raises(RuntimeError):
         watch.repeated.step()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server.commands import main
+from rules_engine.server.commands import main
 
 HERE = Path(__file__).parent
 

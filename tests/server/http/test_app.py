@@ -17,13 +17,13 @@ from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Fres
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.sources.documents import load_documents
-from server.http.admission_record import AdmissionRecord
-from server.http.app import create_metrics_app
-from server.http.environ import CLIENT_VERIFIED, REFUSAL
-from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
-from server.http.probes import readiness_page
-from server.http.review import ReviewError, StatusReason
-from server.state import ServedRules, State
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.http.app import create_metrics_app
+from rules_engine.server.http.environ import CLIENT_VERIFIED, REFUSAL
+from rules_engine.server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
+from rules_engine.server.http.probes import readiness_page
+from rules_engine.server.http.review import ReviewError, StatusReason
+from rules_engine.server.state import ServedRules, State
 from tests.support.evaluation import limited
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
 from tests.support.states import state_of

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.wrappers import Request, Response
 
-from server.http import limits
-from server.http.connection import Connection
-from server.http.limits import Limit
+from rules_engine.server.http import limits
+from rules_engine.server.http.connection import Connection
+from rules_engine.server.http.limits import Limit
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
@@ -257,8 +257,8 @@ def test_trailers_are_no_headers(server: Reachable, recorder: Recorder) -> None:
 def test_a_connection_that_was_not_read_further_is_read_after_its_answer(
     server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.limits.HELD_BYTES", 60_000)
-    monkeypatch.setattr("server.http.limits.SPARE_BYTES", 20_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.HELD_BYTES", 60_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.SPARE_BYTES", 20_000)
     with closing(server.open(post(100_000) + b"x" * 50_000)), closing(server.connect()) as connection:
         until(lambda: server.listener.counts.held_bytes > 50_000, "there is little room")
         for _ in range(3):
@@ -269,8 +269,8 @@ def test_a_connection_that_was_not_read_further_is_read_after_its_answer(
 def test_beyond_the_bytes_of_all_the_oldest_bodies_get_503(
     server: Reachable, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.limits.HELD_BYTES", 300_000)
-    monkeypatch.setattr("server.http.limits.SPARE_BYTES", 50_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.HELD_BYTES", 300_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.SPARE_BYTES", 50_000)
     with ExitStack() as stack:
         slow = [stack.enter_context(closing(server.open(post(100_000) + b"x" * 90_000))) for _ in range(6)]
         until(lambda: server.listener.counts.held_bytes > 300_000, "there is no more room")
@@ -288,9 +288,9 @@ def test_beyond_the_bytes_of_all_the_oldest_bodies_get_503(
 
 
 def test_bodies_that_stand_still_make_room_for_others(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.HELD_BYTES", 150_000)
-    monkeypatch.setattr("server.http.limits.SPARE_BYTES", 50_000)
-    monkeypatch.setattr("server.http.limits.STALE_SECONDS", 0.1)
+    monkeypatch.setattr("rules_engine.server.http.limits.HELD_BYTES", 150_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.SPARE_BYTES", 50_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", 0.1)
     with ExitStack() as stack:
         still = [stack.enter_context(closing(server.open(post(100_000) + b"x" * 70_000))) for _ in range(3)]
         assert [server.ask("POST", "/", b"x" * 100_000).body for _ in range(2)] == [b"100000"] * 2
@@ -328,7 +328,7 @@ def test_what_does_not_arrive_in_time_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit, bound: str, sent: bytes, secure: bool
 ) -> None:
     if bound:
-        monkeypatch.setattr(f"server.http.limits.{bound}", 0.1)
+        monkeypatch.setattr(f"rules_engine.server.http.limits.{bound}", 0.1)
     with reachable(tmp_path, Recorder(), secure=secure, receive_seconds=0.1) as server:
         with closing(server.open(sent)) as connection:
             assert ended(connection)
@@ -337,7 +337,7 @@ def test_what_does_not_arrive_in_time_ends_the_connection(
 
 
 def test_an_idle_connection_ends_after_a_while(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("rules_engine.server.http.limits.IDLE_SECONDS", 0.1)
     with closing(server.open(GET)) as connection:
         assert reply(connection).status == 200
         assert ended(connection)
@@ -346,7 +346,7 @@ def test_an_idle_connection_ends_after_a_while(server: Reachable, monkeypatch: p
 
 def test_no_time_is_over_while_a_request_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("FIRST_REQUEST_SECONDS", "HEADER_SECONDS", "IDLE_SECONDS"):
-        monkeypatch.setattr(f"server.http.limits.{bound}", 0.3)
+        monkeypatch.setattr(f"rules_engine.server.http.limits.{bound}", 0.3)
     waiting = Waiting()
     with reachable(tmp_path, Recorder(waiting), secure=False, receive_seconds=0.3) as server:
         sent = post(large()) + b"x" * large()
@@ -358,7 +358,7 @@ def test_no_time_is_over_while_a_request_is_answered(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_a_client_that_does_not_read_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool) -> None:
-    monkeypatch.setattr("server.http.limits.UNREAD_SECONDS", 0.1)
+    monkeypatch.setattr("rules_engine.server.http.limits.UNREAD_SECONDS", 0.1)
     recorder = Recorder(lambda _request: Response(b"x" * 8 * limits.MIB))
     with reachable(tmp_path, recorder, secure=secure) as server, closing(server.open(GET)):
         until(lambda: recorder.requests and server.listener.counts.open_connections == 0, "its end")
@@ -401,7 +401,7 @@ def test_a_client_that_reads_late_gets_its_answers(tmp_path: Path) -> None:
 def test_room_is_made_by_idle_and_stale_connections_never_by_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool
 ) -> None:
-    monkeypatch.setattr("server.http.limits.STALE_SECONDS", -1.0 if stale else 1000.0)
+    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", -1.0 if stale else 1000.0)
     waiting = Waiting()
 
     def answer(request: Request) -> Response:

@@ -15,9 +15,9 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.evaluation import RuleSet, validate
 from rules_engine.rules.sources.rule_files import read_rules
-from server.http.admission import Admission, Call, Response
-from server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
-from server.http.limits import REQUEST_SECONDS
+from rules_engine.server.http.admission import Admission, Call, Response
+from rules_engine.server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
+from rules_engine.server.http.limits import REQUEST_SECONDS
 from tests.support import authoring
 from tests.support.budgets import units_spent
 from tests.support.cluster import Clock
@@ -110,7 +110,7 @@ def test_a_request_takes_less_time_than_its_caller_waits(query: str, expected: f
 
 def test_the_clock_is_looked_at_again_after_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("server.http.deadline.perf_counter", clock)
+    monkeypatch.setattr("rules_engine.server.http.deadline.perf_counter", clock)
     budget = Deadline(clock.now, "", 0.02)()
     budget.spend(1)
     clock.now += 0.03
@@ -134,7 +134,7 @@ def test_time_that_is_over_is_noticed_by_the_next_expression() -> None:
 def test_a_long_loop_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = compile_expression(SourceText.inline(SLOW), Environment({}))
     clock = count()
-    monkeypatch.setattr("server.http.deadline.perf_counter", clock.__next__)
+    monkeypatch.setattr("rules_engine.server.http.deadline.perf_counter", clock.__next__)
     with pytest.raises(CostExceeded, match="time of 3 s"):
         compiled.evaluate({}, Deadline(0, "", 3)())
     assert next(clock) < 10, "the loop was left when the clock had passed 3"

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from werkzeug.wrappers import Request, Response
 
-from server.http.limits import (
+from rules_engine.server.http.limits import (
     CONNECTIONS,
     LEAST_CONNECTIONS,
     PLAIN_CONNECTIONS,
@@ -29,9 +29,9 @@ from server.http.limits import (
     SWEEP_SECONDS,
     Limit,
 )
-from server.http.listener import Listener
-from server.http.sockets import share_of_connections
-from server.tls import identity as tls
+from rules_engine.server.http.listener import Listener
+from rules_engine.server.http.sockets import share_of_connections
+from rules_engine.server.tls import identity as tls
 from tests.support.certificates import certified
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
@@ -76,7 +76,7 @@ def plain(tmp_path: Path) -> Iterator[Reachable]:
 @pytest.fixture
 def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachable]:
     """A server that waits for a handshake for a short time only."""
-    monkeypatch.setattr("server.http.limits.HANDSHAKE_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr("rules_engine.server.http.limits.HANDSHAKE_SECONDS", SHORT_SECONDS)
     with reachable(tmp_path, Recorder()) as found:
         yield found
 
@@ -252,7 +252,9 @@ def test_requests_beyond_the_grace_period_are_cut_and_logged(tmp_path: Path, cap
 
 
 def test_idle_connections_do_not_hold_up_the_stop(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.SHUTDOWN_SECONDS", SHORT_SECONDS)  # nobody reads the end of TLS here
+    monkeypatch.setattr(
+        "rules_engine.server.http.limits.SHUTDOWN_SECONDS", SHORT_SECONDS
+    )  # nobody reads the end of TLS here
     with closing(server.open()) as fresh, closing(server.open(GET)) as used:
         assert reply(used).status == 200
         begin = monotonic()
@@ -346,7 +348,7 @@ def test_a_client_that_leaves_in_its_handshake_is_no_error(
 def test_a_client_that_gives_up_its_handshake_is_counted_and_logged(
     server: Reachable, reset: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr("rules_engine.server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
     leaving = connect(server)
     leaving.sendall(b"\x16")
     until(lambda: server.listener.counts.open_connections, "the connection")
@@ -368,8 +370,8 @@ def test_a_client_that_trusts_another_ca_causes_no_error(server: Reachable, capl
 def test_a_connection_in_its_handshake_makes_room_for_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
-    monkeypatch.setattr("server.http.limits.STALE_SECONDS", 0.0)
+    monkeypatch.setattr("rules_engine.server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", 0.0)
     with (
         reachable(tmp_path, Recorder(), connections=1) as server,
         closing(connect(server)) as first,
@@ -449,7 +451,7 @@ def test_a_connection_aborted_before_it_was_accepted_is_skipped(caplog: pytest.L
 def test_a_stop_while_accepting_pauses_is_an_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.http.limits.ACCEPT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.http.limits.ACCEPT_PAUSE_SECONDS", 0.01)
     with refusing() as (server, bound, idle), ThreadPoolExecutor(1) as one:
         bound.errors.extend([errno.EMFILE] * 1000)
         idle.sendall(BEGUN)

@@ -15,11 +15,11 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Mode
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES
-from server.http import probes
-from server.http.app import create_metrics_app
-from server.http.limits import PLAIN_CONNECTIONS, STALLED_SECONDS
-from server.http.probes import MAX_LISTED
-from server.state import ServedRules, State
+from rules_engine.server.http import probes
+from rules_engine.server.http.app import create_metrics_app
+from rules_engine.server.http.limits import PLAIN_CONNECTIONS, STALLED_SECONDS
+from rules_engine.server.http.probes import MAX_LISTED
+from rules_engine.server.state import ServedRules, State
 from tests.support.authoring import cli
 from tests.support.evaluation import ladder, validation
 from tests.support.listener import Reachable, Recorder, reachable
@@ -165,7 +165,7 @@ def test_over_the_connection_limit_the_oldest_close_for_probes(server: Reachable
 
 
 def test_a_client_that_stalls_is_cut(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.HEADER_SECONDS", 0.1)
+    monkeypatch.setattr("rules_engine.server.http.limits.HEADER_SECONDS", 0.1)
     with server.open(b"G") as client:
         assert closed(client)
 
@@ -195,12 +195,12 @@ def test_healthz_fails_only_while_the_admission_loop_is_blocked(
             assert begun.wait(PATIENCE_SECONDS)
             assert server.ask("GET", "/healthz").status == 200, "a short stall is none"
             late = monotonic() + STALLED_SECONDS
-            monkeypatch.setattr("server.http.probes.monotonic", lambda: late)
+            monkeypatch.setattr("rules_engine.server.http.probes.monotonic", lambda: late)
             assert server.ask("GET", "/healthz").status == 503
             reply = server.ask("GET", "/healthz")
             assert json.loads(reply.body)["status"] == "stalled"
             assert server.ask("GET", "/metrics").status == 200
             proceed.set()
             assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
-        monkeypatch.setattr("server.http.probes.monotonic", monotonic)
+        monkeypatch.setattr("rules_engine.server.http.probes.monotonic", monotonic)
         until(lambda: server.ask("GET", "/healthz").status == 200, "the recovery")

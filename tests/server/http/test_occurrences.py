@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from server.http.limits import LOG_SECONDS, Limit
-from server.http.occurrences import HandshakeFailure, Occurrences
+from rules_engine.server.http.limits import LOG_SECONDS, Limit
+from rules_engine.server.http.occurrences import HandshakeFailure, Occurrences
 
 
 def test_a_limit_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,9 +18,9 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import MAX_UID, GroupVersionKind
 from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
 from rules_engine.model.rules.rule import RuleId
-from server.http import review as reviews
-from server.http.limits import BODY_BYTES, MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
-from server.http.review import (
+from rules_engine.server.http import review as reviews
+from rules_engine.server.http.limits import BODY_BYTES, MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
+from rules_engine.server.http.review import (
     MAX_AUDIT_VALUE,
     MAX_MESSAGE,
     MAX_WARNING,

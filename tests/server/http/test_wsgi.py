@@ -17,10 +17,10 @@ import pytest
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
-from server.http.admission_record import AdmissionRecord
-from server.http.app import create_metrics_app
-from server.http.deadline import Deadline
-from server.http.limits import (
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.http.app import create_metrics_app
+from rules_engine.server.http.deadline import Deadline
+from rules_engine.server.http.limits import (
     BODY_BYTES,
     CONCURRENT_DECISIONS,
     LARGE_BODY_BYTES,
@@ -33,7 +33,7 @@ from server.http.limits import (
     SMALL_CONTAINERS,
     Limit,
 )
-from server.http.review import parse_review
+from rules_engine.server.http.review import parse_review
 from tests.support import authoring
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Recorder, Reply, reachable, reply
@@ -119,7 +119,7 @@ class Held:
                 assert self.proceed.wait(PATIENCE_SECONDS)
             return parse_review(body)
 
-        monkeypatch.setattr("server.http.admission.parse_review", held)
+        monkeypatch.setattr("rules_engine.server.http.admission.parse_review", held)
 
 
 @contextmanager
@@ -344,7 +344,7 @@ def test_waiting_requests_are_decided_smallest_first_and_none_waits_forever(
 ) -> None:
     held = Held(monkeypatch)
     now = [0.0]
-    monkeypatch.setattr("server.http.wsgi.perf_counter", lambda: now[0])
+    monkeypatch.setattr("rules_engine.server.http.wsgi.perf_counter", lambda: now[0])
     monkeypatch.setattr(Deadline, "is_over", lambda _: False)
     sizes = []
     with asking() as callers:
@@ -426,7 +426,7 @@ def test_a_body_that_is_too_large_is_read_to_its_end_and_refused_with_its_uid(se
 
 
 def test_a_body_without_an_end_is_cut(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.DISCARDED_BYTES", BODY_BYTES + MIB)
+    monkeypatch.setattr("rules_engine.server.http.limits.DISCARDED_BYTES", BODY_BYTES + MIB)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     endless = b"%x\r\n%b\r\n" % (MIB, b"x" * MIB) * 100
     with closing(server.reachable.open(head)) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):

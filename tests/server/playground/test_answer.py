@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.commands import main
-from server.commands.playground.answer import (
+from rules_engine.server.commands import main
+from rules_engine.server.commands.playground.answer import (
     CLUSTER_FILE,
     EXAMPLES,
     FILES,

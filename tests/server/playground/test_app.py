@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from server.commands.playground.answer import EXAMPLES, FILES, POD_FILE, RULES_FILE, TEST_FILE
-from server.commands.playground.app import MAX_BODY_BYTES, MAX_TEXT_BYTES
+from rules_engine.server.commands.playground.answer import EXAMPLES, FILES, POD_FILE, RULES_FILE, TEST_FILE
+from rules_engine.server.commands.playground.app import MAX_BODY_BYTES, MAX_TEXT_BYTES
 from tests.support.playground_server import Playground, running_playground
 
 START = dict(EXAMPLES[0]["texts"])

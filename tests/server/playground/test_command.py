@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from waitress.server import BaseWSGIServer
 
-from server.commands import main
-from server.commands.playground.app import MAX_TEXT_BYTES
+from rules_engine.server.commands import main
+from rules_engine.server.commands.playground.app import MAX_TEXT_BYTES
 from tests.support.playground_server import Playground
 from tests.support.server import PATIENCE_SECONDS, ROOT
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server.commands.playground.answer import CLUSTER_FILE, EXAMPLES, POD_FILE, RULES_FILE
-from server.commands.playground.process import BUSY, FAILED, TOO_LONG, AnswerProcess
+from rules_engine.server.commands.playground.answer import CLUSTER_FILE, EXAMPLES, POD_FILE, RULES_FILE
+from rules_engine.server.commands.playground.process import BUSY, FAILED, TOO_LONG, AnswerProcess
 from tests.support.server import PATIENCE_SECONDS
 
 START = EXAMPLES[0]["texts"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.rules.sources import UnusableError, prepare_rules
+from rules_engine.server.rules.sources import UnusableError, prepare_rules
 from tests.support.authoring import ladder, write
 from tests.support.diagnostics import document
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rules_engine.model.kubernetes.cluster import Cluster
-from server.cluster.connection import ApiError, Connection, as_kubectl
-from server.http.probes import readiness_page
-from server.rules.kept_rules import CURRENT_SECONDS, MAX_BYTES, MAX_TEXT_BYTES, KeptRules
-from server.rules.sources import UnusableError, prepare_rules
-from server.state import Reload, State
+from rules_engine.server.cluster.connection import ApiError, Connection, as_kubectl
+from rules_engine.server.http.probes import readiness_page
+from rules_engine.server.rules.kept_rules import CURRENT_SECONDS, MAX_BYTES, MAX_TEXT_BYTES, KeptRules
+from rules_engine.server.rules.sources import UnusableError, prepare_rules
+from rules_engine.server.state import Reload, State
 from tests.support.apiserver import ApiServer, Status
 from tests.support.cluster import Clock
 from tests.support.failed_starts import failed_start

@@ -19,15 +19,15 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from server.cluster.source import FixedCluster
-from server.rules import folder_watch
-from server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
-from server.rules.reload import MAX_REPORT, Reloader, read_stable_rules
-from server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
-from server.serve import _after_adoption, _before_adoption
-from server.signals import Signals
-from server.state import ServedRules
-from server.telemetry.observers import OverpromiseWarning
+from rules_engine.server.cluster.source import FixedCluster
+from rules_engine.server.rules import folder_watch
+from rules_engine.server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
+from rules_engine.server.rules.reload import MAX_REPORT, Reloader, read_stable_rules
+from rules_engine.server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
+from rules_engine.server.serve import _after_adoption, _before_adoption
+from rules_engine.server.signals import Signals
+from rules_engine.server.state import ServedRules
+from rules_engine.server.telemetry.observers import OverpromiseWarning
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
 from tests.support.states import state_of
@@ -247,7 +247,7 @@ def test_the_cases_of_every_path_are_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rule_tests_that_time_out_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.rules.reload.TEST_SECONDS", 0.001)
+    monkeypatch.setattr("rules_engine.server.rules.reload.TEST_SECONDS", 0.001)
     (tmp_path / "rules.yaml").write_text(saying("one"))
     (tmp_path / "rules.test.yaml").write_text(TEST.replace("WANTED", '"told-apart: one"'))
     with pytest.raises(UnusableError, match=r"did not end within 0\.001 seconds"):
@@ -346,7 +346,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
             file.write_text(texts.pop())
         return rules
 
-    monkeypatch.setattr("server.rules.reload.prepare_rules", changing)
+    monkeypatch.setattr("rules_engine.server.rules.reload.prepare_rules", changing)
     assert read_stable_rules([file]).digest == prepare_rules([file]).digest
     assert file.read_text() == saying("new")
 
@@ -404,7 +404,7 @@ class Seen:
 
 
 def test_polling_finds_every_kind_of_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.POLL_SECONDS", 0.05)
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     for made in (folder, elsewhere, unwatched := tmp_path / "unwatched"):
         made.mkdir()
@@ -478,8 +478,8 @@ def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
 def test_refused_changes_are_retried_until_accepted(
     refusing: tuple[Watcher, list[bool], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.rules.folder_watch.RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("server.rules.folder_watch.LONGEST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.LONGEST_RETRY_SECONDS", 0.05)
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) > 3, "three more tries")
@@ -494,7 +494,7 @@ def test_refused_changes_are_retried_until_accepted(
 
 @pytest.fixture
 def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.rules.folder_watch.RETRY_SECONDS", 100 * PATIENCE_SECONDS)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.RETRY_SECONDS", 100 * PATIENCE_SECONDS)
 
 
 @pytest.mark.usefixtures("never_by_itself")
@@ -554,7 +554,7 @@ def test_a_check_does_not_shorten_the_wait_for_partial_files(tmp_path: Path, mon
 def test_a_failing_file_system_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen = files_signature([path])
@@ -569,7 +569,7 @@ def test_a_failing_file_system_does_not_end_the_watch(
         changes.append(path.read_text())
         return True
 
-    monkeypatch.setattr("server.rules.folder_watch.find_files", stale)
+    monkeypatch.setattr("rules_engine.server.rules.folder_watch.find_files", stale)
     watcher = Watcher([path], seen, changed, name="test")
     watcher.start()
     path.write_text("bb")

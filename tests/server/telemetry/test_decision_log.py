@@ -16,9 +16,9 @@ import pytest
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.rule import Mode, Rule
 from rules_engine.rules.validation.value import ValidationAction
-from server.http.admission_record import AdmissionRecord
-from server.state import ServedRules
-from server.telemetry.decision_log import (
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.state import ServedRules
+from rules_engine.server.telemetry.decision_log import (
     MAX_LINE_BYTES,
     MAX_QUEUED_BYTES,
     MAX_TEXT,
@@ -26,7 +26,7 @@ from server.telemetry.decision_log import (
     encode_line,
     pod_owner,
 )
-from server.telemetry.observers import Telemetry
+from rules_engine.server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
 from tests.support.operating import until
 from tests.support.server import UID, encoded, review
@@ -265,7 +265,7 @@ def test_what_exceeds_16_mib_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_full_pipe_delays_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.telemetry.decision_log.MAX_QUEUED_BYTES", 16_384)
+    monkeypatch.setattr("rules_engine.server.telemetry.decision_log.MAX_QUEUED_BYTES", 16_384)
     path = tmp_path / "log"
     os.mkfifo(path)
     log = DecisionLog(path)

@@ -14,11 +14,11 @@ from rules_engine.exports.settings import Service, Settings
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import translate_rules
-from server.cluster.connection import Connection
-from server.http.probes import rules_page
-from server.state import ServedRules, WebhookComparison
-from server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, DriftMonitor
-from server.telemetry.metrics import Metrics
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.http.probes import rules_page
+from rules_engine.server.state import ServedRules, WebhookComparison
+from rules_engine.server.telemetry.drift_monitor import PERIOD_SECONDS, SETTLE_SECONDS, DriftMonitor
+from rules_engine.server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
 from tests.support.loading import rule
@@ -222,7 +222,7 @@ def test_an_unexpected_error_does_not_end_the_monitor(
     api: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(api, FIRST)
-    monkeypatch.setattr("server.telemetry.drift_monitor.derive_calls", lambda _: 1 / 0)
+    monkeypatch.setattr("rules_engine.server.telemetry.drift_monitor.derive_calls", lambda _: 1 / 0)
     monitored = Monitored(api)
     monitored.monitor.start()
     until(lambda: "unexpected error while the webhook configurations were compared" in caplog.text, "the trace")

@@ -12,9 +12,9 @@ import pytest
 
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN
 from rules_engine.model.rules.rule import Mode
-from server.cluster.connection import Connection
-from server.http.admission_record import Callers
-from server.telemetry.events import (
+from rules_engine.server.cluster.connection import Connection
+from rules_engine.server.http.admission_record import Callers
+from rules_engine.server.telemetry.events import (
     BURST,
     MAX_MESSAGE,
     MAX_QUEUED,
@@ -24,7 +24,7 @@ from server.telemetry.events import (
     Events,
     admission_events,
 )
-from server.telemetry.observers import Telemetry
+from rules_engine.server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
 from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
@@ -221,7 +221,7 @@ def test_equal_events_are_sent_once_within_a_time(api: tuple[Api, Connection]) -
 def test_the_oldest_sent_events_are_forgotten_first(
     api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.telemetry.events.MAX_SENT", 3)
+    monkeypatch.setattr("rules_engine.server.telemetry.events.MAX_SENT", 3)
     server, connection = api
     sender = Events(connection)
     sender.start()
@@ -256,7 +256,7 @@ def test_a_dropped_event_is_sent_when_it_occurs_again(
 
 
 def test_a_flood_of_events_is_limited_and_counted(api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.telemetry.events.MAX_NAMESPACES", 2)
+    monkeypatch.setattr("rules_engine.server.telemetry.events.MAX_NAMESPACES", 2)
     server, connection = api
     clock = Clock()
     sender = Events(connection, clock=clock)

@@ -21,13 +21,13 @@ from rules_engine.model.rules.decision import ALLOWED, CHANGED, DENIED, INVALID,
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from rules_engine.rules.validation.value import ValidationAction
-from server.cluster.source import FixedCluster, Health
-from server.http.review import StatusReason
-from server.state import ListenerCounts, Reload, ServedRules
-from server.telemetry.families import Family, Kind
-from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
-from server.telemetry.metrics import FAMILIES, Metrics
-from server.telemetry.observers import Telemetry
+from rules_engine.server.cluster.source import FixedCluster, Health
+from rules_engine.server.http.review import StatusReason
+from rules_engine.server.state import ListenerCounts, Reload, ServedRules
+from rules_engine.server.telemetry.families import Family, Kind
+from rules_engine.server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
+from rules_engine.server.telemetry.metrics import FAMILIES, Metrics
+from rules_engine.server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, pod, rung, validation
 from tests.support.metric_reference import exposed_name
 from tests.support.server import ROOT, application, call, encoded, review

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.http.limits import BODY_BYTES, Limit
-from server.rules.sources import prepare_rules
-from server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
+from rules_engine.server.http.limits import BODY_BYTES, Limit
+from rules_engine.server.rules.sources import prepare_rules
+from rules_engine.server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import (
     LADDER,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED
-from server.http.admission_record import AdmissionRecord
-from server.telemetry.decision_log import MAX_LINE_BYTES, DecisionLog
-from server.telemetry.metrics import Metrics
+from rules_engine.server.http.admission_record import AdmissionRecord
+from rules_engine.server.telemetry.decision_log import MAX_LINE_BYTES, DecisionLog
+from rules_engine.server.telemetry.metrics import Metrics
 from tests.support.evaluation import asks, cluster, compiled
 from tests.support.states import state_of
 from tests.support.telemetry import admission_record, counted

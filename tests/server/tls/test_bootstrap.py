@@ -10,10 +10,17 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from server.cluster.connection import ApiError, Connection
-from server.timing import rfc3339
-from server.tls.bootstrap import PREVIOUS_CA_LIFETIME, RENEW_DAYS, TRUST_DELAY, VALID_DAYS, Bootstrap, Place
-from server.tls.identity import Identity
+from rules_engine.server.cluster.connection import ApiError, Connection
+from rules_engine.server.timing import rfc3339
+from rules_engine.server.tls.bootstrap import (
+    PREVIOUS_CA_LIFETIME,
+    RENEW_DAYS,
+    TRUST_DELAY,
+    VALID_DAYS,
+    Bootstrap,
+    Place,
+)
+from rules_engine.server.tls.identity import Identity
 from tests.support.objects import Objects, objects
 from tests.support.operating import until, until_ended
 
@@ -228,7 +235,7 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "server")
-    monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     replica = Replica(kept)
     thread = Thread(target=replica.bootstrap.wait_reconciled, daemon=True)
@@ -244,7 +251,7 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
     assert caplog.text.count("403: ") == 1
     assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
     assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
-    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     replica.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
     until(lambda: len(replica.served) == 2, "the next pass")
@@ -255,8 +262,8 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
 def test_an_unexpected_error_does_not_end_the_task(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
-    monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.RETRY_SECONDS", 0.01)
     replica = Replica(kept)
     errors = [RuntimeError("ours")]
 

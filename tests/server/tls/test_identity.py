@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from server.tls.identity import (
+from rules_engine.server.tls.identity import (
     MOST_RSA_BITS,
     RENEW_DAYS,
     VALID_DAYS,
@@ -164,7 +164,9 @@ def test_an_rsa_key_that_is_too_small_is_refused(tmp_path: Path, bits: int) -> N
 
 def test_an_rsa_key_too_large_for_api_servers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RSA_BITS == 8192
-    monkeypatch.setattr("server.tls.identity.MOST_RSA_BITS", 2048)  # larger keys take a minute to generate and to load
+    monkeypatch.setattr(
+        "rules_engine.server.tls.identity.MOST_RSA_BITS", 2048
+    )  # larger keys take a minute to generate and to load
     key = rsa.generate_private_key(65537, 2056)
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
     assert problem(certificate, path) == f"{path}: an RSA key must have 2048 to 8192 bits, not 2056"
@@ -332,7 +334,7 @@ def test_no_file_stays_open_even_if_a_certificate_is_refused() -> None:
 
 
 def test_a_handshake_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.tls.identity.ROUNDS", 1)
+    monkeypatch.setattr("rules_engine.server.tls.identity.ROUNDS", 1)
     with pytest.raises(TlsError, match=r"^the certificate cannot be served: .*the handshake does not end"):
         server_context(LEAF.identity())
 

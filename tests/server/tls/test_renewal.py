@@ -24,14 +24,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from server.http.limits import SMALL_BYTES
-from server.http.listener import Listener
-from server.serve import _serve_bootstrapped
-from server.settings import Settings
-from server.timing import rfc3339
-from server.tls import identity as tls
-from server.tls.identity import localhost_files, read_identity
-from server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
+from rules_engine.server.http.limits import SMALL_BYTES
+from rules_engine.server.http.listener import Listener
+from rules_engine.server.serve import _serve_bootstrapped
+from rules_engine.server.settings import Settings
+from rules_engine.server.timing import rfc3339
+from rules_engine.server.tls import identity as tls
+from rules_engine.server.tls.identity import localhost_files, read_identity
+from rules_engine.server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
 from tests.support.listener import Reachable, Recorder, reachable, reply
@@ -344,9 +344,9 @@ def trusted(kept: Objects) -> set[str]:
 def test_a_bootstrapped_certificate_is_reconciled_periodically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.05)
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.PERIOD_SECONDS", 0.05)
     # Without an end, a failure that stays would hold the tests up for good, and its message would not be seen.
-    monkeypatch.setattr("server.tls.bootstrap.sleep", lambda _seconds: pytest.fail(caplog.text))
+    monkeypatch.setattr("rules_engine.server.tls.bootstrap.sleep", lambda _seconds: pytest.fail(caplog.text))
     state = state_of()
     with (
         bootstrapping() as kept,
@@ -498,7 +498,7 @@ def test_only_changes_of_certificate_and_client_cas_are_logged(
 
 
 def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.http.limits.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("rules_engine.server.http.limits.IDLE_SECONDS", 0.1)
     own = certified("own")
     client = ssl.create_default_context(cadata=own.certificate.decode())
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -23,8 +23,8 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PathSource
-from server.commands import main
-from server.settings import SETTINGS, Setting
+from rules_engine.server.commands import main
+from rules_engine.server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES

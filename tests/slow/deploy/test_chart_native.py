@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from rules_engine.exports.configuration import DIGEST_ANNOTATION, NATIVE_ANNOTATION
-from server.commands import main
+from rules_engine.server.commands import main
 from tests.support.authoring import ladder
 from tests.support.chart import NAME, one, rejection, rendered
 

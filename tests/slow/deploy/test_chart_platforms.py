@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy import render
-from server.settings import SETTINGS
+from rules_engine.server.settings import SETTINGS
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, parent, rejection, rendered, set_options
 from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 

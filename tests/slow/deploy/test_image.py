@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from server.cluster.connection import SERVICE_ACCOUNT
-from server.tls import identity
+from rules_engine.server.cluster.connection import SERVICE_ACCOUNT
+from rules_engine.server.tls import identity
 from tests.support.apiserver import ApiServer, api_server, kubeconfig, node
 from tests.support.container import EPOCH, Image, build_image, require_programs
 from tests.support.doctor import Process

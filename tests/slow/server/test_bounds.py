@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, RESERVED_FILES
+from rules_engine.server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, RESERVED_FILES
 from tests.support.expensive import SLOW_RULE
 from tests.support.listener import reply
 from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, rules_report, saying, until

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from server.http.limits import UNREAD_SECONDS
-from server.option_types import Address
-from server.serve import _bind_address
-from server.timing import rfc3339
+from rules_engine.server.http.limits import UNREAD_SECONDS
+from rules_engine.server.option_types import Address
+from rules_engine.server.serve import _bind_address
+from rules_engine.server.timing import rfc3339
 from tests.support.certificates import DAY, certified
 from tests.support.failed_starts import failed_start
 from tests.support.operating import METRICS, fetched, metrics_url, until
@@ -45,10 +45,10 @@ def test_an_interrupt_during_the_imports_ends_the_command() -> None:
     program = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from server.__main__ import main\n"
+        "from rules_engine.server.__main__ import main\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'server.commands': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'rules_engine.server.commands': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "main()\n"
     )

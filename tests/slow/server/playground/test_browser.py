@@ -12,8 +12,8 @@ from zlib import compressobj
 import pytest
 from click.testing import CliRunner
 
-from server.commands import main
-from server.commands.playground.answer import EXAMPLES
+from rules_engine.server.commands import main
+from rules_engine.server.commands.playground.answer import EXAMPLES
 from tests.support import codemirror
 from tests.support.browser import CHROMIUM, TIMEOUT_MS, chromium, open_page, wait_for_answer, write_editor
 from tests.support.playground_server import Playground, running_playground

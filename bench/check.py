@@ -122,7 +122,10 @@ def least_seconds(arguments: Sequence[str | Path], runs: int) -> float:
     for _ in range(runs):
         begin = perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "server", *map(str, arguments)], capture_output=True, env=environment, check=False
+            [sys.executable, "-m", "rules_engine.server", *map(str, arguments)],
+            capture_output=True,
+            env=environment,
+            check=False,
         )
         times.append(perf_counter() - begin)
         if done.returncode or not done.stdout:

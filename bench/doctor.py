@@ -259,7 +259,9 @@ def ratios(folder: Path, dump: str, runs: int) -> Iterator[Promise]:
         (["check", str(rules), "--cluster", dump],) * 2,
     ):
         (old_seconds, old_mib), (seconds, mib) = least(
-            runs, partial(measured, ["-m", "server", *old], before), partial(measured, ["-m", "server", *new])
+            runs,
+            partial(measured, ["-m", "rules_engine.server", *old], before),
+            partial(measured, ["-m", "server", *new]),
         )
         sides = f"{old_seconds:.1f} s, {old_mib:.0f} MiB → {seconds:.1f} s, {mib:.0f} MiB"
         yield Promise(f"{new[0]} by {BEFORE} ({sides})", seconds / old_seconds, CPU_RATIOS[new[0]])
@@ -282,7 +284,9 @@ def main() -> int:
         reading = "import sys; from bench.doctor import read; read(sys.argv[1])"
         seconds, memory_mib = measured(["-c", reading, str(dump)])
         print(f"reading {size}: {seconds:.1f} s, {memory_mib:.0f} MiB")
-        seconds, memory_mib = measured(["-m", "server", "doctor", "--cluster", str(dump), "--output", "json"])
+        seconds, memory_mib = measured(
+            ["-m", "rules_engine.server", "doctor", "--cluster", str(dump), "--output", "json"]
+        )
     promises += [
         Promise(f"gpu-rules doctor of {size}, CPU time", seconds, SECONDS, unit=" s"),
         Promise(f"gpu-rules doctor of {size}, peak of memory", memory_mib, MEMORY_MIB, unit=" MiB"),

@@ -51,7 +51,7 @@ def running(
     """
     ready, theirs = os.pipe()
     begin = monotonic()
-    module = ["bench.fixed", fixed] if fixed else ["server"]
+    module = ["bench.fixed", fixed] if fixed else ["rules_engine.server"]
     line = [interpreter(checkout), "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
     environment = {**os.environ, **({"KUBECONFIG": str(config)} if config else {}), "PYTHONPATH": str(checkout)}
     with (folder / "server.log").open("ab") as log:

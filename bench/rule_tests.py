@@ -56,7 +56,7 @@ def write(folder: Path) -> None:
 
 def seconds(folder: Path, *options: str) -> float:
     """Return the least CPU time of some runs: the others shared caches with other processes."""
-    line = [interpreter(ROOT), "-m", "server", "test", str(folder), "--quiet", *options]
+    line = [interpreter(ROOT), "-m", "rules_engine.server", "test", str(folder), "--quiet", *options]
     times = []
     for _ in range(RUNS):
         before = _cpu_seconds()

@@ -127,7 +127,17 @@ def running_server(inventory: str) -> Iterator[Server]:
     read_end, write_end = os.pipe()
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, os.fdopen(read_end) as ready:
         # Without the current folder, which may have a module `server`.
-        command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--tls-dir", folder]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "rules_engine.server",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-dir",
+            folder,
+        ]
         command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
         command += ["--ready-fd", str(write_end)]
         log = Path(folder) / "log"

@@ -111,7 +111,7 @@ def _kind_counts(rules: Rules) -> str:
 
 def _run_tests(paths: Sequence[Path], digest: str) -> None:
     """Run the RuleTests in a child process. Raises UnusableError unless they pass."""
-    command = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
+    command = [sys.executable, "-P", "-m", "rules_engine.server", "test", *map(str, paths)]
     try:
         process = subprocess.run(  # noqa: S603 - our own command, with configured paths
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False

@@ -76,7 +76,7 @@ def test_a_missing_file_is_a_usage_error(command: str) -> None:
 def run(command: str, output: int) -> tuple[int, str]:
     """Run a command of its own process with this standard output; return its exit code and its errors."""
     result = subprocess.run(
-        [sys.executable, "-m", "server", *command.split()],
+        [sys.executable, "-m", "rules_engine.server", *command.split()],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=output,
         stderr=subprocess.PIPE,

@@ -160,7 +160,7 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
 
 def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "server", "init", tmp_path],
+        [sys.executable, "-m", "rules_engine.server", "init", tmp_path],
         cwd=REPOSITORY,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

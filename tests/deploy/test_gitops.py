@@ -45,7 +45,7 @@ def test_the_derived_values_are_current(tmp_path: Path) -> None:
     (tmp_path / "gitops" / "rules-values.yaml").unlink()
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "gpu-rules"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m server "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m rules_engine.server "$@"\n')
     command.chmod(0o755)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(

@@ -66,7 +66,7 @@ def run(folder: Path, script: str, **variables: str) -> subprocess.CompletedProc
     commands = folder / "bin"
     commands.mkdir(exist_ok=True)
     entry = commands / "gpu-rules"
-    entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m server "$@"\n')
+    entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m rules_engine.server "$@"\n')
     entry.chmod(0o755)
     given = environment(PATH=f"{commands}{os.pathsep}{os.environ['PATH']}", **variables)
     line = ["bash", "-e", "-c", script]

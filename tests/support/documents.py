@@ -131,7 +131,7 @@ class Renewal:
         commands = self._folder / "bin"
         commands.mkdir(exist_ok=True)
         entry = commands / "gpu-rules"
-        entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m server "$@"\n')
+        entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m rules_engine.server "$@"\n')
         entry.chmod(0o755)
         run = subprocess.run(
             ["/bin/sh", "-c", command],

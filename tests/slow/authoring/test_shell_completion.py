@@ -32,7 +32,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """Variables with a folder in PATH that has the command of this checkout."""
     command = tmp_path / "bin" / "gpu-rules"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m server "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rules_engine.server "$@"\n')
     command.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("_GPU_RULES")}
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"

@@ -57,5 +57,5 @@ def logging_config(form: str) -> dict[str, Any]:
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
-        "loggers": {"server": {"level": "INFO"}},
+        "loggers": {"rules_engine.server": {"level": "INFO"}},
     }

@@ -116,7 +116,7 @@ def test_only_the_namespace_of_the_scope_is_reported(api: ApiServer) -> None:
 
 
 def test_a_failure_keeps_the_last_findings_and_is_retried(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "server")
+    caplog.set_level(logging.INFO, "rules_engine.server")
     watch = watched(api)
     assert watch.ready == (503, {"status": "not ready", "reason": "the first diagnosis is under way"})
     api.put("pods", bound("train", "", {MIG: 1}))
@@ -185,7 +185,7 @@ def test_a_collection_that_may_not_be_listed_is_logged_once(api: ApiServer, capl
 def test_changed_rules_are_read_before_the_next_diagnosis(
     api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "server")
+    caplog.set_level(logging.INFO, "rules_engine.server")
     path = tmp_path / "ours.yaml"
     path.write_text(DIAGNOSTIC % "First")
     watch = watched(api, (tmp_path,))

@@ -155,7 +155,7 @@ def test_every_served_certificate_is_trusted_during_a_renewal(kept: Objects) -> 
 def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     kept: Objects, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "server")
+    caplog.set_level("INFO", "rules_engine.server")
     replica = Replica(kept)
     replica.reconcile()
     first = replica.certificate
@@ -234,7 +234,7 @@ def test_configurations_created_later_get_the_cas(kept: Objects) -> None:
 def test_a_start_waits_for_the_api_server_and_logs_why_once(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level("INFO", "server")
+    caplog.set_level("INFO", "rules_engine.server")
     monkeypatch.setattr("rules_engine.server.tls.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     replica = Replica(kept)

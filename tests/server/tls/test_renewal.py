@@ -453,7 +453,7 @@ def is_answered(port: int, trusted: str, files: list[Path]) -> bool:
 
 
 def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "server")
+    caplog.set_level("INFO", "rules_engine.server")
     state = state_of()
     installed: list[tls.Identity] = []
     good = pair(tmp_path)
@@ -481,7 +481,7 @@ def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytes
 def test_only_changes_of_certificate_and_client_cas_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "server")
+    caplog.set_level("INFO", "rules_engine.server")
     good = pair(tmp_path)
     (ca, *_), (other, *_) = client_files(tmp_path / "known"), client_files(tmp_path / "other")
     files = tmp_path / "given.crt", tmp_path / "given.key"

@@ -25,7 +25,7 @@ def test_the_command_serves_the_given_texts_until_it_is_interrupted(tmp_path: Pa
     command = [
         sys.executable,
         "-m",
-        "server",
+        "rules_engine.server",
         "playground",
         "--no-open",
         "--listen",

@@ -1,1 +1,1 @@
-"""Authoring."""
+"""Rules as their authors handle them: checked, tested, converted, started."""

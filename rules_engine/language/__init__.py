@@ -1,1 +1,1 @@
-"""Loading of documents: text → positioned YAML → JSON Schema → fields."""
+"""From bytes to documents and programs: files, YAML, JSON Schemas, CEL."""

@@ -1,1 +1,1 @@
-"""Questions."""
+"""One room for each question: explain, preflight, doctor, diff, simulate, plan."""

@@ -107,8 +107,8 @@ def test_the_product_uses_no_private_name_of_another_package() -> None:
 def test_both_packages_are_read_without_their_linked_folders() -> None:
     folders = {path.relative_to(REPOSITORY).parts[:2] for path in product_files()}
 
-    assert {("rules_engine", "cel"), ("server", "cli")} <= folders
-    linked = {("rules_engine", name) for name in ("rule_sets", "schemas", "inventories", "scenarios")}
+    assert {("rules_engine", "language"), ("server", "commands")} <= folders
+    linked = {("rules_engine", name) for name in ("rule_sets", "schemas", "inventories", "scenarios", "server")}
     assert not linked & folders
 
 

@@ -203,7 +203,7 @@ def test_the_architecture_names_only_files_that_exist(page: Path) -> None:
 def test_the_internals_name_every_package() -> None:
     text = prose(INTERNALS)
 
-    assert len(packages()) > 30
+    assert len(packages()) > 15
     assert [str(package) for package in packages() if f"`{package}" not in text] == []
 
 

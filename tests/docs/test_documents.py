@@ -188,6 +188,7 @@ def packages() -> set[Path]:
         for package in PACKAGES
         for pattern in ("*.py", "*/*.py")
         for path in (REPOSITORY / package).glob(pattern)
+        if not path.parent.is_symlink()
     }
 
 

@@ -60,7 +60,7 @@ def test_the_handler_of_interrupts_is_set_before_most_imports() -> None:
         "print(*sorted({*sys.modules} - before))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, check=True)
-    assert done.stdout == b"server rules_engine.server.__main__\n"
+    assert done.stdout == b"rules_engine rules_engine.server rules_engine.server.__main__\n"
 
 
 OTHER_DOCUMENTS = """

@@ -197,7 +197,7 @@ def measured(checkout: Path, rules: tuple[Path, Path], pods: int, *options: str)
     with TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         sides = [f"--{name}={file}" for name, file in zip(("old", "new"), rules, strict=True)]
-        command = ["-m", "rules_engine.server", "diff", *sides, *options, "--output", f"json={answer}"]
+        command = ["-m", process.command_module(checkout), "diff", *sides, *options, "--output", f"json={answer}"]
         used = process.measured(command, checkout, codes=(1,))  # changes
         found = json.loads(answer.read_text())
     [totals] = found["clusters"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import json
 
-from bench.process import earlier, least, measured
+from bench.process import ROOT, command_module, earlier, least, measured
 from bench.promise import Promise, exit_code
 from rules_engine.cluster.read.clusters import read_cluster
 
@@ -260,8 +260,8 @@ def ratios(folder: Path, dump: str, runs: int) -> Iterator[Promise]:
     ):
         (old_seconds, old_mib), (seconds, mib) = least(
             runs,
-            partial(measured, ["-m", "rules_engine.server", *old], before),
-            partial(measured, ["-m", "server", *new]),
+            partial(measured, ["-m", command_module(before), *old], before),
+            partial(measured, ["-m", command_module(ROOT), *new]),
         )
         sides = f"{old_seconds:.1f} s, {old_mib:.0f} MiB → {seconds:.1f} s, {mib:.0f} MiB"
         yield Promise(f"{new[0]} by {BEFORE} ({sides})", seconds / old_seconds, CPU_RATIOS[new[0]])

@@ -51,7 +51,7 @@ def running(
     """
     ready, theirs = os.pipe()
     begin = monotonic()
-    module = ["bench.fixed", fixed] if fixed else ["rules_engine.server"]
+    module = ["bench.fixed", fixed] if fixed else [command_module(checkout)]
     line = [interpreter(checkout), "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
     environment = {**os.environ, **({"KUBECONFIG": str(config)} if config else {}), "PYTHONPATH": str(checkout)}
     with (folder / "server.log").open("ab") as log:
@@ -77,6 +77,11 @@ def earlier(commit: str, folder: Path) -> Path:
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=checkout, input=archive, check=True)
     return checkout
+
+
+def command_module(checkout: Path) -> str:
+    """Return the module that runs `gpu-rules` in a checkout: in earlier commits, the server was a package of its own."""
+    return "rules_engine.server" if (checkout / "rules_engine" / "server").exists() else "server"
 
 
 def measured(arguments: Sequence[str], checkout: Path = ROOT, codes: Collection[int] = (0, 1)) -> tuple[float, float]:

@@ -154,7 +154,7 @@ def call(
     return Answer(int(status.split()[0]), found, json.loads(content) if method != "HEAD" else content)
 
 
-def command(*arguments: str | Path, module: str = "server") -> list[str]:
+def command(*arguments: str | Path, module: str = "rules_engine.server") -> list[str]:
     """Return the command line of `gpu-rules` from this working tree."""
     return [sys.executable, "-P", "-m", module, *map(str, arguments)]
 
@@ -223,7 +223,7 @@ class Running:
 
 @contextmanager
 def started(
-    folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), module: str = "server", **variables: str
+    folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), module: str = "rules_engine.server", **variables: str
 ) -> Iterator[Running]:
     """Run `gpu-rules serve` on a free port; yield it once it is ready, and stop it afterwards."""
     ready, theirs = os.pipe()

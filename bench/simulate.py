@@ -123,16 +123,8 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         file, answer = Path(folder) / "simulation.json", Path(folder) / "answer.json"
         file.write_text(json.dumps(scenario(given.nodes, given.pods)))
-        command = [
-            sys.executable,
-            "-m",
-            "rules_engine.server",
-            "simulate",
-            "-f",
-            str(file),
-            "--rules",
-            "rules/gpu-allocation",
-        ]
+        command = [sys.executable, "-m", "rules_engine.server", "simulate", "-f", str(file)]
+        command += ["--rules", "rules/gpu-allocation"]
         process = subprocess.Popen([*command, "--output", f"json={answer}"], stdout=subprocess.DEVNULL, cwd=ROOT)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -126,18 +126,9 @@ def running_server(inventory: str) -> Iterator[Server]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
     read_end, write_end = os.pipe()
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, os.fdopen(read_end) as ready:
-        # Without the current folder, which may have a module `server`.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "rules_engine.server",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--tls-dir",
-            folder,
-        ]
+        # Without the current folder, whose modules may have the names of libraries.
+        command = [sys.executable, "-P", "-m", "rules_engine.server", "serve"]
+        command += ["--listen", "127.0.0.1:0", "--tls-dir", folder]
         command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
         command += ["--ready-fd", str(write_end)]
         log = Path(folder) / "log"

@@ -80,7 +80,7 @@ def earlier(commit: str, folder: Path) -> Path:
 
 
 def command_module(checkout: Path) -> str:
-    """Return the module that runs `gpu-rules` in a checkout: in earlier commits, the server was a package of its own."""
+    """Return the module that runs `gpu-rules` in a checkout: in earlier commits, `server` was a package of its own."""
     return "rules_engine.server" if (checkout / "rules_engine" / "server").exists() else "server"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-OWN_PACKAGES = ("rules_engine", "server")
+FOLDERS = ("rules_engine", "server")
+"""Folders of the package rules_engine, of which rules_engine/server is a link."""
 
 TYPING_ONLY = "_typeshed"
 """Typeshed's package for annotations. Allowed under `if TYPE_CHECKING:` only, since it does not exist at run time.
@@ -26,7 +27,7 @@ def is_private(part: str) -> bool:
 
 
 def is_own(name: str) -> bool:
-    return name.split(".", maxsplit=1)[0] in OWN_PACKAGES
+    return name.split(".", maxsplit=1)[0] == "rules_engine"
 
 
 def typing_only_nodes(tree: ast.Module) -> set[ast.AST]:
@@ -87,8 +88,8 @@ def product_files() -> list[Path]:
     """Return the product's Python files; os.walk does not enter folders that are symbolic links."""
     return sorted(
         Path(folder) / name
-        for package in OWN_PACKAGES
-        for folder, _, names in os.walk(REPOSITORY / package)
+        for own in FOLDERS
+        for folder, _, names in os.walk(REPOSITORY / own)
         for name in names
         if name.endswith(".py")
     )
@@ -104,7 +105,7 @@ def test_the_product_uses_no_private_name_of_another_package() -> None:
     assert uses == []
 
 
-def test_both_packages_are_read_without_their_linked_folders() -> None:
+def test_both_folders_are_read_without_their_linked_folders() -> None:
     folders = {path.relative_to(REPOSITORY).parts[:2] for path in product_files()}
 
     assert {("rules_engine", "language"), ("server", "commands")} <= folders

@@ -1,7 +1,11 @@
-"""gpuinjector's JSON configuration, or the ConfigMap that holds it → ResourceInjections, and a case for each entry.
+"""Settings of other webhooks → rules.
 
-The configuration is read as Go reads it: field names in any case, null as absent, numbers as binary floats. The rules
-are written as YAML and then loaded from that text, so that the checked rules are the rules that will be served.
+gpuinjector's JSON configuration, or the ConfigMap that holds it → ResourceInjections, and a case for each entry. The
+configuration is read as Go reads it: field names in any case, null as absent, numbers as binary floats. Resources of
+gpu-webhook → a ladder.
+
+The rules are written as YAML and then loaded from that text, so that the checked rules are the rules that will be
+served.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""MIG profiles by card, and of the resources of MIG devices.
+"""MIG: the profiles of cards and of resources, where their devices can be placed, and layouts of cards.
 
 Sources: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles"; the GPU Operator's default configuration of MIG
 for B300, GB200, GB300 and GH200. Drivers round memory differently, so a card may have two names for one profile.

@@ -7,6 +7,7 @@ import pytest
 
 from rules_engine.authoring.check.analysis import analyse_rules
 from rules_engine.exports.configuration import derive_calls
+from rules_engine.language.headers import RULE_KINDS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.explain.rule_list import list_rules
@@ -34,6 +35,10 @@ def rule_set(tmp_path: Path) -> RuleSet:
     made, problems = compile_rules(loaded.rules, WITH_TOY)
     assert problems == ()
     return made
+
+
+def test_the_headers_name_the_kinds_of_the_registry() -> None:
+    assert [kind.name for kind in KINDS] == [*RULE_KINDS]
 
 
 def test_a_toy_kind_is_evaluated_after_the_others(rule_set: RuleSet) -> None:

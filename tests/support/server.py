@@ -223,7 +223,11 @@ class Running:
 
 @contextmanager
 def started(
-    folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), module: str = "rules_engine.server", **variables: str
+    folder: Path,
+    *arguments: str | Path,
+    prefix: Sequence[str] = (),
+    module: str = "rules_engine.server",
+    **variables: str,
 ) -> Iterator[Running]:
     """Run `gpu-rules serve` on a free port; yield it once it is ready, and stop it afterwards."""
     ready, theirs = os.pipe()

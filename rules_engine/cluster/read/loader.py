@@ -1,4 +1,4 @@
-"""Loader: the documents of some kinds in texts, with every problem of every text.
+"""Loader: the documents of some kinds in texts, with every problem of every text; and a kind of document.
 
 Each text passes these stages: text → YAML documents → header → schema → value. A failure is a problem of its part.
 """

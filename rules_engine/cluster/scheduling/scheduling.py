@@ -1,4 +1,4 @@
-"""Answer of kube-scheduler's filters for one pod: the nodes that each of them excludes, and why."""
+"""The filters of kube-scheduler, and their answer for one pod: the nodes that each of them excludes, and why."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

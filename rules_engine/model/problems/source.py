@@ -1,4 +1,4 @@
-"""Source locations of values in rule files."""
+"""Source locations of values in rule files, and excerpts of texts in messages."""
 
 import re
 from bisect import bisect_right

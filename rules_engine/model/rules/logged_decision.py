@@ -1,4 +1,4 @@
-"""Decisions as the decision log has them, and the JSON of commands: `Decision.to_json` writes them."""
+"""Decisions as the decision log and the JSON of commands have them (`Decision.to_json`), and requests of the log."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""Comparison of two outcomes of a pod."""
+"""Comparison of two outcomes of a pod, and the changes of all pods by workload, with their totals."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

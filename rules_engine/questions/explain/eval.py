@@ -1,4 +1,4 @@
-"""`eval`: the value and the type of an expression on a pod."""
+"""`eval`: the value of an expression on a pod, as CEL text, and its type."""
 
 import json
 import math

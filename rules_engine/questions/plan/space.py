@@ -1,4 +1,4 @@
-"""All candidates, without those that offer the same devices as another one; and those that are simulated."""
+"""The cluster to plan, all candidates for its nodes that offer different devices, and those that are simulated."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""CEL text of names, literals and matches, for match conditions of webhooks and for policies."""
+"""CEL text of names, literals, matches and requests, for match conditions of webhooks and for policies."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Conditions that are true for every pod, or false for every pod: a mistake, or text that has no effect.
+"""Text without effect: conditions that are true for every pod, or false for every pod, and names that nothing reads.
 
 `true` and `false` as such are written deliberately. So are params and variables that are bool, and comparisons of
 params beside others (`params.teams.size() == 0 || …`): they are switches. All else that does not depend on the pod is

@@ -1,4 +1,4 @@
-"""Domains: the nodes with the same value of a label."""
+"""Domains: the nodes with the same value of a label, and the numbers of pods in them."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Live pods of a cluster, as their controllers submitted them."""
+"""Live pods of a cluster, as their controllers submitted them, and these controllers."""
 
 from collections.abc import Callable, Iterator, Mapping, Set
 

@@ -34,7 +34,6 @@ from rules_engine.language.cel import Budget, Environment, Program, compile_expr
 from rules_engine.language.cel.budget import REQUEST_COST
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.problems.source import SourceText
-from rules_engine.rules.evaluation import validate
 from rules_engine.rules.sources.documents import load_documents
 from tests.fuzz import cel_costs
 from tests.support import evaluation
@@ -131,7 +130,7 @@ def shipped() -> tuple[float, float]:
     request = evaluation.request(evaluation.pod(*containers))
 
     def decide() -> None:
-        if not validate(rule_set, request, UNKNOWN_CLUSTER).allowed:
+        if not rule_set.validate(request, UNKNOWN_CLUSTER).allowed:
             raise RuntimeError("the pod must be allowed")
 
     quick = microseconds(decide)

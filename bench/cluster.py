@@ -19,7 +19,7 @@ from bench.process import memory_mib
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import AdmissionRequest
-from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.cluster.live import LiveCluster
@@ -156,7 +156,7 @@ def decide(rule_set: RuleSet, large: Callable[[], Cluster], small: Cluster, samp
         request = pods[number % len(pods)]
         for index in (0, 1) if number % 2 else (1, 0):
             begin = time.perf_counter()
-            mutate(rule_set, request, large() if index == 0 else small)
+            rule_set.mutate(request, large() if index == 0 else small)
             took[index].append(time.perf_counter() - begin)
     found = {"large": percentiles(took[0]), "small": percentiles(took[1])}
     ratios = {name: found["large"][name] / found["small"][name] for name in ("p50", "p99")}
@@ -183,7 +183,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
         small = Cluster(nodes=tuple(read_node(big_node(number, filler(100))) for number in (0, 1)))
         sets = rule_sets()
         cold = time.perf_counter()
-        mutate(sets["Available, MatchesPod"], requests()[1], live.current())
+        sets["Available, MatchesPod"].mutate(requests()[1], live.current())
         found["first_microseconds"] = (time.perf_counter() - cold) * 1e6
         for rule_set in sets.values():
             decide(rule_set, live.current, small, 200)

@@ -23,7 +23,7 @@ from bench.promise import Promise, exit_code
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import RuleFiles, read_rules
 from rules_engine.server.http.admission_record import AdmissionRecord
 from rules_engine.server.state import ServedRules
@@ -151,7 +151,7 @@ def items(node_count: int, pods: int, rules: RuleFiles) -> Iterator[dict[str, An
         controllers = [*owned(pod, number)]
         yield from controllers
         request = pod_request(pod, namespace=pod["metadata"]["namespace"])
-        admitted: Any = mutate(rules.rule_set, request, cluster).result
+        admitted: Any = rules.rule_set.mutate(request, cluster).result
         yield {**admitted, "status": pod["status"]}
     yield from nodes
     yield from doctor.others()
@@ -166,7 +166,7 @@ def log_line(served: ServedRules, endpoint: str, request: AdmissionRequest, clus
     """Return the line of a decision as a server writes it, and the pod after it."""
     record = AdmissionRecord(endpoint)
     record.uid, record.request, record.served, record.cluster = request.uid, request, served, cluster
-    decide = mutate if endpoint == "mutate" else validate
+    decide = RuleSet.mutate if endpoint == "mutate" else RuleSet.validate
     decision = record.decision = decide(served.rule_set, request, cluster)
     line = encode_line(record, decision, id="1", at=datetime.now(UTC), view=1, requests=True)
     return line.text, decision.result

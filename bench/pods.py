@@ -23,7 +23,7 @@ from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.server.cluster.store import Store
 from tests.support.cluster import reserve
 from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
@@ -172,7 +172,7 @@ def _small(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decide(rule_set: RuleSet, cluster: Cluster, made: dict[str, Any]) -> str:
-    decision = mutate(rule_set, request(made), cluster, indexed=True)
+    decision = rule_set.mutate(request(made), cluster, indexed=True)
     return ", ".join(step.reason for step in decision.trace) or "no rule"
 
 

@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Rule
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import NativeRules, translate_rules
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.server.cluster.source import ClusterSource
@@ -43,13 +43,13 @@ class ServedRules:
 
     def mutate(self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget) -> Decision:
         """Return the decision at /mutate; rules that the index excludes leave no step."""
-        return mutate(self.rule_set, request, cluster, indexed=True, budget=budget)
+        return self.rule_set.mutate(request, cluster, indexed=True, budget=budget)
 
     def validate(
         self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
     ) -> Decision:
         """Return the decision at /validate; rules that the index excludes leave no step."""
-        return validate(self.rule_set, request, cluster, indexed=True, budget=budget)
+        return self.rule_set.validate(request, cluster, indexed=True, budget=budget)
 
     @property
     def rules_by_kind(self) -> Mapping[str, int]:

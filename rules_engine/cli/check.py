@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     OFFER_KINDS,
     ClusterArgument,
@@ -75,11 +76,10 @@ def check(paths: tuple[Path, ...], cluster: ClusterArgument | None, output: str,
     without --strict. Exits with 2 if the cluster cannot be read.
     """
     from rules_engine.authoring.check.check import NOTHING_CHECKED
-    from rules_engine.authoring.check.check import check_files as check_rules
     from rules_engine.report.answer import NoAnswer
 
     reading = None if cluster is None else cluster.read()
-    checked = check_rules(paths, reading)
+    checked = rules_engine.check(paths, reading)
     if strict:
         checked = checked.strict()
     answer = checked.answer

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
@@ -171,24 +172,16 @@ def _decide_pods(
     allowed: "frozenset[Kind]",
 ) -> "DifferenceRun":
     """Decide all pods."""
-    from rules_engine.cluster.read.clusters import load_cluster
-    from rules_engine.questions.diff.run import run_difference
-    from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
-
-    default, _, _ = load_cluster(DEFAULT_CLUSTER)
-    assert default is not None  # noqa: S101 - a packaged file
     old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
     # A cluster that is named twice has one column.
     readings = [each.read(whole=True) for each in {each.name: each for each in clusters}.values()]
     with progress_bar("remaining") as report:
-        return run_difference(
+        return rules_engine.diff(
             old,
             new,
             manifests=manifests,
             log=log,
             clusters=readings,
-            default=default,
-            default_name=DEFAULT_CLUSTER.stem,
             namespace=namespace,
             allowed=allowed,
             report=report,

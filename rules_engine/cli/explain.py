@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     ClusterArgument,
     PathOrStdin,
@@ -125,7 +126,7 @@ def explain(
         raise click.UsageError("Missing option '-f' / '--filename'.")
     from rules_engine.cluster.read.clusters import read_cluster
     from rules_engine.cluster.read.manifest_stream import stream_manifests
-    from rules_engine.questions.explain.explain import NamespaceError, Verdict, explain_pod, join_pods
+    from rules_engine.questions.explain.explain import NamespaceError, Verdict, join_pods
     from rules_engine.questions.explain.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
@@ -145,10 +146,10 @@ def explain(
         problems.add(part.problems, part.sources)
         for pod_manifest in part.pods:
             try:
-                explanation = explain_pod(
+                explanation = rules_engine.explain(
                     files.rule_set,
-                    reading.cluster,
                     pod_manifest,
+                    reading.cluster,
                     namespace=namespace,
                     operation=operation,
                     dry_run=dry_run,

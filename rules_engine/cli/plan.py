@@ -1,11 +1,11 @@
 """`plan`: the MIG layouts of cards that serve a workload best."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
@@ -129,9 +129,8 @@ def plan(
     """
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import did_you_mean
-    from rules_engine.questions.plan.plan import PlanError, make_plan
+    from rules_engine.questions.plan.plan import LostNodeError, PlanError
     from rules_engine.questions.plan.report import plan_report
-    from rules_engine.questions.plan.space import plan_cluster
     from rules_engine.questions.simulate.figures import By
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 
@@ -143,12 +142,6 @@ def plan(
         if name not in existing:
             raise click.BadParameter(f"node {name!r} not found{did_you_mean(name, existing)}", param_hint="--keep")
     amounts = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
-    planned = plan_cluster(simulation, keep, nodes or 0, amounts)
-    names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
-    lost = next((event.node for event in simulation.events if event.node not in names), None)
-    if lost is not None:
-        raise click.UsageError(f"the Simulation has an event of node {lost!r}, which is not in the planned cluster")
-    started = time.monotonic()
     with deferred_interrupts() as check, progress_bar("count", "elapsed") as show:
 
         def progress(done: int, total: int) -> None:
@@ -156,15 +149,20 @@ def plan(
             show("candidates simulated", done, total)
 
         try:
-            answer = make_plan(
-                planned,
+            answer = rules_engine.plan(
                 files.rule_set,
-                " ".join(map(str, sources)),
+                simulation,
                 cards,
-                By(by or By.WAITING),
-                expired=lambda: time.monotonic() - started > seconds,
+                keep=keep,
+                nodes=nodes or 0,
+                amounts=amounts,
+                by=By(by or By.WAITING),
+                rules=" ".join(map(str, sources)),
+                seconds=seconds,
                 progress=progress,
             )
+        except LostNodeError as error:
+            raise click.UsageError(str(error)) from None
         except PlanError as error:
             end_without_answer(str(error), str(file))
     problems.write(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     KUBECONFIG,
     VIEW_KINDS,
@@ -69,9 +70,9 @@ def preflight(
 
     Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
     """
+    from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.language.files import without_garbage_collection
-    from rules_engine.questions.preflight.answer import build_answer
-    from rules_engine.questions.preflight.reading import read_inputs
+    from rules_engine.model.problems.problem import InputError
     from rules_engine.questions.preflight.report import preflight_report
     from rules_engine.questions.preflight.state import Verdict
     from rules_engine.rules.sources.rule_files import has_errors
@@ -81,13 +82,26 @@ def preflight(
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     with without_garbage_collection():
-        inputs, input_problems, lines = read_inputs(manifests, cluster.read(), namespace)
-    seen = tuple(dict.fromkeys((*files.rule_problems, *input_problems)))
-    problems.add(seen, {**files.loaded.sources, **lines})
-    if inputs is None or has_errors(seen):
+        part, reading = join_parts(stream_manifests(manifests)), cluster.read()
+    seen = tuple(dict.fromkeys((*files.rule_problems, *part.problems, *reading.problems)))
+    lines = {**files.loaded.sources, **part.sources, **reading.sources}
+    problems.add(seen, lines)
+    if reading.objects is None or has_errors(seen):
         problems.end()
-    with progress_bar("count") as show, without_garbage_collection():
-        answer = build_answer(inputs, files.rule_set, progress=lambda done, total: show("workloads", done, total))
+    try:
+        with progress_bar("count") as show, without_garbage_collection():
+            answer = rules_engine.preflight(
+                files.rule_set,
+                part.pods,
+                reading.objects,
+                name=reading.name,
+                namespace=namespace,
+                progress=lambda done, total: show("workloads", done, total),
+            )
+    except InputError as error:
+        problems.add(error.problems, lines)
+        problems.end()
+    problems.add(answer.problems, lines)
     problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
     passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}
     fail_if(answer.verdict not in passing)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import paths_argument, targets_option
 from rules_engine.cli.program import UNUSABLE, Command, Target, fail_if, help_examples, open_output, print_json
 
@@ -56,7 +57,6 @@ def test(
     """
     from rules_engine.authoring.test.coverage import coverage_total
     from rules_engine.authoring.test.file_watch import read_signatures, wait_for_change
-    from rules_engine.authoring.test.rule_tests import run_tests
     from rules_engine.rules.sources.rule_files import has_errors
 
     measured = coverage or minimum is not None
@@ -64,7 +64,7 @@ def test(
     watched = paths
     while True:
         before = read_signatures(watched, written=outputs)
-        run = run_tests(paths, keyword, coverage=measured)
+        run = rules_engine.run_tests(paths, keyword, coverage=measured)
         answer = run.answer
         enough = minimum is None or answer.coverage is None or answer.coverage.reaches(minimum)
         for target in targets:

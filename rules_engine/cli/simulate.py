@@ -1,13 +1,13 @@
 """`simulate`: a workload on a cluster, under rules and a model of kube-scheduler."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+import rules_engine
 from rules_engine.cli.options import (
     VIEW_KINDS,
     ClusterArgument,
@@ -31,9 +31,6 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.model.rules.simulation import Simulation
-    from rules_engine.questions.simulate.record import Record
-    from rules_engine.rules.sources.rule_files import RuleFiles
     from rules_engine.rules.sources.rule_sources import RuleSource
 
 MAX_SEED = 2**63 - 1
@@ -93,7 +90,6 @@ def simulate(
     code is 130.
     """
     from rules_engine.model.rules.simulation import Strategy
-    from rules_engine.questions.simulate.answer import build_answer
     from rules_engine.questions.simulate.figures import By
     from rules_engine.questions.simulate.report import simulation_report
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
@@ -120,29 +116,14 @@ def simulate(
         name: replace(simulation, scheduler=options, seed=seed)
         for name, simulation in zip([each.name for each in clusters] or [""], simulations, strict=True)
     }
+    sets_by_name = {name: each.rule_set for name, each in zip(sets, files, strict=True)}
     with deferred_interrupts() as check:
-        records = _play_simulations(by_cluster, dict(zip(sets, files, strict=True)), check)
-        problems.write(build_answer(records, By(by or By.WAITING)), simulation_report)
-    fail_if(any(record.interrupted for record in records), INTERRUPTED)
+        with progress_bar("count", "remaining") as show:
 
-
-def _play_simulations(
-    simulations: "Mapping[str, Simulation]", sets: "Mapping[str, RuleFiles]", check: Callable[[], None]
-) -> "Sequence[Record]":
-    """Play the simulation of each cluster with each rule set; once `check` has raised KeyboardInterrupt, no other."""
-    from rules_engine.questions.simulate.play import play_simulation
-
-    records: list[Record] = []
-    with progress_bar("count", "remaining") as show:
-        for (cluster, simulation), (name, files) in product(simulations.items(), sets.items()):
-            title = f"{cluster} {name}" if len(simulations) > 1 else name
-
-            def report(done: int, total: int, title: str = title) -> None:
+            def report(title: str, done: int, total: int) -> None:
                 check()
                 show(title, done, total)
 
-            record = play_simulation(simulation, files.rule_set, name, progress=report)
-            records.append(replace(record, cluster=cluster))
-            if record.interrupted:
-                break
-    return records
+            answer = rules_engine.simulate(sets_by_name, by_cluster, by=By(by or By.WAITING), progress=report)
+        problems.write(answer, simulation_report)
+    fail_if(any(result.interrupted for result in answer.results), INTERRUPTED)

@@ -41,6 +41,10 @@ def answer_text(answer: object, encoding: str = "utf-8", *, indent: int = 2) -> 
     """Return an answer, or any value of JSON types, as JSON for a stream of an encoding; in one line without `indent`.
 
     Characters that the encoding may lack, or that a terminal would interpret, are escaped rather than replaced.
+
+    >>> from rules_engine import answer_text
+    >>> answer_text({"verdict": "Starts"}, indent=0)
+    '{"verdict": "Starts"}'
     """
     try:
         text = msgspec.json.format(msgspec.json.encode(answer, enc_hook=_plain_value), indent=indent).decode()

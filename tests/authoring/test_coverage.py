@@ -16,7 +16,7 @@ from rules_engine.authoring.test.file_watch import read_signatures, wait_for_cha
 from rules_engine.authoring.test.junit import junit_xml
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.source import Location
-from rules_engine.rules.evaluation import compile_rules, mutate
+from rules_engine.rules.evaluation import compile_rules
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.sources.load import load_files, rule_kind
 from tests.kinds import toy
@@ -178,7 +178,7 @@ def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
     made, problems = compile_rules(load_files([file], [*map(rule_kind, kinds)]).rules, kinds, recorder.compiler_of)
     assert problems == ()
     recorder.add(made)
-    recorder.observe(mutate(made, request(asks({GPU: 1})), cluster({GPU: 4})).trace, "default")
+    recorder.observe(made.mutate(request(asks({GPU: 1})), cluster({GPU: 4})).trace, "default")
     assert (recorder.coverage.covered, recorder.coverage.total) == (1, 1)
 
 

@@ -15,7 +15,6 @@ from rules_engine.authoring.convert import convert_text
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action, Decision
-from rules_engine.rules.evaluation import mutate
 from rules_engine.rules.kinds import compile_rules
 from tests.support.patching import apply_as_api_server, apply_json, operations
 
@@ -107,7 +106,7 @@ def decide(vector: dict[str, Any]) -> Decision:
     request = vector.get("request", {})
     namespace = request.get("namespace") or vector["pod"]["metadata"].get("namespace", "")
     admission_request = pod_request(vector["pod"], namespace=namespace, operation=request.get("operation", "CREATE"))
-    decision = mutate(rule_set, admission_request, Cluster())
+    decision = rule_set.mutate(admission_request, Cluster())
     patch = [operation.to_json() for operation in decision.patch]
     assert apply_json(vector["pod"], patch) == decision.result
     return decision

@@ -10,7 +10,6 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.questions.explain.rule_list import list_rules
-from rules_engine.rules.evaluation import validate
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import cli, injection, ladder, place, validation, write
@@ -394,7 +393,7 @@ def test_the_rules_that_can_apply_are_the_rules_that_decisions_evaluate(
     view = list_rules(files.loaded, namespace=namespace, labels=labels, pod_labels=pod_labels)
     pod: Any = {"metadata": {"labels": pod_labels}, "spec": {"containers": [{"name": "c"}]}}
     request = pod_request(pod, namespace=namespace)
-    trace = validate(files.rule_set, request, Cluster(namespaces={namespace: labels})).trace
+    trace = files.rule_set.validate(request, Cluster(namespaces={namespace: labels})).trace
     assert {f"{rule.kind}/{rule.name}" for rule in view.rules} == {step.rule for step in trace if step.applies}
     assert {other.rule for other in view.excluded} == {step.rule for step in trace if not step.applies}
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, UnreadKind
 from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
@@ -53,7 +53,7 @@ def finding_rows(report: Diagnosis) -> list[tuple[str, str, int]]:
 def test_a_report_has_built_in_findings_and_those_of_diagnostics(
     diagnostics: tuple[CompiledDiagnostic, ...],
 ) -> None:
-    report = diagnose(example(), diagnostics, None, Scope(), "rules")
+    report = doctor(example(), diagnostics, None, Scope(), "rules")
 
     assert finding_rows(report) == [
         ("GPUResourceOnNoNode", "Pod/ml/a", 2),
@@ -85,16 +85,14 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
         pod("other", {GPU: 2}, on="whole", namespace="shop", status=refusal),
     )
 
-    assert {
-        (reason, about) for reason, about, _ in finding_rows(diagnose(objects, (), None, Scope(namespace="ml")))
-    } == {
+    assert {(reason, about) for reason, about, _ in finding_rows(doctor(objects, (), None, Scope(namespace="ml")))} == {
         ("QuotaExceeded", "Job/ml/train"),
         ("RefusedByNode", "Pod/ml/shared"),
     }
 
 
 def test_a_pod_that_fits_has_no_message() -> None:
-    report = diagnose(cluster(node("free", {GPU: 8}), pod("new", {GPU: 1})), (), None, Scope())
+    report = doctor(cluster(node("free", {GPU: 8}), pod("new", {GPU: 1})), (), None, Scope())
 
     assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/new", 1)]
 
@@ -111,7 +109,7 @@ def test_a_pod_that_fits_has_no_message() -> None:
 def test_a_scope_limits_the_report(
     diagnostics: tuple[CompiledDiagnostic, ...], scope: Scope, reasons: list[tuple[str, str, int]], nodes: int
 ) -> None:
-    report = diagnose(example(), diagnostics, None, scope)
+    report = doctor(example(), diagnostics, None, scope)
 
     assert finding_rows(report) == reasons
     assert len(report.nodes) == nodes
@@ -136,7 +134,7 @@ def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> N
         event(node("worker"), "XidError", "NVRM: Xid 79"),
     )
 
-    report = diagnose(objects, PACKAGED, None, Scope())
+    report = doctor(objects, PACKAGED, None, Scope())
 
     assert finding_rows(report) == [("XidError", "Node/worker", 1), ("GPUResourceOnNoNode", "Pod/ml/train", 1)]
     assert [effect.reason for effect in report.findings[0].effects] == [
@@ -151,7 +149,7 @@ def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: 
     labels = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
     nodes = [node("changing", {GPU: 8}, labels=labels), node("other", {GPU: 7}, capacity={GPU: 8})]
 
-    report = diagnose(example(nodes, error=False), PACKAGED, None, scope)
+    report = doctor(example(nodes, error=False), PACKAGED, None, scope)
 
     expected = [("MIGLayoutPending", "Node/changing", 1), ("GPUResourceOnNoNode", "Pod/ml/a", 1 if scope.pod else 2)]
     # The finding about the node is a warning: it is first in the answer about a pod.
@@ -163,7 +161,7 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
 ) -> None:
     objects = cluster(node("whole", {GPU: 8}), pod("train", {GPU: 1}, on="whole"), absent=["DaemonSet", "Event"])
 
-    report = diagnose(objects, diagnostics, None, Scope())
+    report = doctor(objects, diagnostics, None, Scope())
 
     assert report.not_read == (
         UnreadKind(objects="events", unknown="recent errors, the scheduler's message and pods that were never created"),
@@ -177,14 +175,14 @@ def test_unread_kinds_are_listed_with_the_unknown_facts(
 
 
 def test_no_reason_is_given_for_a_pending_pod_without_nodes() -> None:
-    report = diagnose(cluster(pod("p", {GPU: 1}), absent=["Node"]), (), None, Scope())
+    report = doctor(cluster(pod("p", {GPU: 1}), absent=["Node"]), (), None, Scope())
 
     assert report.findings[0].evidence == ("not evaluated: nodes were not read",)
     assert finding_rows(report) == [("NoSchedulerMessage", "Pod/ml/p", 1)]
 
 
 def test_every_kind_has_its_unknown_facts() -> None:
-    report = diagnose(cluster(absent=[*DIAGNOSED_RESOURCES]), (), None, Scope())
+    report = doctor(cluster(absent=[*DIAGNOSED_RESOURCES]), (), None, Scope())
 
     assert [absent.objects for absent in report.not_read] == list(DIAGNOSED_RESOURCES.values())
     assert all(absent.unknown for absent in report.not_read)
@@ -205,7 +203,7 @@ def test_waiting_pods_are_one_finding_with_their_workloads() -> None:
         pod("static", requests, owner=("Node", "gpu")),
     )
 
-    report = diagnose(objects, (), None, Scope())
+    report = doctor(objects, (), None, Scope())
 
     (group,) = report.findings
     assert [title for each in group.affected for title in each.titles] == [

@@ -10,7 +10,7 @@ from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.exports.offers import build_offers
 from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Settings
-from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.incomplete_offers import find_incomplete_offers
 from rules_engine.questions.doctor.report import diagnosis_report
 from rules_engine.questions.doctor.scope import Scope
@@ -35,7 +35,7 @@ def diagnosed(folder: Path, *items: Any, scope: Scope = Scope()) -> Diagnosis:  
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n", {GPU: 4}), event, *items]}))
     objects = read_cluster([path]).objects
     assert objects is not None
-    return diagnose(objects, (), None, scope)
+    return doctor(objects, (), None, scope)
 
 
 def test_rules_that_offers_leave_out_are_found_with_the_reason() -> None:

@@ -11,7 +11,6 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.never_created import find_never_created
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
-from rules_engine.rules.evaluation import validate
 from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, pod
 from tests.support.evaluation import asks, check, compiled, request, validation
 from tests.support.remedies import has_its_risk
@@ -133,7 +132,7 @@ def test_a_denial_of_our_own_is_read_as_the_server_writes_it() -> None:
     rules = compiled(
         validation(check("false", "no GPUs here"), name="one"), validation(check("false", "no GPUs here"), name="two")
     )
-    status = validate(rules, request(asks({GPU: 1})), Cluster()).status
+    status = rules.validate(request(asks({GPU: 1})), Cluster()).status
     assert status is not None
     message = f'admission webhook "{Endpoint.VALIDATE.webhook}" denied the request: {status.message}'
     finding = only_finding(job(), event(job(), "FailedCreate", f"Error creating: {message}"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.model.rules.finding import Certainty
-from rules_engine.questions.doctor.doctor import diagnose
+from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.scope import Scope
@@ -450,13 +450,13 @@ def test_the_reason_is_that_of_the_table(made: tuple[list[Object], dict[str, lis
 
 def test_nodes_have_the_devices_of_drivers() -> None:
     recorded = cluster(node("a"), node("b"), CLASS, TWO, held("gpu-0"), pod("x", {GPU: 1}, on="a"))
-    (shown,) = diagnose(recorded, (), None, Scope()).nodes
+    (shown,) = doctor(recorded, (), None, Scope()).nodes
     assert (shown.name, shown.resources) == ("a", {GPU: reported_amounts(2, 2, 1)})
 
 
 def test_a_device_of_a_claim_counts_as_allocated() -> None:
     recorded = cluster(node("a"), CLASS, TWO, resource_claim("shared", "gpu-1"))
-    (shown,) = diagnose(recorded, (), None, Scope()).nodes
+    (shown,) = doctor(recorded, (), None, Scope()).nodes
     assert shown.resources[GPU].free == 1
 
 

@@ -27,7 +27,7 @@ from rules_engine.questions.diff.input.live_input import (
 from rules_engine.questions.diff.input.views import ViewsWithout
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Submitted
-from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import WhenExhausted
 from tests.support.api import (
     NOW,
@@ -73,7 +73,7 @@ def read(
     """Return the live pods of a cluster as they were submitted. `on`: its nodes; None: they are among its objects."""
 
     def old(request: AdmissionRequest, view: Cluster) -> Json:
-        decision = mutate(rules, request, view)
+        decision = rules.mutate(request, view)
         return decision.result if decision.allowed else None
 
     nodes = () if on is None else map(node_object, on.nodes)

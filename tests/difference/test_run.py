@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from rules_engine.questions.diff import run as runs
 from rules_engine.questions.diff.answer import DifferenceAnswer, Verdict
 from rules_engine.questions.diff.report import difference_report
-from rules_engine.questions.diff.run import DifferenceRun, Side, run_difference
+from rules_engine.questions.diff.run import DifferenceRun, Side, diff
 from rules_engine.report.answer import answer_text
 from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
@@ -45,7 +45,7 @@ def decided(
 ) -> DifferenceRun:
     readings = [read_cluster([path], whole=True) for path in clusters]
     sides = side("a", old), side("b", new)
-    return run_difference(*sides, manifests=manifests, clusters=readings, default=DEFAULT, **options)
+    return diff(*sides, manifests=manifests, clusters=readings, default=DEFAULT, **options)
 
 
 def answered(*manifests: Path, **options: Any) -> DifferenceAnswer:

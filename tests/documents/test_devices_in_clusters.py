@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.devices import offers
-from rules_engine.cluster.read.clusters import load_cluster, load_inventory, read_cluster
+from rules_engine.cluster.read.clusters import load_inventory, load_view, read_cluster
 from rules_engine.cluster.read.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
@@ -167,7 +167,7 @@ class TestFiles:
         path = tmp_path / "c.json"
         bad = resource_slice("n1", device("d"), device("d"), name="bad")
         path.write_text(json.dumps({"kind": "List", "items": [NODE, bad, *CLASSES, *card()]}))
-        inventory, problems, _ = load_cluster(path)
+        inventory, problems, _ = load_view(path)
         assert inventory is not None
         assert codes(problems) == ["unread-object"]
         assert problems[0].message == "ResourceSlice bad is left out: it has two devices of one name"

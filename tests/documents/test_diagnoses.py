@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest
 from rules_engine.rules.sources.documents import load_documents
@@ -184,4 +184,4 @@ def test_a_file_without_a_cluster_has_no_objects(tmp_path: Path) -> None:
     text = TEST.format("one", "cluster: {file: none.yaml}", DIAGNOSES)
     (draft,) = load_text(tmp_path, text, "test.yaml").of(RuleTest, valid=False)
     assert draft.objects[""]().nodes == ()
-    assert load_cluster(tmp_path / "none.yaml")[0] is None
+    assert load_view(tmp_path / "none.yaml")[0] is None

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.language.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.rules.sources.documents import load_documents
@@ -133,7 +133,7 @@ def test_a_rule_path_that_is_a_pipe_or_device_is_a_problem(tmp_path: Path, devic
 def test_a_cluster_or_a_manifest_may_be_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for text, read in (("kind: Pod\nspec: {containers: [{name: c}]}\n", load_pods), ("{}", load_cluster)):
+    for text, read in (("kind: Pod\nspec: {containers: [{name: c}]}\n", load_pods), ("{}", load_view)):
         writer = Thread(target=pipe.write_text, args=(text,), daemon=True)
         writer.start()
         assert "not-a-regular-file" not in codes(read(pipe)[1])

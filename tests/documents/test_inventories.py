@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_cluster, load_inventory
+from rules_engine.cluster.read.clusters import load_inventory, load_view
 from rules_engine.cluster.read.references import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -150,7 +150,7 @@ PRINTED = {
 def test_kubectl_output_is_read_unchanged(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(json.dumps(PRINTED))
-    inventory, problems, sources = load_cluster(path)
+    inventory, problems, sources = load_view(path)
     assert inventory is not None
     left_out = ("a Node without a name", "a Pod without a name", "a value that is not an object")
     assert sorted(problem.message for problem in problems) == [f"{what} is left out" for what in left_out]
@@ -179,7 +179,7 @@ def test_a_list_of_nodes_from_the_api_is_read_too(tmp_path: Path) -> None:
 def test_duplicate_keys_in_kubectls_json_are_tolerated(tmp_path: Path) -> None:
     text = '{"kind": "List", "items": [{"kind": "Node", "kind": "Node", "metadata": {"name": "b", "name": "a"}}]}'
     (tmp_path / "c.json").write_text(text)
-    cluster, _, _ = load_cluster(tmp_path / "c.json")
+    cluster, _, _ = load_view(tmp_path / "c.json")
     assert cluster is not None
     assert [node.name for node in cluster.nodes] == ["a"]
 
@@ -188,7 +188,7 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
     inventory = rule("ClusterInventory", "{nodes: [{name: a}]}")
     test = rule("RuleTest", "{cluster: {file: x.yaml}, cases: 3}")
     load_text(tmp_path, f"{inventory}---\n{test}---\n")
-    loaded_cluster, problems, _ = load_cluster(tmp_path / "x.yaml")
+    loaded_cluster, problems, _ = load_view(tmp_path / "x.yaml")
     assert loaded_cluster is not None
     assert [node.name for node in loaded_cluster.nodes] == ["a"]
     assert codes(problems) == ["empty-document"]
@@ -214,13 +214,13 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
 def test_a_file_that_is_not_one_cluster_gives_none(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
-    inventory, problems, _ = load_cluster(path)
+    inventory, problems, _ = load_view(path)
     assert inventory is None
     assert code in codes(problems)
 
 
 def test_a_cluster_file_that_is_missing_gives_none(tmp_path: Path) -> None:
-    inventory, problems, sources = load_cluster(tmp_path / "absent.yaml")
+    inventory, problems, sources = load_view(tmp_path / "absent.yaml")
     assert (inventory, codes(problems), sources) == (None, ["missing-file"], {})
 
 

@@ -23,7 +23,7 @@ from rules_engine.model.rules.rule import (
     OptOut,
     Rule,
 )
-from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.rules.rule_set import globs
@@ -484,7 +484,7 @@ class TestWhatIsDecided:
 
 
 def mutated_quickly(made: Any) -> Decision:
-    return mutate(compiled(falls()), request(made), cluster())
+    return compiled(falls()).mutate(request(made), cluster())
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_requests_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     compilations: list[object] = []
     for module in (re, re2):
         monkeypatch.setattr(module, "compile", lambda pattern, *_: compilations.append(pattern))
-    for endpoint in (mutate, validate):
+    for endpoint in (RuleSet.mutate, RuleSet.validate):
         decision = endpoint(rules, request(asks({MIG2: 1, GPU: 1}), namespace="team-9999-x"), cluster())
         assert [step.action for step in decision.trace if step.action is not Action.SKIP]
     assert compilations == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rules_engine.language.cel import Budget, CostExceeded, EvaluationError, Program
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Decision
-from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import KindRules
 from rules_engine.rules.validation.evaluation import CompiledValidation
 from rules_engine.rules.validation.value import Check
@@ -93,7 +93,7 @@ def given_up(program: Program) -> Program:
 
 def decided(rules: RuleSet, budget: Budget) -> Decision:
     """The decision on some pod, within the budget."""
-    return validate(rules, request(asks({GPU: 1})), cluster(), budget=lambda: budget)
+    return rules.validate(request(asks({GPU: 1})), cluster(), budget=lambda: budget)
 
 
 @pytest.mark.parametrize(

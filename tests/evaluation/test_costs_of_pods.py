@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
-from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.ladder.value import FallbackLadder
 from tests.support.budgets import units_spent
@@ -62,7 +62,7 @@ def stocked(count: int, distinct: int = 20) -> Cluster:
 
 def decided(made: Json, on: Cluster, *rules: Rule, budget: Budget | None = None) -> Decision:
     spent = budget or Budget()
-    return mutate(compiled(*rules), request(made), on, budget=lambda: spent)
+    return compiled(*rules).mutate(request(made), on, budget=lambda: spent)
 
 
 def items(value: Json) -> int:
@@ -228,7 +228,7 @@ class TestTooManyContainers:
             ready = compiled(*every), request(made)
             sys.setprofile(lambda frame, event, arg: counted.update([event]))
             try:
-                mutate(*ready, SMALL)
+                RuleSet.mutate(*ready, SMALL)
             finally:
                 sys.setprofile(None)
             return counted["call"]
@@ -311,7 +311,7 @@ def test_an_expression_looks_up_each_resource_once(
     loop = "c.resources.limits.all(r, cluster.available(r) >= 0 && cluster.total(r) >= 0)"
     rules = compiled(validation(f"object.spec.containers.all(c, {loop})"))
     with patch.object(Capacity, "of", wraps=Capacity.of) as counted:
-        [step] = validate(rules, request(made), on).trace
+        [step] = rules.validate(request(made), on).trace
     assert step.action is Action.PASS
     assert counted.call_count == 4
 
@@ -320,7 +320,7 @@ def test_a_rule_in_audit_mode_pays_for_itself() -> None:
     made = pod(container("main", {MIG2: 1}), nodeSelector={"zone": "a"})
     budgets = [Budget(), Stopped()]
     rules = compiled(falls(name="a", priority=1, mode=Mode.AUDIT), falls(name="b"))
-    steps = mutate(rules, request(made), SMALL, budget=lambda: budgets.pop(0)).trace
+    steps = rules.mutate(request(made), SMALL, budget=lambda: budgets.pop(0)).trace
     assert [step.reason for step in steps] == ["evaluation-error", "moved"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.decision import Step
-from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import injection, ladder, validation, write
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, cluster, container, pod, request
@@ -20,7 +20,7 @@ def last_step(folder: Path, rules: str, made: Json, namespace: str = "ml", opera
     files = read_rules([folder / "rules.yaml"])
     assert not files.failed, files.problems
     sent = request(made, namespace=namespace, operation=operation, old_object=made)
-    decide = validate if "kind: Validation" in rules else mutate
+    decide = RuleSet.validate if "kind: Validation" in rules else RuleSet.mutate
     return decide(files.rule_set, sent, cluster({MIG1: 1})).trace[-1]
 
 

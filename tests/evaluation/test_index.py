@@ -23,7 +23,7 @@ from rules_engine.model.rules.rule import (
     OptOut,
     Rule,
 )
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.validation.value import ValidationAction
 from tests.support.evaluation import (
@@ -175,7 +175,7 @@ def test_the_index_removes_only_steps_of_skipped_rules(
     rule_set: RuleSet, admission: AdmissionRequest, around: Cluster, complete: bool
 ) -> None:
     on = replace(around, namespaces_complete=complete)
-    for decide in (mutate, validate):
+    for decide in (RuleSet.mutate, RuleSet.validate):
         whole, indexed = decide(rule_set, admission, on), decide(rule_set, admission, on, indexed=True)
         assert outcome(indexed) == outcome(whole)
         left = [step for step in indexed.trace if step.action is Action.SKIP]
@@ -202,14 +202,14 @@ def test_a_pod_matches_few_of_a_thousand_rules() -> None:
         annotations={"task.bkbcs.tencent.com/gpu-type": "T3"},
     )
     assert met(compiled(*rules), made, "ns-5") == {"resource-7", "type-3", "namespace-5", "both-5"}
-    steps = mutate(compiled(*rules), request(made, namespace="ns-5"), cluster(), indexed=True).trace
+    steps = compiled(*rules).mutate(request(made, namespace="ns-5"), cluster(), indexed=True).trace
     assert [step.rule.partition("/")[2] for step in steps] == ["both-5", "resource-7", "type-3"]
 
 
 def test_rules_are_found_in_the_order_of_evaluation() -> None:
     rules = [validation("false", name=f"v{n}", priority=n % 3) for n in range(9)]
-    whole = validate(compiled(*rules), request(pod(container())), cluster())
-    indexed = validate(compiled(*rules), request(pod(container())), cluster(), indexed=True)
+    whole = compiled(*rules).validate(request(pod(container())), cluster())
+    indexed = compiled(*rules).validate(request(pod(container())), cluster(), indexed=True)
     assert indexed.trace == whole.trace
     assert len(indexed.trace) == 9
 
@@ -261,7 +261,7 @@ def test_a_rule_whose_conditions_can_fail_is_always_evaluated() -> None:
         ),
     ):
         on = cluster(namespaces_complete=False)
-        decision = mutate(compiled(rule), request(asks({"cpu": 1})), on, indexed=True)
+        decision = compiled(rule).mutate(request(asks({"cpu": 1})), on, indexed=True)
         assert not decision.allowed
 
 
@@ -272,7 +272,7 @@ def test_a_ladder_with_the_target_as_a_rung_is_evaluated_too() -> None:
         ladder("vendor.com/a", rung("vendor.com/b", assume=True), name="gives"),
     )
     on = cluster({"vendor.com/c": 1})
-    [step] = evaluated_steps(mutate(rules, request(asks({"vendor.com/a": 1})), on, indexed=True))
+    [step] = evaluated_steps(rules.mutate(request(asks({"vendor.com/a": 1})), on, indexed=True))
     assert (step.rule, step.reason) == ("FallbackLadder/gives", "exhausted")
 
 
@@ -282,5 +282,5 @@ def test_injections_are_found_by_the_result_of_the_ladders() -> None:
         injection({"cpu": "4"}, gpu_type=None),
         injection({"cpu": "4"}, gpu_type=None, gpu_resource="nvidia.com/mig-3g", name="left"),
     )
-    decision = mutate(rules, request(asks({"nvidia.com/mig-3g": 1})), cluster({"nvidia.com/gpu": 1}), indexed=True)
+    decision = rules.mutate(request(asks({"nvidia.com/mig-3g": 1})), cluster({"nvidia.com/gpu": 1}), indexed=True)
     assert [step.rule for step in decision.trace] == ["FallbackLadder/ladder", "ResourceInjection/injection"]

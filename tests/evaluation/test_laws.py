@@ -16,7 +16,7 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Mode, Rule
-from rules_engine.rules.evaluation import mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
@@ -449,7 +449,7 @@ def assert_decided_or_refused(decision: Decision) -> None:
 
 @given(jsons())
 def test_any_json_as_a_pod_is_decided_or_denied_with_its_path(made: Json) -> None:
-    for endpoint in (mutate, validate):
+    for endpoint in (RuleSet.mutate, RuleSet.validate):
         assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), Cluster())))  # noqa: B023
 
 
@@ -458,7 +458,7 @@ def test_any_json_in_a_pod_is_decided_or_denied_with_its_path(
     place: tuple[str | int, ...], new: Json, on: Cluster
 ) -> None:
     made = replaced(FULL, place, new)
-    for endpoint in (mutate, validate):
+    for endpoint in (RuleSet.mutate, RuleSet.validate):
         assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), on)))  # noqa: B023
 
 

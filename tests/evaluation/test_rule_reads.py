@@ -9,7 +9,7 @@ import pytest
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
-from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.rule_reads import fields_read_by
 from tests.support.evaluation import check, cluster, compiled, validation
 
@@ -170,10 +170,10 @@ def facts(decision: Decision) -> Any:
 def test_a_member_that_is_not_read_changes_nothing(expression: str) -> None:
     rule_set, on = rules(expression), cluster()
     raw: Any = pod_request(full_pod("a"), namespace="ml", old_pod=full_pod("b")).raw
-    found = validate(rule_set, AdmissionRequest.parse(raw), on)
+    found = rule_set.validate(AdmissionRequest.parse(raw), on)
     read: Any = fields_read(rule_set)
     for root in ("object", "oldObject"):
         for path in unread(raw[root], read.get(root, {}), root):
             for request in changes(raw, path):
-                again = validate(rule_set, request, on)
+                again = rule_set.validate(request, on)
                 assert again.refusal is not None or facts(again) == facts(found), path

@@ -17,7 +17,6 @@ from rules_engine.model.kubernetes.devices import Device, DeviceKey, ResourceSli
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector
-from rules_engine.rules.evaluation import mutate
 from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from tests.support.api import DRIVER
 from tests.support.budgets import units_spent
@@ -209,7 +208,7 @@ class TestFailingSelectors:
 def spent(rule: FallbackLadder, limits: dict[str, int], on: Cluster) -> int:
     """Return the cost of a decision."""
     budget = Budget()
-    [step] = mutate(compiled(rule), request(pod(container("main", limits))), on, budget=lambda: budget).trace
+    [step] = compiled(rule).mutate(request(pod(container("main", limits))), on, budget=lambda: budget).trace
     assert step.reason != "evaluation-error"
     return units_spent(budget)
 
@@ -228,7 +227,7 @@ class TestCosts:
     ) -> None:
         rule = ladder(CARDS, SLICES, offered=offered, when_exhausted=exhausted, failure_policy=policy)
         on = cluster(node("a"), slices=self.slices)
-        decision = mutate(compiled(rule), request(self.pod), on, budget=lambda: Budget(10))
+        decision = compiled(rule).mutate(request(self.pod), on, budget=lambda: Budget(10))
         message = (
             f"it takes too long to say which devices fit together: 1 of {CARDS} and 1 of {SLICES}: "
             "the cost limit of 10 for one request is used up"
@@ -240,7 +239,7 @@ class TestCosts:
             assert decision.status is not None
             assert decision.status.message == f"FallbackLadder/ladder: could not be evaluated: {message}"
             assert not decision.allowed
-        assert mutate(compiled(rule), request(self.pod), on).trace[0].reason == "offered"
+        assert compiled(rule).mutate(request(self.pod), on).trace[0].reason == "offered"
 
     def test_equal_nodes_are_searched_once(self) -> None:
         halves = [device(f"s{number}", "slice", {"g/a": 1}) for number in range(3)]
@@ -327,7 +326,7 @@ class TestUnknown:
     def test_a_ladder_that_denies_denies_what_it_cannot_find_out(self, exhausted: WhenExhausted) -> None:
         on_it = cluster(node("a"), slices=self.costly)
         rule = ladder(SLICES, when_exhausted=exhausted)
-        decision = mutate(compiled(rule), request(pod(container("main", {SLICES: 9}))), on_it)
+        decision = compiled(rule).mutate(request(pod(container("main", {SLICES: 9}))), on_it)
         assert decision.allowed is (exhausted is WhenExhausted.KEEP)
         assert f"it takes too long to say which devices fit together: 9 of {SLICES}" in str(decision.trace)
 

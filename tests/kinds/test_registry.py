@@ -11,7 +11,7 @@ from rules_engine.language.headers import RULE_KINDS
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.explain.rule_list import list_rules
-from rules_engine.rules.evaluation import RuleSet, compile_rules, mutate, validate
+from rules_engine.rules.evaluation import RuleSet, compile_rules
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.rules.sources.load import load_files, rule_kind
@@ -42,16 +42,16 @@ def test_the_headers_name_the_kinds_of_the_registry() -> None:
 
 
 def test_a_toy_kind_is_evaluated_after_the_others(rule_set: RuleSet) -> None:
-    decision = mutate(rule_set, request(asks({MIG3: 1})), cluster({GPU: 4}))
+    decision = rule_set.mutate(request(asks({MIG3: 1})), cluster({GPU: 4}))
     assert [step.rule for step in decision.trace] == ["FallbackLadder/falls", "Mark/marked"]
     assert decision.result["metadata"]["annotations"]["example.com/mark"] == "marked"  # type: ignore[index, call-overload]
-    assert validate(rule_set, request(asks({GPU: 1})), cluster()).trace == ()
+    assert rule_set.validate(request(asks({GPU: 1})), cluster()).trace == ()
 
 
 def test_the_index_needs_no_further_code(rule_set: RuleSet) -> None:
     (*_, marks) = rule_set.kinds_at(Endpoint.MUTATE)
     create_request = request(asks({"cpu": 1}))
-    assert mutate(rule_set, create_request, cluster({GPU: 4}), indexed=True).trace == ()
+    assert rule_set.mutate(create_request, cluster({GPU: 4}), indexed=True).trace == ()
     assert [compiled.rule.id for compiled in marks.rules] == ["Mark/marked"]
 
 
@@ -83,7 +83,7 @@ def test_a_kind_that_changes_pods_cannot_be_evaluated_at_validate(rule_set: Rule
     rules = [compiled.rule for compiled in rule_set.rules]
     made, _ = compile_rules(rules, (*KINDS, replace(toy.KIND, endpoint=Endpoint.VALIDATE)))
     with pytest.raises(ValueError, match=r"^rules of the kind Mark change the pod, which only /mutate can do$"):
-        validate(made, request(asks({GPU: 1})), cluster({GPU: 4}))
+        made.validate(request(asks({GPU: 1})), cluster({GPU: 4}))
 
 
 def test_its_schema_and_its_analysis_report_problems(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import rules_engine.model
 import rules_engine.rules.injection
 import rules_engine.rules.ladder
 import rules_engine.rules.validation
-from rules_engine.rules.evaluation import applicability, mutate
+from rules_engine.rules.evaluation import applicability
 from rules_engine.rules.rule_set import context
 from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, request, rung
 
@@ -47,7 +47,7 @@ def test_fields_cannot_be_assigned_or_deleted(cls: type[Any]) -> None:
 
 
 def test_a_decision_and_its_steps_cannot_be_changed() -> None:
-    decision = mutate(compiled(ladder(GPU, rung("a/b", assume=True))), request(asks({GPU: 1})), cluster())
+    decision = compiled(ladder(GPU, rung("a/b", assume=True))).mutate(request(asks({GPU: 1})), cluster())
     [step] = decision.trace
     for value, name in ((decision, "trace"), (step, "action"), (step.resources[0], "to"), (decision.patch[0], "path")):
         with pytest.raises(AttributeError):

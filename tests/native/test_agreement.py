@@ -18,7 +18,6 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Match, Rule
-from rules_engine.rules.evaluation import mutate, validate
 from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.value import FALLBACK_ANNOTATION, WEBHOOK_ANNOTATION
 from rules_engine.rules.native.policy import translate_rules
@@ -57,8 +56,8 @@ def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "
     # As for the webhook, the API server evaluates the policy only for pods that name a resource of its rules.
     named = Pod.parse(made.object).named
     sent = any((each.rule.interests.resources or set()) & named for each in native.mutations)
-    mutation = mutate(rule_set, made, on) if sent else Decision(object=made.object)
-    decision = validate(rule_set, validation_request(made, mutation.result), on) if mutation.allowed else mutation
+    mutation = rule_set.mutate(made, on) if sent else Decision(object=made.object)
+    decision = rule_set.validate(validation_request(made, mutation.result), on) if mutation.allowed else mutation
     assert bool(outcome.denied) == (not decision.allowed), (outcome, decision.trace)
     if decision.allowed:
         expected: Any = copy.deepcopy(mutation.result)

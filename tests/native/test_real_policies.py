@@ -20,7 +20,6 @@ from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Rule
-from rules_engine.rules.evaluation import mutate, validate
 from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.native import MAX_RUNGS
 from rules_engine.rules.ladder.value import Counts, Direction
@@ -160,12 +159,12 @@ def decided(native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any, 
     asked = request(defaulted(made), namespace=namespace)
     named = Pod.parse(asked.object).named
     sent = any((each.rule.interests.resources or set()) & named for each in native.mutations)
-    mutation = mutate(rule_set, asked, on) if sent else Decision(object=asked.object)
+    mutation = rule_set.mutate(asked, on) if sent else Decision(object=asked.object)
     if not mutation.allowed:
         # Policies that deny for both endpoints are evaluated together, and the first one is reported.
-        after = validate(rule_set, validation_request(asked, asked.object), on)
+        after = rule_set.validate(validation_request(asked, asked.object), on)
         return asked.object, Decision(trace=(*mutation.trace, *after.trace), object=asked.object)
-    return mutation.result, validate(rule_set, validation_request(asked, mutation.result), on)
+    return mutation.result, rule_set.validate(validation_request(asked, mutation.result), on)
 
 
 def compare(kube: Kube, native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any) -> str:

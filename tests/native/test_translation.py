@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.exports.offers import MAX_SHAPES, build_offers
 from rules_engine.exports.policies import MAX_RULES, NativeObjects
 from rules_engine.exports.settings import Settings
@@ -265,7 +265,7 @@ def test_offers_leave_out_ladders_whose_nodes_are_too_different_or_have_drivers(
 
     too_many = f"its nodes have more than {MAX_SHAPES} shapes"
     assert build_offers(native, different)["omitted"] == {"FallbackLadder/l": too_many}
-    served, problems, _ = load_cluster(Path("rules_engine/inventories/dra-h100.yaml"))
+    served, problems, _ = load_view(Path("rules_engine/inventories/dra-h100.yaml"))
     assert served is not None
     assert not problems
     assert build_offers(native, served)["omitted"] == {"FallbackLadder/l": f"drivers serve {MIG2}"}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine import load_manifests
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling.cycle import BoundPod
@@ -104,8 +105,9 @@ class Compared:
     def _can_choose(self, nodes: Counter[str]) -> bool:
         """Return True if pods run on these nodes after other choices among equal ones than the answer's."""
         manifest, cluster = self._files
-        inputs, _, _ = read_inputs([manifest], read_cluster([cluster]), "")
-        assert inputs is not None
+        objects = read_cluster([cluster]).objects
+        assert objects is not None
+        inputs = read_inputs(load_manifests([manifest]), objects, name="cluster", namespace="")
         play = ClusterState(inputs.simulation, read_rules([self._real.rules]).rule_set).play
         cycle = play.cycle
         (run,) = PlannedArrival(0, inputs.workloads[0].arrival).arrive()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine import load_manifests, preflight
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling import cycle
-from rules_engine.questions.preflight.answer import NodeReasons, StoppedPods, build_answer
-from rules_engine.questions.preflight.reading import read_inputs
+from rules_engine.questions.preflight.answer import NodeReasons, StoppedPods
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import compile_rules
 from tests.support.authoring import write
@@ -47,14 +47,14 @@ spec:
 
 def answered(folder: Path) -> tuple[StoppedPods, NodeReasons]:
     write(folder, {"cluster.yaml": CLUSTER, "pod.yaml": POD})
-    inputs, problems, _ = read_inputs([folder / "pod.yaml"], read_cluster([folder / "cluster.yaml"]), "")
-    assert inputs is not None, problems
+    pods, objects = load_manifests([folder / "pod.yaml"]), read_cluster([folder / "cluster.yaml"]).objects
+    assert objects is not None
     rule_set: RuleSet
     rule_set, _ = compile_rules(())
     reasons: list[NodeReasons] = []
-    [workload] = build_answer(inputs, rule_set, node_reasons=reasons).workloads
-    [pods] = workload.stopped
-    return pods, reasons[0]
+    [workload] = preflight(rule_set, pods, objects, node_reasons=reasons).workloads
+    [stopped] = workload.stopped
+    return stopped, reasons[0]
 
 
 def test_each_node_has_the_reasons_that_the_message_counts(tmp_path: Path) -> None:

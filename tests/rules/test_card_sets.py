@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.mig import CARDS, PLACEMENTS, PUBLISHED, device_resource
-from rules_engine.rules.evaluation import mutate
 from rules_engine.rules.ladder.value import FallbackLadder
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules
@@ -95,7 +94,7 @@ def test_a_pod_never_gets_less_memory_than_it_requests_or_says_it_needs(data: st
     memory = sorted({size(name, device)[0] for device in devices})
     least = data.draw(st.none() | st.sampled_from(memory))
     made = asks({requested: 1}, annotations={} if least is None else {LEAST: str(least)})
-    decision = mutate(files_of(name).rule_set, request(made), cluster(*({device: 1} for device in offered)))
+    decision = files_of(name).rule_set.mutate(request(made), cluster(*({device: 1} for device in offered)))
     (given_device,) = resources(decision)["limits"]
     before, after = size(name, requested), size(name, given_device)
     assert decision.warnings == ()
@@ -116,10 +115,10 @@ def test_beside_the_set_of_another_card_no_pod_gets_less_memory_and_nothing_chan
     rules = files_of(*names).rule_set
     for requested, offered in permutations(devices, 2):
         on = cluster({offered: 1})
-        decision = mutate(rules, request(asks({requested: 1})), on)
+        decision = rules.mutate(request(asks({requested: 1})), on)
         (given_device,) = resources(decision)["limits"]
         assert given_device == GPU or memory_gb(given_device) >= memory_gb(requested)
-        assert mutate(rules, request(decision.result), on).patch == ()
+        assert rules.mutate(request(decision.result), on).patch == ()
 
 
 def memory_gb(resource: str) -> int:

@@ -21,7 +21,6 @@ from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import SchedulerOptions
 from rules_engine.questions.doctor.drivers import drivers_of
-from rules_engine.rules.evaluation import mutate
 from tests.support.api import GPU, NOW
 from tests.support.device_clusters import MIG, DeviceGenerator
 from tests.support.evaluation import compiled, ladder, rung
@@ -148,5 +147,5 @@ def _compare_ladders(subject: Object, objects: ClusterObjects, attempt: Attempt,
 def _stays(subject: Object, resource: str, offered: Offered, objects: ClusterObjects) -> bool:
     """Return True if a ladder keeps the resource of a pod."""
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": subject["metadata"], "spec": subject["spec"]}
-    decision = mutate(LADDERS[resource, offered], pod_request(made, namespace="ml"), drivers_of(objects).view)
+    decision = LADDERS[resource, offered].mutate(pod_request(made, namespace="ml"), drivers_of(objects).view)
     return not decision.patch

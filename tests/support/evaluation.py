@@ -13,7 +13,7 @@ from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import NamedExpression, Rule
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.value import FallbackLadder, Rung
@@ -171,12 +171,12 @@ def request(made: Json, *, namespace: str = "ml", operation: str = "CREATE", **f
 
 def mutated(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
     """Return the decision of /mutate on a pod, with a checked patch."""
-    return sound(made, lambda: mutate(compiled(*rules), request(made, **fields), on))
+    return sound(made, lambda: compiled(*rules).mutate(request(made, **fields), on))
 
 
 def validated(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
     """Return the decision of /validate on a pod, with a checked patch."""
-    return sound(made, lambda: validate(compiled(*rules), request(made, **fields), on))
+    return sound(made, lambda: compiled(*rules).validate(request(made, **fields), on))
 
 
 def sound(made: Json, decide: Callable[[], Decision]) -> Decision:

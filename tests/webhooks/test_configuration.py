@@ -25,7 +25,7 @@ from rules_engine.model.problems.problem import Severity
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.validation.value import ValidationAction
@@ -156,8 +156,8 @@ def test_every_rule_skips_a_pod_not_sent_to_mutate(
     if not sent(derive_calls(rule_set)[0], made, namespace=namespace):
         admission = request(made, namespace=namespace)
         # A rule that cannot be evaluated counts where it has something to do.
-        without = relevant_rules(mutate(compiled(*map(unconditional, rules)), admission, cluster))
-        assert relevant_rules(mutate(rule_set, admission, cluster)) & without == set()
+        without = relevant_rules(compiled(*map(unconditional, rules)).mutate(admission, cluster))
+        assert relevant_rules(rule_set.mutate(admission, cluster)) & without == set()
 
 
 @given(
@@ -169,7 +169,7 @@ def test_every_rule_skips_a_pod_not_sent_to_validate(
     rule_set = compiled(*rules)
     if not sent(derive_calls(rule_set)[1], made, namespace=namespace, operation=operation):
         admission = request(made, namespace=namespace, operation=operation)
-        assert relevant_rules(validate(rule_set, admission, Cluster())) == set()
+        assert relevant_rules(rule_set.validate(admission, Cluster())) == set()
 
 
 @given(made=labelled_pods(), rules=st.lists(ladders(), min_size=1, max_size=1), namespace=NAMESPACES)
@@ -464,7 +464,7 @@ def test_a_glob_of_resources_keeps_no_matching_pod_away(glob: str, resource: str
     rule = validation("false", match=Match(resources=(glob,)))
     rule_set = compiled(rule)
     asked = request({"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": {resource: "0"}}}]}})
-    step = validate(rule_set, asked, Cluster()).trace[0]
+    step = rule_set.validate(asked, Cluster()).trace[0]
     assert (step.action is Action.DENY) == fnmatchcase(resource, glob)
     if step.action is not Action.SKIP:
         assert sent(derive_calls(rule_set)[1], asked.object)
@@ -485,7 +485,7 @@ def test_no_affected_pod_of_thousands_is_kept_away(run_seed: int) -> None:
         rule_set = compiled(*drawn_rules(source))
         endpoints = [
             (decide, calls, None if calls.expression is None else condition(calls))
-            for decide, calls in zip((mutate, validate), derive_calls(rule_set), strict=True)
+            for decide, calls in zip((RuleSet.mutate, RuleSet.validate), derive_calls(rule_set), strict=True)
         ]
         goal = affected + AFFECTED // RULE_SETS
         for _ in range(1000):

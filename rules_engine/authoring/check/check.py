@@ -61,6 +61,11 @@ def check_files(
 
     Rules that cannot work on `cluster` are problems, too.
     `kinds`: the kinds of documents to read; without RuleTest and Simulation, no other file is read.
+
+    >>> from pathlib import Path
+    >>> from rules_engine import check
+    >>> check([Path("rules_engine/rule_sets/gpu-allocation")]).answer.errors
+    0
     """
     checked = read_rules(paths, kinds, advising_compiler)
     problems = [

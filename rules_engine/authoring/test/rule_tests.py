@@ -150,6 +150,11 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     A test with errors or whose rules have errors is not run, nor is a case with an impossible expectation. Warnings
     about rules are reported by `check` only, warnings about pods of cases here too. `coverage`: record it, for the
     rules of all tests and all other rules in `paths`.
+
+    >>> from pathlib import Path
+    >>> from rules_engine import run_tests
+    >>> run_tests([Path("rules_engine/rule_sets/gpu-allocation")]).answer.succeeded
+    True
     """
     loaded = load_documents(paths)
     recorder = CoverageRecorder() if coverage else None

@@ -1,7 +1,7 @@
 """Clusters in files: a ClusterInventory, kubectl's output in any form, or a must-gather folder → ClusterObjects."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from rules_engine.language.files import (
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems, warn_of
 from rules_engine.model.problems.source import Location
 
 MAX_DUMP_FILES = 100_000
@@ -133,7 +133,23 @@ def read_cluster(
     )
 
 
-def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
+def load_cluster(files: Iterable[str | Path]) -> ClusterObjects:
+    """Load the objects of one cluster from files and folders: a ClusterInventory, or the output of kubectl get.
+
+    Warnings are warnings of Python, too. Raises InputError.
+
+    >>> from rules_engine import load_cluster
+    >>> cluster = load_cluster(["rules_engine/inventories/two-workers.yaml"])
+    >>> [node.name for node in cluster.view.nodes]
+    ['gpu-sim-cluster-control-plane', 'gpu-sim-cluster-worker', 'gpu-sim-cluster-worker2']
+    """
+    reading = read_cluster([Path(file) for file in files])
+    warn_of(reading.problems)
+    assert reading.objects is not None  # noqa: S101 - else there was an error
+    return reading.objects
+
+
+def load_view(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file as rules see it; None if it has errors.
 
     The file may be a pipe, such as a shell's process substitution.

@@ -27,7 +27,7 @@ from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems, warn_of
 from rules_engine.model.problems.source import Location, SourceText
 
 _LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
@@ -62,6 +62,27 @@ def stream_manifests(paths: Sequence[Path]) -> Iterator[PodPart]:
         if empty:
             problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
         yield PodPart((), tuple(problems.items), {})
+
+
+def load_manifests(items: Iterable[str | Path | Mapping[str, Json]]) -> tuple[Manifest, ...]:
+    """Load the pods of manifests: each item is a file, a folder, or an object such as a Pod or a Job.
+
+    Warnings are warnings of Python, too. Raises InputError.
+
+    >>> from rules_engine import load_manifests
+    >>> [pod] = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}])
+    >>> pod.title()
+    'Pod a'
+    """
+    parts: list[PodPart] = []
+    for number, item in enumerate(items):
+        if isinstance(item, Mapping):
+            parts.append(_object_part({**item}, Location(f"object {number + 1}", 1, 1)))
+        else:
+            parts.extend(stream_manifests([Path(item)]))
+    joined = join_parts(parts)
+    warn_of(joined.problems)
+    return joined.pods
 
 
 def join_parts(parts: Iterable[PodPart]) -> PodPart:

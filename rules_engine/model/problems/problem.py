@@ -1,6 +1,7 @@
 """Problems that an author can fix, with their location and a suggestion."""
 
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -53,6 +54,23 @@ class Problem(Output, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.location}: {self.severity.value}: {self.message} [{self.code}]"
+
+
+class InputError(ValueError):
+    """Input that cannot be used. `problems`: all of it, errors and warnings; the text has a line for each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def warn_of(problems: Iterable[Problem]) -> None:
+    """Issue each warning as one of Python's, for the caller of the public function. Raises InputError for errors."""
+    items = tuple(problems)
+    if any(problem.severity is Severity.ERROR for problem in items):
+        raise InputError(items)
+    for problem in items:
+        warnings.warn(str(problem), stacklevel=3)
 
 
 def warning(code: ProblemCode, message: str, location: Location, text: str) -> Problem:

@@ -28,7 +28,7 @@ from rules_engine.questions.diff.values import (
     UnknownOutcome,
     WrittenAmount,
 )
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 from rules_engine.rules.evaluation.rule_reads import RuleReads
 
@@ -48,7 +48,7 @@ class Outcomes:
         mutation, pod = self._mutate(submitted.request, cluster)
         validation = None
         if mutation.allowed:
-            validation = validate(self._rule_set, validation_request(submitted.request, pod), cluster)
+            validation = self._rule_set.validate(validation_request(submitted.request, pod), cluster)
         admission = Admission(mutation=mutation, validation=validation)
         rules = tuple(effect for decision in admission.decisions for effect in _rule_effects(decision))
         enforced = (step for step in admission.trace if not step.audit)
@@ -75,7 +75,7 @@ class Outcomes:
         """Return the decision of /mutate, and the pod after its patch."""
         last = self._last
         if last is None or last[0] is not request or last[1] is not cluster:
-            decision = mutate(self._rule_set, request, cluster)
+            decision = self._rule_set.mutate(request, cluster)
             last = self._last = request, cluster, decision, decision.result
         return last[2:]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.clusters import ClusterReading, load_view
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
@@ -18,6 +18,7 @@ from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Kind
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 
 ReportProgress = Callable[[str, int, int], None]
 """A function that gets the stage, its pods that are done, and all its pods; 0 if that is not known."""
@@ -43,15 +44,15 @@ class DifferenceRun:
     sources: Mapping[str, Sequence[str]]
 
 
-def run_difference(
-    old: Side,
-    new: Side,
+def diff(
+    old: Side | RuleSet,
+    new: Side | RuleSet,
     *,
     manifests: Sequence[Path] = (),
     log: Path | None = None,
     clusters: Sequence[ClusterReading] = (),
-    default: Cluster,
-    default_name: str = "default",
+    default: Cluster | None = None,
+    default_name: str = DEFAULT_CLUSTER.stem,
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
     report: ReportProgress = lambda _stage, _done, _total: None,
@@ -59,8 +60,18 @@ def run_difference(
     """Decide the pods of files under both rule sets, on each cluster; without files, its own live pods.
 
     `manifests`: files and folders. `log`: a decision log. `default`: the cluster if there is no other one, and
-    `default_name` its name. `namespace`: for manifests without a namespace.
+    `default_name` its name; None: the packaged one with two workers. `namespace`: for manifests without a namespace.
+
+    >>> from pathlib import Path
+    >>> from rules_engine import diff, load_rules
+    >>> old, new = load_rules(["set:gpu-allocation"]), load_rules(["set:gpu-allocation"])
+    >>> diff(old, new, manifests=[Path("examples/python/pod.yaml")]).answer.verdict
+    <Verdict.UNCHANGED: 'Unchanged'>
     """
+    old, new = _side(old, "old"), _side(new, "new")
+    if default is None:
+        default, _, _ = load_view(DEFAULT_CLUSTER)
+        assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
     inputs = Inputs(manifests, log, clusters, default, collected)
@@ -89,6 +100,10 @@ def run_difference(
         problems=collected.items,
         sources=inputs.sources,
     )
+
+
+def _side(rules: Side | RuleSet, name: str) -> Side:
+    return rules if isinstance(rules, Side) else Side(name=name, rule_set=rules, digest=str(id(rules)))
 
 
 def _report_missing_objects(clusters: Iterable[ClusterReading], problems: Problems, *, reads_namespaces: bool) -> None:

@@ -1,7 +1,7 @@
 """The diagnosis of a cluster: its overview, and the findings of Diagnostics and built-in reasons."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOSED_RESOURCES, ClusterObjects, NodeObject
@@ -16,21 +16,31 @@ from rules_engine.questions.doctor.recent_errors import recent_errors
 from rules_engine.questions.doctor.refused import find_refused
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, FindingGroup
-from rules_engine.rules.diagnostic import CompiledDiagnostic, evaluate_diagnostics
+from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate_diagnostics
 from rules_engine.rules.rule_set.rule_set import RuleSet
+from rules_engine.rules.sources.documents import DIAGNOSTIC
+from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.rule_sources import PackagedSource, load_sources
 
 
-def diagnose(
+def doctor(
     cluster: ClusterObjects,
-    diagnostics: Sequence[CompiledDiagnostic],
-    rule_set: RuleSet | None,
-    scope: Scope,
+    diagnostics: Sequence[CompiledDiagnostic] | None = None,
+    rule_set: RuleSet | None = None,
+    scope: Scope | None = None,
     rules: str = "",
 ) -> Diagnosis:
-    """Return the diagnosis of the objects of a cluster that are in a scope.
+    """Return the diagnosis of the objects of a cluster that are in a scope: by default, of all.
 
-    `rule_set`: the active rules, None if they are not known; `rules`: their source, as the user wrote it.
+    `diagnostics`: None for the packaged ones. `rule_set`: the active rules, None if they are not known; `rules`: their
+    source, as the user wrote it.
+
+    >>> from rules_engine import doctor, load_cluster
+    >>> doctor(load_cluster(["rules_engine/inventories/two-workers.yaml"])).pending_pods
+    0
     """
+    diagnostics = _packaged_diagnostics() if diagnostics is None else diagnostics
+    scope = scope or Scope()
     in_scope, is_listed = scope.name_filter(cluster), scope.node_filter(cluster)
     evaluation = evaluate_diagnostics(
         diagnostics,
@@ -83,6 +93,12 @@ def diagnose(
         errors=recent_errors(cluster, pods, plugins, in_scope, since, owner_of),
         not_evaluated=evaluation.not_evaluated,
     )
+
+
+@cache
+def _packaged_diagnostics() -> tuple[CompiledDiagnostic, ...]:
+    files = load_sources((PackagedSource("diagnostics"),), (*RULES, DIAGNOSTIC))
+    return compile_diagnostics(files.loaded.of(Diagnostic))[0]
 
 
 def _count_findings(findings: Sequence[FindingGroup]) -> FindingCounts:

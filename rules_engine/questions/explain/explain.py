@@ -9,11 +9,13 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from rules_engine.cluster.read.manifests import Manifest
+from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem
@@ -26,9 +28,6 @@ from rules_engine.rules.evaluation.admission import Admission, admit_pod
 from rules_engine.rules.evaluation.rule_reads import RuleReads, removed_members
 from rules_engine.rules.sources.rule_files import has_errors
 from rules_engine.rules.sources.rule_sources import RuleSource
-
-DEFAULT_NAMESPACE = "default"
-"""Namespace of objects that have none, as in kubectl."""
 
 
 class NamespaceError(ValueError):
@@ -102,10 +101,10 @@ class Explanation:
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
 
-def explain_pod(
+def explain(
     rule_set: RuleSet,
-    cluster: Cluster,
     manifest: Manifest,
+    cluster: Cluster | ClusterObjects,
     *,
     namespace: str = "",
     operation: str = "CREATE",
@@ -114,6 +113,12 @@ def explain_pod(
     """Explain the decisions for one pod. `namespace`: of the request; default: the manifest's, else `default`.
 
     Raises NamespaceError.
+
+    >>> from rules_engine import explain, load_cluster, load_manifests, load_rules
+    >>> rules, cluster = load_rules(["set:gpu-allocation"]), load_cluster(["rules_engine/inventories/two-workers.yaml"])
+    >>> [pod] = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}])
+    >>> explain(rules, pod, cluster).answer.verdict
+    <Verdict.ALLOWED: 'Allowed'>
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
     admission = admit_pod(rule_set, request, cluster)
@@ -155,7 +160,7 @@ def join_pods(
 def mutation_request(
     manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> AdmissionRequest:
-    """Return the request for /mutate with this pod; `namespace` is as for `explain_pod`. Raises NamespaceError.
+    """Return the request for /mutate with this pod; `namespace` is as for `explain`. Raises NamespaceError.
 
     An UPDATE changes nothing: the old pod equals the new one, and has a name.
     """

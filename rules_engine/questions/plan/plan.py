@@ -1,9 +1,11 @@
 """Plan: the layouts of cards that serve a workload best, found by simulating it on many."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from random import Random
+from time import monotonic
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta, structs
@@ -13,6 +15,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, requests_of
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.mig import PLACEMENTS, Layout, card_layouts, device_resource
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import API_VERSION
@@ -26,6 +29,7 @@ from rules_engine.questions.plan.space import (
     Space,
     count_devices,
     name_configs,
+    plan_cluster,
     rank,
 )
 from rules_engine.questions.simulate.figures import By, Figures, Key, best, compute_figures
@@ -37,6 +41,10 @@ from rules_engine.rules.evaluation import RuleSet
 
 SHOWN = 5
 """The number of choices in a plan."""
+
+
+class LostNodeError(ValueError):
+    """An event of a node that the planned cluster does not have."""
 
 
 class PlanError(Exception):
@@ -69,6 +77,40 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     inventory: Annotated[dict[str, Any], Meta(description="The cluster with the first choice, as a ClusterInventory.")]
 
 
+def plan(
+    rule_set: RuleSet,
+    simulation: Simulation,
+    cards: tuple[int, str],
+    *,
+    keep: Collection[str] = (),
+    nodes: int = 0,
+    amounts: Mapping[str, Quantity] = MappingProxyType({}),
+    by: By = By.WAITING,
+    rules: str = "rules",
+    seconds: float = 60,
+    progress: Callable[[int, int], None] = lambda _done, _most: None,
+) -> PlanAnswer:
+    """Return the MIG layouts with which a workload is served best, for nodes with `cards`: a number, and a card's name.
+
+    `keep`: names of nodes that stay as they are. `nodes`: new nodes in place of those with GPUs. `amounts`: of other
+    resources of each planned node. `rules`: the name of the rules. `seconds`: time for the search. `progress` is called
+    during plays with the number of complete ones and the most that there may be; KeyboardInterrupt from it ends the
+    search. Raises PlanError, LostNodeError, and KeyboardInterrupt without any result.
+
+    >>> from rules_engine import load_rules, load_simulation, plan
+    >>> load = load_simulation("rules_engine/scenarios/ten-pods.yaml")
+    >>> plan(load_rules(["set:gpu-allocation"]), load, (4, "A100-40GB")).interrupted
+    False
+    """
+    planned = plan_cluster(simulation, keep, nodes, amounts)
+    names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
+    lost = next((event.node for event in simulation.events if event.node not in names), None)
+    if lost is not None:
+        raise LostNodeError(f"the Simulation has an event of node {lost!r}, which is not in the planned cluster")
+    end = monotonic() + seconds
+    return make_plan(planned, rule_set, rules, cards, by, expired=lambda: monotonic() > end, progress=progress)
+
+
 def make_plan(
     cluster: PlannedCluster,
     rule_set: RuleSet,
@@ -81,8 +123,7 @@ def make_plan(
 ) -> PlanAnswer:
     """Return a plan for nodes with a number of cards each. Raises PlanError, and KeyboardInterrupt without any result.
 
-    `expired` returns True once the search must end. `progress` is called during plays with the number of complete ones
-    and the most that there may be; KeyboardInterrupt from it ends the search.
+    `expired` returns True once the search must end. `progress` is as for `plan`.
     """
     number, card = cards
     demands = [*_read_demands(cluster.base, rule_set)]

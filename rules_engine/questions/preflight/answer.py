@@ -9,6 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import numbers_of, union
+from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
@@ -23,7 +24,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
-from rules_engine.questions.preflight.reading import Inputs, Submitted
+from rules_engine.questions.preflight.reading import Submitted, read_inputs
 from rules_engine.questions.preflight.state import (
     ClusterState,
     PodsByWorkload,
@@ -106,17 +107,30 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
     workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
 
 
-def build_answer(
-    inputs: Inputs,
+def preflight(
     rule_set: RuleSet,
+    manifests: Sequence[Manifest],
+    cluster: ClusterObjects,
     *,
+    name: str = "cluster",
+    namespace: str = "",
     node_reasons: list[NodeReasons] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PreflightAnswer:
-    """Simulate the workloads, then the changes that may start the pods that do not.
+    """Return which pods of workloads start now on the cluster `name`, and changes that start the others.
 
-    `node_reasons` gets an item for each workload. `progress` gets the number of workloads so far, and of all.
+    `namespace`: of manifests without one. `node_reasons` gets an item for each workload. `progress` gets the number of
+    workloads so far, and of all. Raises InputError.
+
+    >>> from rules_engine import load_cluster, load_manifests, load_rules, preflight
+    >>> rules, cluster = load_rules(["set:gpu-allocation"]), load_cluster(["rules_engine/inventories/two-workers.yaml"])
+    >>> gpus = {"limits": {"nvidia.com/gpu": 8}}
+    >>> spec = {"containers": [{"name": "c", "resources": gpus}]}
+    >>> pods = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": spec}])
+    >>> preflight(rules, pods, cluster).verdict
+    <Verdict.NEVER: 'Never'>
     """
+    inputs = read_inputs(manifests, cluster, name=name, namespace=namespace)
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
         pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
@@ -135,7 +149,8 @@ def build_answer(
             progress(number + 1, len(simulated))
     objects = inputs.simulation.objects
     return PreflightAnswer(
-        cluster=inputs.simulation.name,
+        problems=inputs.problems,
+        cluster=name,
         objects={kind: len(objects.of(kind)) for kind in COUNTED},
         started_before={name: state.node_of_pod[name] for name in state.started},
         verdict=worst_verdict([each.verdict for each in answers]),

@@ -31,7 +31,7 @@ from rules_engine.model.wording import format_names
 from rules_engine.questions.doctor.pending.excluded import taint_text
 from rules_engine.questions.preflight.reading import Submitted
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
-from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.counts import DeviceCounts, edits_between
 from rules_engine.rules.rule_set.compiled import Replacement
 
@@ -196,7 +196,7 @@ class ChangeSearch:
         """Yield the replacements of a resource by ladders that apply to the pods."""
         play, namespace = self._state.play, self._workload.arrival.namespace
         decisions = [
-            mutate(self._rule_set, pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
+            self._rule_set.mutate(pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
             for group in self._groups
         ]
         titles: dict[RuleId, list[str]] = {}

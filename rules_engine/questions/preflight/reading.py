@@ -3,18 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
 from rules_engine.cluster.devices.offers import cluster_view
-from rules_engine.cluster.read.clusters import ClusterReading
-from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
 from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, manifest_json
-from rules_engine.cluster.read.references import Sources
 from rules_engine.cluster.read.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
 from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.model.json.lenient import as_mapping, as_string_map
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems
+from rules_engine.model.problems.problem import InputError, Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import Arrival, Simulation
 
@@ -42,34 +39,32 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The workloads in order, and their cluster as a simulation."""
+    """The workloads in order, and their cluster as a simulation. `problems`: warnings."""
 
     workloads: Sequence[Submitted]
     simulation: Simulation
+    problems: tuple[Problem, ...]
 
 
-def read_inputs(
-    manifests: Sequence[Path], cluster: ClusterReading, namespace: str
-) -> tuple[Inputs | None, tuple[Problem, ...], Sources]:
-    """Read manifests; None if they or the cluster have errors. `namespace`: of manifests without one."""
-    part = join_parts(stream_manifests(manifests))
-    problems, objects = Problems(), cluster.objects
-    problems.items += [*part.problems, *cluster.problems]
-    sources = {**part.sources, **cluster.sources}
-    if objects is None or problems.failed:
-        return None, tuple(problems.items), sources
+def read_inputs(manifests: Sequence[Manifest], objects: ClusterObjects, *, name: str, namespace: str) -> Inputs:
+    """Return the workloads of manifests and the cluster `name`. `namespace`: of manifests without one.
+
+    Raises InputError.
+    """
+    problems = Problems()
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
     reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
-    workloads = tuple(_read_workloads(part.pods, namespace, reader, problems))
+    workloads = tuple(_read_workloads(manifests, namespace, reader, problems))
     simulation = Simulation(
-        name=cluster.name,
-        location=cluster.location,
+        name=name,
+        location=Location(name, 1, 1),
         cluster=cluster_view(objects),
         objects=Priorities.of(objects).add_to_pods(objects),
         arrivals=tuple(workload.arrival for workload in workloads),
     )
-    inputs = None if problems.failed else Inputs(workloads=workloads, simulation=simulation)
-    return inputs, tuple(problems.items), sources
+    if problems.failed:
+        raise InputError(problems.items)
+    return Inputs(workloads=workloads, simulation=simulation, problems=tuple(problems.items))
 
 
 def _read_workloads(

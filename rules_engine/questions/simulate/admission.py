@@ -23,7 +23,7 @@ from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.questions.simulate.record import AdmittedPod, Amounts, Fallback
-from rules_engine.rules.evaluation import RuleSet, mutate, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 
 SCHEDULING_GATES = "scheduling gates"
@@ -118,11 +118,11 @@ class Admissions:
 
     def _decide(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
         request = pod_request(dict(pod), namespace=template.namespace)
-        mutation = mutate(self._rule_set, request, cluster, indexed=True)
+        mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation = None
         if mutation.allowed:
             created = validation_request(request, mutation.result)
-            validation = validate(self._rule_set, created, cluster, indexed=True)
+            validation = self._rule_set.validate(created, cluster, indexed=True)
         admission = Admission(mutation=mutation, validation=validation)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum
+from functools import partial
 from heapq import heappop, heappush
+from itertools import product
 
 from msgspec import Struct
 
@@ -28,7 +30,9 @@ from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
 from rules_engine.questions.simulate.admission import Admissions, Admitted
+from rules_engine.questions.simulate.answer import SimulationAnswer, build_answer
 from rules_engine.questions.simulate.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
+from rules_engine.questions.simulate.figures import By
 from rules_engine.questions.simulate.queue import Queue
 from rules_engine.questions.simulate.record import Amounts, PodRecord, Record, State
 from rules_engine.questions.simulate.rules_view import RulesView
@@ -77,6 +81,36 @@ class _SimulatedNode(Struct, eq=False):
 _Payload = _Running | NodeEvent | PlannedArrival
 _Event = tuple[Milliseconds, _EventKind, int, _Payload]
 """An event: time, kind, and the pod, node event or arrival with its number, which has one event of a kind at a time."""
+
+
+def simulate(
+    rules: RuleSet | Mapping[str, RuleSet],
+    simulations: Simulation | Mapping[str, Simulation],
+    *,
+    by: By = By.WAITING,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> SimulationAnswer:
+    """Simulate a workload under rules; or under several sets by name, and on several clusters by name, compared.
+
+    `by`: what the best result has least of. `progress` gets the result's title, and the events so far and in all. A
+    KeyboardInterrupt ends it with the results so far; if `progress` raises it, that is a moment between two pods.
+
+    >>> from rules_engine import load_rules, load_simulation, simulate
+    >>> answer = simulate(load_rules(["set:gpu-allocation"]), load_simulation("rules_engine/scenarios/ten-pods.yaml"))
+    >>> answer.results[0].totals.pods
+    10
+    """
+    sets = {"rules": rules} if isinstance(rules, RuleSet) else rules
+    by_cluster = {"": simulations} if isinstance(simulations, Simulation) else simulations
+    records: list[Record] = []
+    for (cluster, simulation), (name, rule_set) in product(by_cluster.items(), sets.items()):
+        title = f"{cluster} {name}" if len(by_cluster) > 1 else name
+        played = None if progress is None else partial(progress, title)
+        record = play_simulation(simulation, rule_set, name, progress=played)
+        records.append(replace(record, cluster=cluster))
+        if record.interrupted:
+            break
+    return build_answer(records, by)
 
 
 def play_simulation(

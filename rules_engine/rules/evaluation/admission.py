@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Step
-from rules_engine.rules.evaluation.decide import mutate, validate
 from rules_engine.rules.rule_set.rule_set import RuleSet
 
 
@@ -48,13 +48,13 @@ class Admission:
         return self.mutation.result
 
 
-def admit_pod(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
+def admit_pod(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster | ClusterObjects) -> Admission:
     """Evaluate /mutate, then /validate on the mutated pod."""
-    mutation = mutate(rule_set, request, cluster)
+    mutation = rule_set.mutate(request, cluster)
     if not mutation.allowed:
         return Admission(mutation=mutation, validation=None)
     return Admission(
-        mutation=mutation, validation=validate(rule_set, validation_request(request, mutation.result), cluster)
+        mutation=mutation, validation=rule_set.validate(validation_request(request, mutation.result), cluster)
     )
 
 

@@ -2,13 +2,30 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.cluster.nodes.offers import Reach
+from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
+from rules_engine.language.cel import Budget
+from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
+from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError, json_type
+from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.problem import Problem, sort_problems
-from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
+from rules_engine.model.rules.decision import Decision, Refusal, Step, has_denial
 from rules_engine.model.rules.rule import Mode, Operation, Rule
 from rules_engine.rules.rule_set.compiled import CompiledRule, Kind
 from rules_engine.rules.rule_set.compiler import Compiler
+from rules_engine.rules.rule_set.context import Context
 from rules_engine.rules.rule_set.index import RuleIndex
+
+_NO_CLUSTER = Cluster()
 
 GENERATED_FIELDS = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
 """Fields that a new pod may lack at /mutate: the API server sets them, and generates names, after the mutating webhooks
@@ -58,6 +75,79 @@ class RuleSet:
         """Return the kinds that are evaluated at an endpoint, in this order."""
         return self._at[endpoint]
 
+    def mutate(
+        self,
+        request: "AdmissionRequest | Mapping[str, Json]",
+        cluster: "Cluster | ClusterObjects" = _NO_CLUSTER,
+        *,
+        indexed: bool = False,
+        budget: Callable[[], Budget] = Budget,
+    ) -> Decision:
+        """Decide at /mutate: evaluate each kind on the result of the kind before. Needs no I/O.
+
+        `request`: an AdmissionRequest, or a Pod that is created in its namespace, `default` if it has none. Only Pods
+        at CREATE are decided; all else is allowed. A malformed pod is refused. `indexed`: rules that the index excludes
+        are not evaluated and leave no step. Nothing else differs. `budget` makes the budget of the rules that enforce,
+        and another one for rules in audit mode.
+
+        >>> from rules_engine import load_rules
+        >>> pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+        >>> load_rules(["set:gpu-allocation"]).mutate(pod).allowed
+        True
+        """
+        request = _request(request)
+        if not request.is_pod or request.operation != "CREATE":
+            return Decision(object=request.object)
+        context = _build_context(request, cluster, budget)
+        if isinstance(context, Refusal):
+            return Decision(refusal=context, object=request.object)
+        trace: tuple[Step, ...] = ()
+        edits: Edits = {}
+        try:
+            for group in self.kinds_at(Endpoint.MUTATE):
+                if edits:
+                    context = context.edited(edits)
+                steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
+                trace = (*trace, *steps)
+        except (PodError, QuantityError) as error:
+            # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
+            return Decision(refusal=_refuse_malformed_pod(error), object=request.object)
+        if has_denial(trace):
+            return Decision(trace=trace, object=request.object)
+        last = partial(context.edited, edits)
+        edits = merge_edits(context.pod.edits, edits)
+        patch = patch_operations(request.object, edits)
+        return Decision(trace=trace, patch=patch, object=request.object, edits=edits, context=last)
+
+    def validate(
+        self,
+        request: "AdmissionRequest | Mapping[str, Json]",
+        cluster: "Cluster | ClusterObjects" = _NO_CLUSTER,
+        *,
+        indexed: bool = False,
+        budget: Callable[[], Budget] = Budget,
+    ) -> Decision:
+        """Decide at /validate: evaluate rules on the unchanged pod. Parameters are as for `mutate`.
+
+        Only Pods at CREATE are decided, and at UPDATE if a rule matches it. At UPDATE a resize is decided too. A pod
+        that is being deleted is not: else its finalizers could not be removed.
+        """
+        request = _request(request)
+        if not (request.is_pod or request.is_resize) or request.operation not in self.validated_operations:
+            return Decision(object=request.object)
+        if request.is_being_deleted:
+            return Decision(object=request.object)
+        context = _build_context(request, cluster, budget)
+        if isinstance(context, Refusal):
+            return Decision(refusal=context, object=request.object)
+        trace: tuple[Step, ...] = ()
+        for group in self.kinds_at(Endpoint.VALIDATE):
+            steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
+            if edits:
+                raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only /mutate can do")
+            trace = (*trace, *steps)
+        return Decision(trace=trace, object=request.object, context=lambda: context)
+
     def __post_init__(self) -> None:
         at = {
             endpoint: tuple(group for group in self.kinds if group.kind.endpoint is endpoint) for endpoint in Endpoint
@@ -67,6 +157,45 @@ class RuleSet:
             operation.value for rule in self.rules_at(Endpoint.VALIDATE) for operation in rule.rule.match.operations
         }
         object.__setattr__(self, "validated_operations", frozenset({Operation.CREATE.value, *operations}))
+
+
+def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:
+    if not indexed:
+        return group.rules
+    return group.index.candidates(context.pod, context.namespace, context.request.operation)
+
+
+def _request(request: AdmissionRequest | Mapping[str, Json]) -> AdmissionRequest:
+    """Return a request, or that of a Pod which is created in its namespace."""
+    if isinstance(request, AdmissionRequest):
+        return request
+    namespace = text_member(as_mapping(request.get("metadata")), "namespace") or DEFAULT_NAMESPACE
+    return pod_request({**request}, namespace=namespace)
+
+
+def _build_context(
+    request: AdmissionRequest, cluster: Cluster | ClusterObjects, budget: Callable[[], Budget]
+) -> Context | Refusal:
+    if isinstance(cluster, ClusterObjects):
+        cluster = cluster_view(cluster)
+    if not isinstance(request.object, dict):
+        return Refusal(422, "Invalid", f"the pod must be an object, not {json_type(request.object)}")
+    try:
+        pod = Pod.parse(request.object)
+    except PodError as error:
+        return _refuse_malformed_pod(error)
+    return Context(
+        request=request,
+        pod=pod,
+        cluster=cluster,
+        budget=budget(),
+        audit_budget=budget(),
+        reach=Reach(pod, cluster),
+    )
+
+
+def _refuse_malformed_pod(error: PodError | QuantityError) -> Refusal:
+    return Refusal(422, "Invalid", f"the pod is malformed: {error}")
 
 
 def compile_rules(

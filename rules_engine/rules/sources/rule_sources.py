@@ -11,8 +11,9 @@ from msgspec import structs
 from rules_engine.cluster.read.loader import DocumentKind
 from rules_engine.language.files import SourceFile, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems
+from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems, warn_of
 from rules_engine.model.problems.source import truncate
+from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.git_files import revision_files
 from rules_engine.rules.sources.load import RULES, load_texts
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
@@ -134,6 +135,20 @@ def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[obj
     texts = {file.name: file for source in sources for file in source.files(collected)}
     files = compile_loaded(load_texts(texts.values(), kinds))
     return replace(files, problems=sort_problems((*collected.items, *files.problems), files.loaded.files))
+
+
+def load_rules(sources: Iterable[str | Path]) -> RuleSet:
+    """Load and compile rules of files, folders, packaged sets (`set:NAME`) and git revisions (`git:REF:PATH`).
+
+    Warnings are warnings of Python, too. Raises InputError, and SourceError for the name of no source.
+
+    >>> from rules_engine import load_rules
+    >>> len(load_rules(["set:gpu-allocation"]).rules)
+    6
+    """
+    files = read_sources([PathSource(each) if isinstance(each, Path) else parse_source(each) for each in sources])
+    warn_of(files.problems)
+    return files.rule_set
 
 
 def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:

@@ -19,7 +19,7 @@ from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
+from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
 from rules_engine.rules.sources.load import load_single_document
@@ -43,6 +43,18 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
 
 
 SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
+
+
+def load_simulation(file: str | Path) -> simulation.Simulation:
+    """Load the only Simulation of a file, with its cluster. Warnings are warnings of Python, too. Raises InputError.
+
+    >>> from rules_engine import load_simulation
+    >>> load_simulation("rules_engine/scenarios/ten-pods.yaml").name
+    'ten-pods'
+    """
+    simulations, problems, _ = load_simulations(Path(file), ())
+    warn_of(problems)
+    return simulations[0]
 
 
 def load_simulations(

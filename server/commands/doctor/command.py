@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import rules_engine
 from rules_engine.cli import Command, ObjectName, help_examples
 from rules_engine.cli.options import (
     ClusterArgument,
@@ -179,7 +180,6 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
-    from rules_engine.questions.doctor.doctor import diagnose
     from rules_engine.questions.doctor.report import diagnosis_report
 
     objects = _read_files(paths, problems) if paths else _list_live_objects(context)
@@ -187,7 +187,7 @@ def doctor(
     missing = scope.not_found_message(objects)
     if missing:
         _fail(missing)
-    diagnosis = diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules)
+    diagnosis = rules_engine.doctor(objects, prepared.diagnostics, prepared.rule_set, scope, prepared.rules)
     problems.write(diagnosis, diagnosis_report)
     if diagnosis.pending_pods or diagnosis.has(FindingSeverity(fail_on)):
         raise SystemExit(1)

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
 
+from rules_engine import doctor
 from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
-from rules_engine.questions.doctor.doctor import diagnose
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.rules.sources.rule_sources import RuleSource
@@ -141,7 +141,7 @@ class RepeatedDiagnosis:
         prepared, settings = self._prepared, self._settings
         listed = Listing(self._connection, seconds=settings.timeout_seconds).read(DIAGNOSED_RESOURCES)
         self._log_unread(listed)
-        report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
+        report = doctor(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
         if self._events is not None:
             self._events.add_new(finding_events(report, listed.objects))
         return count_findings(report, self._clock() - start)

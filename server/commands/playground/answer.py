@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec.structs import replace
 
+from rules_engine import InputError, explain, preflight
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.check.problem_reference import reference_entries
 from rules_engine.cluster.read.clusters import read_cluster
@@ -21,10 +22,9 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import escape_controls, truncate
-from rules_engine.questions.explain.explain import Explanation, explain_pod, join_pods
+from rules_engine.questions.explain.explain import Explanation, join_pods
 from rules_engine.questions.explain.text import explanation_blocks
-from rules_engine.questions.preflight.answer import NodeReasons, build_answer
-from rules_engine.questions.preflight.reading import read_inputs
+from rules_engine.questions.preflight.answer import NodeReasons
 from rules_engine.questions.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
@@ -84,7 +84,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     inputs = (*read, *pods.problems)
     if view.cluster is None or has_errors(inputs):
         return
-    explanations = [explain_pod(files.rule_set, view.cluster, manifest) for manifest in pods.pods]
+    explanations = [explain(files.rule_set, manifest, view.cluster) for manifest in pods.pods]
     yield {
         "decisions": [_members([*explanation_blocks(each, skipped=True)]) for each in explanations],
         "explain": json.loads(
@@ -92,12 +92,18 @@ def answer_parts() -> Iterator[dict[str, Any]]:
         ),
         "test": dump_yaml(_rule_test(explanations)),
     }
-    simulation, further, _ = read_inputs([pod], reading.with_assumptions(API_KINDS), "")
+    assumed, node_reasons = reading.with_assumptions(API_KINDS), list[NodeReasons]()
+    further = [*pods.problems, *assumed.problems]
+    result = None
+    if assumed.objects is not None:
+        try:
+            result = preflight(files.rule_set, pods.pods, assumed.objects, name=assumed.name, node_reasons=node_reasons)
+            further += result.problems
+        except InputError as error:
+            further += error.problems
     yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
-    if simulation is None:
+    if result is None:
         return
-    node_reasons: list[NodeReasons] = []
-    result = build_answer(simulation, files.rule_set, node_reasons=node_reasons)
     report = preflight_report(result, RULES_FILE, node_reasons)
     result = replace(result, problems=tuple(dict.fromkeys((*read, *further))))
     yield {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.cluster.read.clusters import load_cluster, read_cluster
+from rules_engine.cluster.read.clusters import load_view, read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.removed_values import removed_values
@@ -46,7 +46,7 @@ def test_a_captured_cluster_loads_back_as_it_was(api: ApiServer, tmp_path: Path)
     api.put("namespaces", namespace("bare"))
     with viewing(api) as view:
         live = view.synced()
-    loaded, problems, _ = load_cluster(capture(api, tmp_path))
+    loaded, problems, _ = load_view(capture(api, tmp_path))
     assert problems == ()
     assert loaded is not None
     assert relevant(loaded) == relevant(live)

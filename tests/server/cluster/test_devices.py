@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes.reservations import PodKey
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
@@ -234,7 +234,7 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     api.put("resourceclaims", resource_claim("d", "all", pool="all"))
     with viewing(api, NEEDS) as view:
         live = view.synced()
-    loaded, problems, _ = load_cluster(capture(api, tmp_path))
+    loaded, problems, _ = load_view(capture(api, tmp_path))
     assert problems == ()
     assert loaded is not None
     for resource in (GPU, MIG):

@@ -14,7 +14,6 @@ from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Refusal
-from rules_engine.rules.evaluation import decide
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.cluster.live import LiveCluster
@@ -335,7 +334,7 @@ def test_a_reservation_takes_the_nodes_that_the_decision_found(api: ApiServer, m
     wanted = request(bound("p", "", {GPU: 1}, spec={"nodeSelector": {"pool": "y" if moves else "x"}}))
     with viewing(api, PODS) as view:
         cluster = view.until(lambda cluster: len(cluster.nodes) == 2 and cluster.known)
-        decision = decide.mutate(rules, wanted, cluster)
+        decision = rules.mutate(wanted, cluster)
         assert bool(decision.patch) is moves
         assert view.live.reserve(wanted, decision, lambda: Budget(0), created=False)
         assert used(view.live.current(), "two", GPU) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Connection, load_kubeconfig
@@ -120,7 +120,7 @@ def test_a_capture_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> 
     done = CliRunner().invoke(main, ["capture"])
     assert done.exit_code == 0, done.output
     file.write_text(done.stdout)
-    loaded, problems, _ = load_cluster(file)
+    loaded, problems, _ = load_view(file)
     assert (loaded is not None, problems) == (True, ())
     assert loaded is not None
     assert free(loaded, name) == "3"

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from rules_engine.rules.evaluation.decide import mutate
 from rules_engine.rules.sources.rule_files import read_rules
 from rules_engine.server.cluster.connection import Connection, load_kubeconfig
 from rules_engine.server.cluster.live import LiveCluster
@@ -222,7 +221,7 @@ def test_pods_are_stored_as_decided_and_run_in_the_pool_promised(pools: Pools, t
             name = f"p{seed}"
             body = generated(Random(seed), name, pools.kube.name)
             complete = pools.created(body, "default", dry_run="All")
-            decision = mutate(rule_set, request(complete, namespace=pools.kube.name), cluster)
+            decision = rule_set.mutate(request(complete, namespace=pools.kube.name), cluster)
             result: Any = decision.result
             expected = pools.created({**result, **compared(result)}, "default", dry_run="All")
             stored = pools.created(body)

@@ -23,7 +23,7 @@ from rules_engine.cluster.nodes.reservations import (
     Usage,
     is_extended_resource,
 )
-from rules_engine.cluster.read.clusters import load_cluster
+from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.server.cluster.live import namespace_sink, node_sink, pod_sink
@@ -87,7 +87,7 @@ def from_file(present: Mapping[tuple[str, str], dict[str, Any]]) -> Cluster:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "cluster.json"
         file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node("always"), *present.values()]}))
-        cluster, problems, _ = load_cluster(file)
+        cluster, problems, _ = load_view(file)
         assert cluster is not None, problems
         return cluster
 

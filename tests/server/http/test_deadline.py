@@ -13,7 +13,7 @@ from rules_engine.language.cel import Budget, CostExceeded, Environment, compile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
-from rules_engine.rules.evaluation import RuleSet, validate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
 from rules_engine.server.http.admission import Admission, Call, Response
 from rules_engine.server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
@@ -234,7 +234,7 @@ def test_what_variables_cost_is_counted_in_time_as_well() -> None:
     )
 
     def decided(budget: Budget) -> Decision:
-        return validate(rules, request(asks({GPU: 1})), cluster(), budget=lambda: budget)
+        return rules.validate(request(asks({GPU: 1})), cluster(), budget=lambda: budget)
 
     whole, timed = Budget(), Deadline(perf_counter(), "", 1000)()
     assert decided(timed) == decided(whole)

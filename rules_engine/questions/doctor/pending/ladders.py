@@ -10,7 +10,7 @@ from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, re
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.wording import join_names, shell_command
-from rules_engine.rules.evaluation import RuleSet, mutate
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.rule_reads import RuleReads, missing_members
 
 
@@ -34,7 +34,7 @@ class ActiveLadders:
         if not ladders:
             return [] if excluded else [f"no active ladder has a rung for {join_names(missing)}"], []
         new_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
-        decision = mutate(self._rule_set, pod_request(new_pod, namespace=pod.namespace), cluster)
+        decision = self._rule_set.mutate(pod_request(new_pod, namespace=pod.namespace), cluster)
         steps = [step for step in decision.trace if step.rule in ladders]
         unknown = self._reads.dependent_rules(steps, missing_members(pod))
         lines: list[str] = []

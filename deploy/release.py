@@ -21,7 +21,7 @@ from venv import create
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.helm import LATER_PACKAGE, run_helm, unpacked_helm  # noqa: E402 - needs the path when run as a program
+from tools.helm import LATER_PACKAGE, run_helm, unpacked_helm  # noqa: E402 - needs the path when run as a program
 
 
 def release_notes(changelog: str, version: str) -> str:

@@ -21,7 +21,7 @@ from rules_engine.rules.rule_set.globs import is_glob  # noqa: E402 - needs the 
 from rules_engine.rules.sources.packaged_sets import PackagedSet, list_packaged_sets  # noqa: E402
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules  # noqa: E402
 from rules_engine.server.settings import SETTINGS  # noqa: E402
-from tests.support.helm import run_helm  # noqa: E402
+from tools.helm import run_helm  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-rules"

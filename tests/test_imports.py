@@ -113,6 +113,20 @@ def test_both_folders_are_read_without_their_linked_folders() -> None:
     assert not linked & folders
 
 
+def test_what_the_makefile_builds_with_imports_no_tests() -> None:
+    files = [path for folder in ("tools", "deploy") for path in (REPOSITORY / folder).glob("*.py")]
+    imports = {
+        name: path.name
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name, _ in imported_names(node)
+    }
+
+    assert imports
+    assert [name for name in imports if name.split(".")[0] == "tests"] == []
+
+
 @pytest.mark.parametrize(
     ("source", "name"),
     [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from grimp import ImportGraph
 
-from tests.support.package_layers import PackageLayersContract
+from tools.package_layers import PackageLayersContract
 
 
 def checked(line: str, *imports: tuple[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.authoring import cli, ladder, write
-from tests.support.documents import REPOSITORY
+from tools.documents import REPOSITORY
 
 POD = "kind: Pod\nspec: {containers: [{name: main}]}\n"
 FILES = {

@@ -15,7 +15,7 @@ from rules_engine.authoring.check.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
-from tests.support.documents import REPOSITORY
+from tools.documents import REPOSITORY
 
 GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
 BAD = GOOD.replace("rungs", "rugns")

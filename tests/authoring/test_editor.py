@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rules_engine.rules.sources.schemas import SCHEMA_FILE
-from tests.support.documents import REPOSITORY, blocks
+from tools.documents import REPOSITORY, blocks
 
 SHIPPED = sorted([*REPOSITORY.glob("rules/*/*.yaml"), *REPOSITORY.glob("examples/rules/*.yaml")])
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rules_engine.server.__main__ import program_name
-from tests.support.documents import REPOSITORY
-from tests.support.helm import HelmNotFoundError, find_kubectl
 from tests.support.server import PATIENCE_SECONDS, environment
+from tools.documents import REPOSITORY
+from tools.helm import HelmNotFoundError, find_kubectl
 
 
 @pytest.mark.parametrize(

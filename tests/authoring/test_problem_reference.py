@@ -11,8 +11,8 @@ from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.rules.diagnostic import DiagnosticCode
 from rules_engine.rules.kinds import KINDS
 from tests.kinds import toy
-from tests.support.documents import REPOSITORY
-from tests.support.problem_reference import DOCUMENT, document, problems, without_output
+from tools.documents import REPOSITORY
+from tools.problem_reference import DOCUMENT, document, problems, without_output
 
 ENTRIES = tuple(reference_entries().values())
 FILES = [entry for entry in ENTRIES if not entry.commands]

@@ -14,7 +14,7 @@ import yaml
 from rules_engine.authoring.check.problem_reference import PROJECT_URL
 from rules_engine.rules.sources.schemas import combine_schemas
 from tests.support.authoring import cli, file_size_limit, ladder, write
-from tests.support.documents import REPOSITORY, blocks
+from tools.documents import REPOSITORY, blocks
 
 RULES = ["rules/ladder.test.yaml", "rules/ladder.yaml"]
 EDITOR = ["gpu-rules.schema.json", ".pre-commit-config.yaml", ".vscode/extensions.json", ".vscode/settings.json"]

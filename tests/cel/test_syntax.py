@@ -14,7 +14,7 @@ from rules_engine.language.cel.syntax.parser import parse_expression
 from rules_engine.language.cel.syntax.tree import Logic, Select
 from rules_engine.model.problems.source import SourceText
 from tests.cel.evaluating import evaluate, problems
-from tests.support import cel_tables
+from tools import cel_tables
 
 EVERYTHING = Environment({"a": types.DYN, "b": types.DYN, "object": types.DYN})
 
@@ -255,7 +255,7 @@ def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(cel_tables.installed() != cel_tables.LIBRARIES, reason="written with other versions of libraries")
 def test_the_saved_parser_matches_the_grammar() -> None:
-    """To write it again: python -m tests.support.cel_tables."""
+    """To write it again: python -m tools.cel_tables."""
     tables = parser.TABLES.read_bytes()
     assert tables[:32] == parser.parser_digest(parser.grammar_folder(), tables[32:])
 

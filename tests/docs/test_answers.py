@@ -24,7 +24,7 @@ from rich.cells import cell_len
 
 from rules_engine.cli.schema import ANSWERS, load_schema
 from rules_engine.server.commands import main
-from tests.support.documents import DOCUMENTS, Renewal
+from tools.documents import DOCUMENTS, Renewal
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORTS = {

@@ -7,7 +7,7 @@ import click
 from rules_engine.questions.diff.comparison import MAX_LINES
 from rules_engine.questions.diff.values import Kind
 from rules_engine.server.commands import main
-from tests.support.documents import REPOSITORY
+from tools.documents import REPOSITORY
 
 TEXT = (REPOSITORY / "docs/how-to/compare.md").read_text(encoding="utf-8")
 COMMAND = main.commands["diff"]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
-from tests.support.diagnostic_reference import DOCUMENT, TABLES, packaged, renewed
+from tools.diagnostic_reference import DOCUMENT, TABLES, packaged, renewed
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 BUILT_IN = (*PendingReason, *NeverCreatedReason, *RefusedReason, *NativeReason)

@@ -30,8 +30,8 @@ from rules_engine.server.http import limits
 from rules_engine.server.http.limits import Limit
 from rules_engine.server.http.review import StatusReason
 from rules_engine.server.telemetry import decision_log, events
-from tests.support import command_reference, field_reference, metric_reference, problem_reference
-from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
+from tools import command_reference, field_reference, metric_reference, problem_reference
+from tools.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
 README = REPOSITORY / "README.md"
 ARCHITECTURE = REPOSITORY / "docs/explanation/architecture.md"
@@ -315,7 +315,7 @@ def test_no_field_of_a_schema_is_missing(kind: str) -> None:
 def test_the_help_of_commands_is_current() -> None:
     text = command_reference.DOCUMENT.read_text()
 
-    assert text == command_reference.renewed(text), "python -m tests.support.command_reference"
+    assert text == command_reference.renewed(text), "python -m tools.command_reference"
 
 
 # docs/reference/metrics.md
@@ -324,7 +324,7 @@ def test_the_help_of_commands_is_current() -> None:
 def test_the_tables_of_metrics_are_current() -> None:
     text = metric_reference.DOCUMENT.read_text()
 
-    assert text == metric_reference.renewed(text), "python -m tests.support.metric_reference"
+    assert text == metric_reference.renewed(text), "python -m tools.metric_reference"
     assert text.count("<!-- metrics: ") == len(metric_reference.TABLES)
 
 

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from tests.support.certificates import certified
-from tests.support.documents import REPOSITORY, blocks
 from tests.support.git import commit, git, repository
 from tests.support.server import environment
+from tools.documents import REPOSITORY, blocks
 
 WORKFLOW = ".github/workflows/gpu-rules-diff.yaml"
 MARK = "<!-- gpu-rules diff -->\n"

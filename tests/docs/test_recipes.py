@@ -9,7 +9,7 @@ import yaml
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.model.problems.problem import render_problem
-from tests.support.documents import REPOSITORY, blocks
+from tools.documents import REPOSITORY, blocks
 
 PAGE = REPOSITORY / "docs/how-to/recipes.md"
 RECIPES = {block.title: block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "yaml"}

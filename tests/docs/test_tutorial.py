@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import REPOSITORY, blocks, is_excerpt
 from tests.support.server import PATIENCE_SECONDS, command, environment, started
+from tools.documents import REPOSITORY, blocks, is_excerpt
 
 PAGE = REPOSITORY / "docs/tutorial/first-evening.md"
 

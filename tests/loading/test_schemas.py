@@ -23,7 +23,7 @@ from rules_engine.rules.diagnostic import Diagnostic
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.compiled import Kind
 from rules_engine.rules.sources.documents import load_documents
-from tests.support import schema_defaults
+from tools import schema_defaults
 
 Schema = dict[str, Any]
 TOP = Path(__file__).parents[2]

@@ -5,16 +5,14 @@ from importlib.metadata import version
 import pytest
 
 from rules_engine.language.cel import types
-from tests.model import shape_table
+from tools import shape_table
 
 
 def test_the_table_matches_the_client() -> None:
     made_from = shape_table.TABLE.read_text(encoding="utf-8").split('"')[3]
     installed = f"kubernetes {version('kubernetes')}"
     if made_from != installed:
-        pytest.skip(
-            f"the table was made from {made_from}; here is {installed}: python -m tests.model.shape_table renews it"
-        )
+        pytest.skip(f"the table was made from {made_from}; here is {installed}: python -m tools.shape_table renews it")
     assert shape_table.text() == shape_table.TABLE.read_text(encoding="utf-8")
 
 

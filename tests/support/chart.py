@@ -12,7 +12,7 @@ import yaml
 
 from deploy import render
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES
-from tests.support.helm import HelmNotFoundError, run_helm
+from tools.helm import HelmNotFoundError, run_helm
 
 Object = dict[str, Any]
 

@@ -10,8 +10,8 @@ import yaml
 
 from deploy import render
 from tests.support.chart import Object
-from tests.support.helm import HelmNotFoundError, find_kubectl, run_helm
 from tests.support.server import ROOT
+from tools.helm import HelmNotFoundError, find_kubectl, run_helm
 
 EXAMPLES = ROOT / "examples" / "gitops"
 RELEASE = NAMESPACE = "gpu-rules"

@@ -1,18 +1,14 @@
-"""The playground as a real server on loopback, for tests."""
+"""A client of the playground as a real server on loopback."""
 
 import http.client
 import json
-import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from waitress.wasyncore import close_all
-
-from rules_engine.server.commands.playground.serve import playground_server
 from tests.support.server import PATIENCE_SECONDS
+from tools import playground_server
 
 
 class Reply(NamedTuple):
@@ -58,14 +54,5 @@ class Playground:
 @contextmanager
 def running_playground(start: Mapping[str, str] | None = None) -> Iterator[Playground]:
     """Run a playground in a thread."""
-    server: Any
-    server, url = playground_server(socket.create_server(("127.0.0.1", 0)), start or {})
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
+    with playground_server.running_playground(start) as url:
         yield Playground(url)
-    finally:
-        # The loop ends when it has no connections.
-        server.trigger.pull_trigger(lambda: close_all(server._map))
-        thread.join(PATIENCE_SECONDS)
-        server.task_dispatcher.shutdown()

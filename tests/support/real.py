@@ -25,8 +25,8 @@ from rules_engine.exports.settings import Settings
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.rules.sources.rule_files import read_rules
-from tests.support.helm import LATER_PACKAGE, unpacked_helm
 from tests.support.server import Running, started
+from tools.helm import LATER_PACKAGE, unpacked_helm
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"
 PATIENCE_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """The fields of Kubernetes' objects, from a table generated from the kubernetes client's models.
 
-shapes.json is written by tests/model/shape_table.py, and a test compares it with the client; so neither start-up nor
+shapes.json is written by tools/shape_table.py, and a test compares it with the client; so neither start-up nor
 a request imports the client.
 """
 

@@ -56,7 +56,7 @@ class Example(TypedDict):
 
 
 EXAMPLES: Sequence[Example] = json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
-"""All examples, which tests.support.playground collects; the page shows the first."""
+"""All examples, which tools.playground_examples collects; the page shows the first."""
 
 
 def write_texts(folder: str, texts: Mapping[str, str]) -> None:

@@ -11,9 +11,9 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEval
 from rules_engine.questions.doctor.values import UnreadKind
 from rules_engine.server.commands.doctor.watch import count_findings
 from rules_engine.server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
-from tests.support.metric_reference import DOCUMENT, exposed_name
 from tests.support.reports import empty_report, group, pod_name, reported_finding, whole_report
 from tests.support.telemetry import series
+from tools.metric_reference import DOCUMENT, exposed_name
 
 
 @dataclass

@@ -20,7 +20,7 @@ from rules_engine.server.commands.playground.answer import (
     answer_parts,
     write_texts,
 )
-from tests.support.playground import build_examples
+from tools.playground_examples import build_examples
 
 START = EXAMPLES[0]["texts"]
 MIG = "nvidia.com/mig-3g.40gb"
@@ -72,7 +72,7 @@ def test_the_answer_on_an_example_equals_the_documents_of_the_commands_and_its_t
 
 
 def test_examples_are_those_of_the_documents_and_of_the_package() -> None:
-    assert build_examples() == EXAMPLES, "python -m tests.support.playground"
+    assert build_examples() == EXAMPLES, "python -m tools.playground_examples"
     assert set(START) == set(FILES)
 
 

@@ -29,10 +29,10 @@ from rules_engine.server.telemetry.finding_metrics import FAMILIES as FINDING_FA
 from rules_engine.server.telemetry.metrics import FAMILIES, Metrics
 from rules_engine.server.telemetry.observers import Telemetry
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, pod, rung, validation
-from tests.support.metric_reference import exposed_name
 from tests.support.server import ROOT, application, call, encoded, review
 from tests.support.states import state_of
 from tests.support.telemetry import admission_record, counted, series
+from tools.metric_reference import exposed_name
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-2g.20gb"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import REPOSITORY, blocks
+from tools.documents import REPOSITORY, blocks
 
 SHELLS = ("bash", "zsh", "fish")
 

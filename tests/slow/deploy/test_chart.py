@@ -28,7 +28,7 @@ from rules_engine.server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
-from tests.support.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
+from tools.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 

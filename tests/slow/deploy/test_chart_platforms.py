@@ -13,7 +13,7 @@ import yaml
 from deploy import render
 from rules_engine.server.settings import SETTINGS
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, parent, rejection, rendered, set_options
-from tests.support.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
+from tools.helm import LATER_PACKAGE, PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 EVERY_POD: Mapping[str, Any] = {"doctor": {"enabled": True}}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import REPOSITORY
 from tests.support.server import PATIENCE_SECONDS
+from tools.documents import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 

@@ -85,7 +85,7 @@ def parse_expression(source: SourceText) -> tree.Expression:
 
 
 TABLES = Path(__file__).with_name("tables.bin")
-"""The parser as lark saves it, after a digest of it and of its sources (python -m tests.support.cel_tables).
+"""The parser as lark saves it, after a digest of it and of its sources (python -m tools.cel_tables).
 
 Building takes 0.12 s, the larger part of a check of some files; loading takes 5 ms.
 """

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from rules_engine.server.commands import main
 from rules_engine.server.commands.playground.answer import EXAMPLES
-from tests.support import codemirror
-from tests.support.browser import CHROMIUM, TIMEOUT_MS, chromium, open_page, wait_for_answer, write_editor
 from tests.support.playground_server import Playground, running_playground
+from tools import codemirror
+from tools.browser import CHROMIUM, TIMEOUT_MS, chromium, open_page, wait_for_answer, write_editor
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 

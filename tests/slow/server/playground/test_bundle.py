@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import codemirror
+from tools import codemirror
 
 
 @pytest.mark.skipif(not codemirror.NPM, reason="npm is not installed")

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.browser import chromium, open_page, wait_for_answer, write_editor
-from tests.support.documents import REPOSITORY
-from tests.support.playground_server import running_playground
+from tools.browser import chromium, open_page, wait_for_answer, write_editor
+from tools.documents import REPOSITORY
+from tools.playground_server import running_playground
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 
@@ -29,12 +29,12 @@ spec:
 
 def take_pictures(folder: Path) -> None:
     """Take the pictures in light and dark colours."""
-    with running_playground() as playground, chromium() as browser:
+    with running_playground() as url, chromium() as browser:
         colours: Any
         for colours in ("light", "dark"):
             context = browser.new_context(viewport=_WINDOW, color_scheme=colours)
             page = context.new_page()
-            open_page(page, playground.url)
+            open_page(page, url)
             write_editor(page, "pod", _JOB)
             page.get_by_text("cannot run it, since").wait_for()
             wait_for_answer(page)

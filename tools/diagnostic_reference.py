@@ -1,4 +1,4 @@
-"""Tables in docs/reference/diagnostics.md. `python -m tests.support.diagnostic_reference` updates them."""
+"""Tables in docs/reference/diagnostics.md. `python -m tools.diagnostic_reference` updates them."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ from rules_engine.model.rules.finding import Certainty
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.rules.diagnostic import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
-from tests.support.documents import REPOSITORY, fill_marked
+from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/diagnostics.md"
 FOLDER = REPOSITORY / "rules" / "diagnostics"

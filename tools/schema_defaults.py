@@ -1,4 +1,4 @@
-"""Defaults of schemas/, from the value types. `python -m tests.support.schema_defaults` updates the files."""
+"""Defaults of schemas/, from the value types. `python -m tools.schema_defaults` updates the files."""
 
 import dataclasses
 import json

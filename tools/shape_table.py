@@ -1,4 +1,4 @@
-"""Generator of shapes.json in rules_engine, from the kubernetes client: python -m tests.model.shape_table"""
+"""Generator of shapes.json in rules_engine, from the kubernetes client: python -m tools.shape_table"""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import kubernetes.client.models as models
 
-TABLE = Path(__file__).parents[2] / "rules_engine" / "model" / "kubernetes" / "shapes.json"
+TABLE = Path(__file__).parents[1] / "rules_engine" / "model" / "kubernetes" / "shapes.json"
 
 ROOTS = ("V1Pod", "V1Namespace", "V1Node", "V1DaemonSet", "CoreV1Event", "V1RuntimeClass")
 

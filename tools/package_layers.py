@@ -15,7 +15,7 @@ class PackageLayersContract(Contract):
 
     packages = fields.ListField(subfield=fields.StringField())
 
-    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
         wrong: list[str] = []
         for line in self.packages:  # type: ignore[attr-defined]
             package, _, written = line.partition(": ")

@@ -68,7 +68,7 @@ UNMEASURED = (
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",
     "evaluation/test_costs.py",
-    "loading/test_conformance.py::test_patterns",
+    "language/test_conformance.py::test_patterns",
     "rules/test_card_sets.py",
     "rules/test_shipped_rules.py",
     "server/cluster/test_bench.py",

@@ -15,7 +15,7 @@ from rules_engine.language.cel import compile_expression
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
 from rules_engine.rules.rule_set.compiler import ENVIRONMENT
-from tests.cel.evaluating import both
+from tests.language.cel.evaluating import both
 from tests.support.authoring import write
 
 MAX_ROUNDS = 3

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from rules_engine.language.cel import Budget, CelProblems, Duration, EvaluationError, Optional, Timestamp
 from rules_engine.language.cel.program import Program
 from rules_engine.language.cel.values.runtime_values import INT_MAX, INT_MIN, KeyedMap, Uint
-from tests.cel.conformance import program, same
-from tests.cel.expressions import ENVIRONMENT, activations, expressions
+from tests.language.cel.conformance import program, same
+from tests.language.cel.expressions import ENVIRONMENT, activations, expressions
 
 BATCH = 100
 """Examples between two checks of the time."""

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cel.expressions import activations, expressions
 from tests.fuzz import cel_agreement
 from tests.fuzz.cel_agreement import disagreement, google, run, search
+from tests.language.cel.expressions import activations, expressions
 
 NOTHING: dict[str, Any] = dict.fromkeys(("object", "flag", "number", "text", "items", "table", "nothing"))
 

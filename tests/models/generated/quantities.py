@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rules_engine.language.cel import Program
 from rules_engine.model.kubernetes.quantity import Format, Quantity, QuantityError
-from tests.cel.conformance import program
-from tests.cel.evaluating import both, environment
+from tests.language.cel.conformance import program
+from tests.language.cel.evaluating import both, environment
 from tests.models.quantities import BINARY, DECIMAL, Amount, in_64_bits, is_integer, read, total, towards_zero, write
 
 FAMILIES = {Format.DECIMAL_SI: "decimal", Format.BINARY_SI: "binary", Format.DECIMAL_EXPONENT: "exponent"}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rules_engine.language.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.language.cel.interpreter import FAILURE_COST
 from rules_engine.language.cel.values.regex import MAX_PROGRAM
-from tests.cel.conformance import program
-from tests.cel.evaluating import environment, evaluate, failure, problems
+from tests.language.cel.conformance import program
+from tests.language.cel.evaluating import environment, evaluate, failure, problems
 from tests.support.budgets import units_spent
 
 CPU_SECONDS = 20
@@ -22,8 +22,8 @@ CPU_SECONDS = 20
 
 HOSTILE = """
 from rules_engine.language.cel import Budget, EvaluationError
-from tests.cel.conformance import program
-from tests.cel.evaluating import environment
+from tests.language.cel.conformance import program
+from tests.language.cel.evaluating import environment
 
 text, part = "a" * 750_000 + "b" + "a" * 750_000, "b" + "a" * 600_000 + "b"
 for expression, variables in (

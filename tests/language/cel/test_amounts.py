@@ -11,8 +11,8 @@ import pytest
 from rules_engine.language.cel import CelProblems, Environment, Program, compile_expression, types
 from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import SourceText
-from tests.cel.evaluating import both, outcome
-from tests.cel.test_checker import POLICY
+from tests.language.cel.evaluating import both, outcome
+from tests.language.cel.test_checker import POLICY
 
 INSIDE = POLICY.with_variables(
     c=types.shape_type("Container"),

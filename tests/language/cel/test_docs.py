@@ -10,10 +10,10 @@ from rules_engine.language.cel import Budget, Environment
 from rules_engine.language.cel import budget as bounds
 from rules_engine.language.cel.values import regex, types
 from rules_engine.rules.rule_set import compiler
-from tests.cel.conformance import program, same
-from tests.cel.evaluating import outcome, problems
+from tests.language.cel.conformance import program, same
+from tests.language.cel.evaluating import outcome, problems
 
-PAGE = Path(__file__).parents[2] / "docs/reference/cel.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/cel.md"
 FURTHER = Path(__file__).parent / "examples.txt"
 
 POD: dict[str, Any] = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.language.cel import Budget, CelProblems, Environment, EvaluationError, types
-from tests.cel.conformance import cases, holds, program, same, value_of
+from tests.language.cel.conformance import cases, holds, program, same, value_of
 
 NO_BLOCK = "cel.block is written by cel-go's optimizer, not by people"
 NO_FUNCTIONS = "an environment declares variables, not functions"

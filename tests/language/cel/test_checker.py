@@ -4,7 +4,7 @@ import pytest
 
 from rules_engine.language.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.model.problems.source import SourceText
-from tests.cel.evaluating import problems
+from tests.language.cel.evaluating import problems
 
 POLICY = Environment(
     {

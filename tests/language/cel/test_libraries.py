@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.language.cel.library.network import parse_ip
-from tests.cel.evaluating import evaluate, failure, unchecked
+from tests.language.cel.evaluating import evaluate, failure, unchecked
 
 TRUE = Path(__file__).with_name("true_expressions.txt")
 INTEGERS = Path(__file__).with_name("quantity_integers.txt")

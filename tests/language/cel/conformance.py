@@ -27,7 +27,7 @@ from rules_engine.language.cel.values.runtime_values import KeyedMap, make_map
 from rules_engine.language.cel.values.types import DYN, Type
 from rules_engine.model.problems.source import SourceText
 
-DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 
 
 def cases(file: str) -> Any:

@@ -16,9 +16,9 @@ from rules_engine.language.cel.codegen.runtime import RUNTIME
 from rules_engine.language.cel.program import Program
 from rules_engine.language.cel.values.runtime_values import type_of
 from rules_engine.model.problems.source import SourceText
-from tests.cel.conformance import cases, program, same, value_of
-from tests.cel.evaluating import environment, evaluate, failure
-from tests.cel.expressions import ENVIRONMENT, activations, expressions
+from tests.language.cel.conformance import cases, program, same, value_of
+from tests.language.cel.evaluating import environment, evaluate, failure
+from tests.language.cel.expressions import ENVIRONMENT, activations, expressions
 
 
 def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:

@@ -23,7 +23,7 @@ from rules_engine.language.schemas import (
     schema,
 )
 from rules_engine.language.yaml.documents import LOADER
-from tests.loading.test_schemas import TOP
+from tests.language.test_schemas import TOP
 
 ODD: tuple[Any, ...] = (
     None,

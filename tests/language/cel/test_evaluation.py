@@ -18,8 +18,8 @@ from rules_engine.language.cel import (
 from rules_engine.language.cel.budget import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
 from rules_engine.language.cel.values.runtime_values import KeyedMap, Uint, make_map
 from rules_engine.model.problems.source import SourceText
-from tests.cel.conformance import program
-from tests.cel.evaluating import both, environment, evaluate, failure, unchecked
+from tests.language.cel.conformance import program
+from tests.language.cel.evaluating import both, environment, evaluate, failure, unchecked
 from tests.support.budgets import units_spent
 
 

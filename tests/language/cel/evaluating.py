@@ -12,7 +12,7 @@ from rules_engine.language.cel import (
     types,
 )
 from rules_engine.model.problems.source import SourceText
-from tests.cel.conformance import program, same
+from tests.language.cel.conformance import program, same
 
 
 def environment(**variables: Any) -> Environment:

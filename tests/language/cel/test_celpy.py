@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.language.cel import Budget, Environment, EvaluationError, types
-from tests.cel.conformance import program
-from tests.cel.expressions import Expressions
+from tests.language.cel.conformance import program
+from tests.language.cel.expressions import Expressions
 
 VARIABLES: dict[str, Any] = {"object": {"a": "x", "n": 3, "items": [1, 2, 3], "names": ["a", "bb"], "flag": True}}
 

@@ -13,7 +13,7 @@ from rules_engine.language.cel.syntax import parser
 from rules_engine.language.cel.syntax.parser import parse_expression
 from rules_engine.language.cel.syntax.tree import Logic, Select
 from rules_engine.model.problems.source import SourceText
-from tests.cel.evaluating import evaluate, problems
+from tests.language.cel.evaluating import evaluate, problems
 from tools import cel_tables
 
 EVERYTHING = Environment({"a": types.DYN, "b": types.DYN, "object": types.DYN})

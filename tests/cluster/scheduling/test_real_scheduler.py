@@ -1,6 +1,6 @@
 """The model of the scheduler agrees with a real kube-scheduler of Kubernetes 1.36, pod by pod.
 
-KUBECONFIG=… pytest -m cluster tests/scheduling
+KUBECONFIG=… pytest -m cluster tests/cluster/scheduling
 """
 
 from collections.abc import Iterator

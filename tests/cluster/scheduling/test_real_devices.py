@@ -1,6 +1,6 @@
 """Allocation of devices agrees with a real kube-scheduler of Kubernetes 1.36, pod by pod.
 
-KUBECONFIG=… CLUSTERS=300 pytest -m cluster tests/scheduling/test_real_devices.py
+KUBECONFIG=… CLUSTERS=300 pytest -m cluster tests/cluster/scheduling/test_real_devices.py
 """
 
 import os

@@ -12,10 +12,10 @@ import yaml
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.language.schemas import schema
 from rules_engine.language.yaml.documents import LOADER
-from tests.rules.test_shipped_rules import EXAMPLES, SHIPPED, shipped
+from tests.rules.sources.test_shipped_rules import EXAMPLES, SHIPPED, shipped
 
 # Fields without an effect on any decision or diagnosis: weights, which only Scale reads; the resources of the shipped
-# validations, which keep pods from being sent; and texts for people, of which tests/rules/test_packaged_diagnostics.py
+# validations, which keep pods from being sent; and texts for people, of which tests/rules/diagnostic/test_packaged_diagnostics.py
 # tests those of Diagnostics.
 TEXTS = {"description", "message", "cause", "causedBy", "evidence", "remedies", "certainty", "onHost"}
 WITHOUT_EFFECT = {*TEXTS, "weight"}

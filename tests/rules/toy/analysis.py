@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rules_engine.model.problems.problem import Problem, warning
-from tests.kinds.toy.value import Mark, MarkCode
+from tests.rules.toy.value import Mark, MarkCode
 
 
 def analyse(marks: Sequence[Mark]) -> Iterator[Problem]:

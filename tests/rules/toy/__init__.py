@@ -4,10 +4,10 @@ from pathlib import Path
 
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.rules.rule_set.compiled import Kind
-from tests.kinds.toy.analysis import analyse
-from tests.kinds.toy.evaluation import apply_marks, compile_mark, translate_mark
-from tests.kinds.toy.reading import read
-from tests.kinds.toy.value import Mark, MarkCode
+from tests.rules.toy.analysis import analyse
+from tests.rules.toy.evaluation import apply_marks, compile_mark, translate_mark
+from tests.rules.toy.reading import read
+from tests.rules.toy.value import Mark, MarkCode
 
 KIND = Kind(
     value=Mark,

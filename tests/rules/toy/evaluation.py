@@ -11,7 +11,7 @@ from rules_engine.rules.native.policy import Scope, StaysError, Translation
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.rule_set.context import Context
-from tests.kinds.toy.value import Mark
+from tests.rules.toy.value import Mark
 
 
 def compile_mark(rule: Mark, compiler: Compiler) -> CompiledRule[Mark]:

@@ -12,7 +12,7 @@ from rules_engine.model.problems.problem import render_problem
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from rules_engine.server.commands import main
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parents[3]
 RULES = REPOSITORY / "rules"
 SHIPPED = sorted(folder for folder in RULES.iterdir() if folder.is_dir())
 EXAMPLES = REPOSITORY / "examples" / "rules"

@@ -309,6 +309,6 @@ def test_the_largest_pod_costs_less_than_the_api_server_allows(kube: Kube, count
 
 def whole(made: Any) -> Any:
     """Return a pod without fractions of bytes, which policies count as whole ones."""
-    from tests.native.test_agreement import rounded_up
+    from tests.rules.native.test_agreement import rounded_up
 
     return rounded_up(made)

@@ -24,7 +24,7 @@ from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import by_kind
 from tests.support.remedies import has_its_risk
 
-FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
+FOLDER = Path(__file__).parents[3] / "rules" / "diagnostics"
 LOADED = load_documents([FOLDER])
 COMPILED, PROBLEMS = compile_diagnostics(LOADED.of(Diagnostic))
 TESTS = [

@@ -4,7 +4,7 @@ from rules_engine.language.document_fields import common_fields
 from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
-from tests.kinds.toy.value import Mark
+from tests.rules.toy.value import Mark
 
 
 def read(root: MapNode, diagnostics: Problems) -> Mark:

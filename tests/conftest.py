@@ -76,7 +76,7 @@ UNMEASURED = (
     "server/diff/test_command.py",
     "server/doctor/test_command.py",
     "server/doctor/test_preparation.py",
-    "webhooks/test_configuration.py",
+    "exports/test_configuration.py",
 )
 """Beginnings of the names of tests that take long and run code that others cover."""
 

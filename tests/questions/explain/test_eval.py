@@ -7,7 +7,7 @@ import pytest
 from rules_engine.questions.explain.eval import MAX_PIECES, cel_text
 from tests.support.authoring import cli, ladder, validation, write
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 POD = """\
 kind: Pod
 metadata: {name: train, namespace: ml, labels: {team: vision, a/b: c}}

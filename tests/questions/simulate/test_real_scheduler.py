@@ -1,6 +1,6 @@
 """Pods are scheduled as a real kube-scheduler of Kubernetes 1.36 schedules them, one after the other.
 
-KUBECONFIG=… KUBE_SCHEDULER_LOG=… pytest -m cluster tests/simulation
+KUBECONFIG=… KUBE_SCHEDULER_LOG=… pytest -m cluster tests/questions/simulate
 
 KUBE_SCHEDULER_LOG is the file that kube-scheduler logs into, with --vmodule=schedule_one=10. Without it, feasible nodes
 and their scores are not known: only the node that was chosen is compared.

@@ -1,6 +1,6 @@
 """The answer of preflight is what happens when the workload is applied to a real control plane of Kubernetes 1.36.
 
-    KUBECONFIG=… WEBHOOK_CLIENT_CA=… pytest -m cluster tests/preflight
+    KUBECONFIG=… WEBHOOK_CLIENT_CA=… pytest -m cluster tests/questions/preflight
 
 It needs kube-scheduler and kube-controller-manager, and no kubelets.
 """

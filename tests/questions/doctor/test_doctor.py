@@ -117,7 +117,7 @@ def test_a_scope_limits_the_report(
     assert report.scope == scope
 
 
-PACKAGED, _ = compile_diagnostics(load_documents([Path(__file__).parents[2] / "rules" / "diagnostics"]).of(Diagnostic))
+PACKAGED, _ = compile_diagnostics(load_documents([Path(__file__).parents[3] / "rules" / "diagnostics"]).of(Diagnostic))
 
 
 def test_the_problems_of_one_broken_node_are_one_finding_with_its_effects() -> None:

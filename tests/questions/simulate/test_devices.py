@@ -10,8 +10,8 @@ from rules_engine.cluster.nodes import Offered
 from rules_engine.model.rules.simulation import NodeState
 from rules_engine.questions.simulate.answer import build_answer
 from rules_engine.rules.evaluation import RuleSet
-from tests.simulation.test_simulate_command import KEEP, document
-from tests.simulation.test_simulate_command import load as written
+from tests.questions.simulate.test_command import KEEP, document
+from tests.questions.simulate.test_command import load as written
 from tests.support.api import (
     GPU,
     by_kind,

@@ -1,6 +1,6 @@
 """Workloads whose pods a real API server refuses, with the Events of the real controllers.
 
-KUBECONFIG=… pytest -m cluster tests/diagnosis
+KUBECONFIG=… pytest -m cluster tests/questions/doctor
 """
 
 import json

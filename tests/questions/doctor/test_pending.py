@@ -19,7 +19,7 @@ from rules_engine.questions.doctor.pending import PendingPod, node_sets, pending
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Place, Unplaced, WhenExhausted
-from tests.diagnosis.test_pending_devices import DEVICE_REASONS
+from tests.questions.doctor.test_pending_devices import DEVICE_REASONS
 from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, cluster, event, node, pod, volume_claim
 from tests.support.cluster_files import CONTAINER
 from tests.support.evaluation import compiled, ladder, rung

@@ -63,7 +63,7 @@ LONGEST = (
 """Files that take longest for their number of tests. They run first, so that none is left alone at the end."""
 
 UNMEASURED = (
-    "authoring/test_bad_input.py",
+    "cli/test_bad_input.py",
     "authoring/test_problem_reference.py",
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",

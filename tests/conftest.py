@@ -49,7 +49,7 @@ LONGEST = (
     "slow/authoring/test_terminals.py",
     "slow/bench/test_benches.py",
     "slow/cel/test_operation_costs.py",
-    "server/doctor/test_command.py",
+    "server/commands/doctor/test_command.py",
     "server/tls/test_renewal.py",
     "models/test_models.py",
     "rules/evaluation/test_laws.py",
@@ -74,17 +74,17 @@ UNMEASURED = (
     "server/cluster/test_bench.py",
     "server/cluster/test_serving.py",
     "questions/diff/test_command.py",
-    "server/doctor/test_command.py",
-    "server/doctor/test_preparation.py",
+    "server/commands/doctor/test_command.py",
+    "server/commands/doctor/test_preparation.py",
     "exports/test_configuration.py",
 )
 """Beginnings of the names of tests that take long and run code that others cover."""
 
 MEASURED_PROCESSES = (
-    "server/doctor/test_watch.py",
+    "server/commands/doctor/test_watch.py",
     "server/rules/test_reload.py",
-    "server/test_command_line.py",
-    "server/test_https.py",
+    "server/commands/test_command_line.py",
+    "server/http/test_https.py",
     "server/test_processes.py",
 )
 """Files of which coverage measures the processes they start. Other tests of commands call them in their own process."""

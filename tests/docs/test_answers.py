@@ -44,7 +44,7 @@ REPORTS = {
 WIDTHS = (80, 120)
 
 EXAMPLES = {"check", "diff", "doctor", "explain", "list", "plan", "preflight", "simulate", "test"}
-"""Answers that the documents have examples of; tests/server/test_command_line.py has the others."""
+"""Answers that the documents have examples of; tests/server/commands/test_command_line.py has the others."""
 
 PLAIN_NAMES = frozenset(
     """

@@ -25,7 +25,7 @@ from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
 from tests.support.loading import rule
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/command-line.md").read_text()
 GROUPS = {
     f"{name} {inner}": each

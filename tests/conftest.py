@@ -64,7 +64,7 @@ LONGEST = (
 
 UNMEASURED = (
     "cli/test_bad_input.py",
-    "authoring/test_problem_reference.py",
+    "authoring/check/test_problem_reference.py",
     "docs/test_documents.py",
     "docs/test_pull_request_job.py",
     "rules/evaluation/test_costs.py",

@@ -12,7 +12,7 @@ from rules_engine.authoring.test.rule_tests import run_tests
 from tests.support.authoring import cli, completed, completions, write
 
 GPU = "nvidia.com/gpu"
-VECTORS = json.loads((Path(__file__).parent.parent / "data" / "gpuinjector-vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "gpuinjector-vectors.json").read_text())
 
 
 def items(**amounts: tuple[float, str]) -> dict[str, Any]:

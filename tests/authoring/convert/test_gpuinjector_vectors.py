@@ -20,7 +20,7 @@ from tests.support.patching import apply_as_api_server, apply_json, operations
 
 VECTORS: dict[str, dict[str, Any]] = {
     vector["name"]: vector
-    for vector in json.loads((Path(__file__).parent.parent / "data" / "gpuinjector-vectors.json").read_text())
+    for vector in json.loads((Path(__file__).parents[2] / "data" / "gpuinjector-vectors.json").read_text())
 }
 
 USELESS_FIELDS = "unknown or useless fields are load errors with their line"

@@ -275,7 +275,7 @@ def test_a_shell_completes_codes() -> None:
 
 @pytest.mark.parametrize("name", ["gpu-allocation", *CARD_SETS])
 def test_each_shipped_set_alone_gives_no_warning_and_passes_its_tests(name: str) -> None:
-    folder = Path(__file__).parents[2] / "rules" / name
+    folder = Path(__file__).parents[3] / "rules" / name
     assert cli("check", folder).stdout.endswith(" checked, no problems\n")
     assert cli("test", folder).exit_code == 0
 

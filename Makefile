@@ -33,7 +33,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 # The shipped rules pass their cases, which cover every rule, rung, entry and outcome of a condition. In the sets by card, two
-# ladders share rungs: tests/rules has the rungs of the second one that no pod can request.
+# ladders share rungs: tests/rules/sources has the rungs of the second one that no pod requests.
 rules: $(STAMP)
 	$(BIN)/gpu-rules test rules/diagnostics rules/gpu-allocation examples/rules examples/gitops/rules --quiet --coverage-min 100
 	$(BIN)/gpu-rules test rules --quiet

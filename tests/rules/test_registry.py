@@ -15,7 +15,7 @@ from rules_engine.rules.evaluation import RuleSet, compile_rules
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.rules.sources.load import load_files, rule_kind
-from tests.cli import toy
+from tests.rules import toy
 from tests.support.authoring import ladder
 from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request
 from tests.support.loading import rule

@@ -10,7 +10,7 @@ from rules_engine.authoring.check.problem_reference import FOLDER, ProblemEntry,
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.rules.diagnostic import DiagnosticCode
 from rules_engine.rules.kinds import KINDS
-from tests.cli import toy
+from tests.rules import toy
 from tools.documents import REPOSITORY
 from tools.problem_reference import DOCUMENT, document, problems, without_output
 

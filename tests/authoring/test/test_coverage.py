@@ -19,7 +19,7 @@ from rules_engine.model.problems.source import Location
 from rules_engine.rules.evaluation import compile_rules
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.sources.load import load_files, rule_kind
-from tests.cli import toy
+from tests.rules import toy
 from tests.support.authoring import cli, completed, injection, ladder, validation, write
 from tests.support.evaluation import GPU, asks, cluster, request
 from tests.support.programs import command, environment

@@ -1,6 +1,6 @@
 """Pods that real controllers create, and a real API server admits under rules, are decided again as they were.
 
-    KUBECONFIG=… WEBHOOK_CLIENT_CA=… pytest -m cluster tests/server/commands
+    KUBECONFIG=… WEBHOOK_CLIENT_CA=… pytest -m cluster tests/questions/diff
 
 The API server must call webhooks of this machine. Of the controllers, those of Deployments, ReplicaSets,
 ReplicationControllers, StatefulSets, DaemonSets, Jobs and ResourceQuotas must run, and the scheduler.

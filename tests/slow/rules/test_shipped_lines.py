@@ -15,8 +15,8 @@ from rules_engine.language.yaml.documents import LOADER
 from tests.rules.sources.test_shipped_rules import EXAMPLES, SHIPPED, shipped
 
 # Fields without an effect on any decision or diagnosis: weights, which only Scale reads; the resources of the shipped
-# validations, which keep pods from being sent; and texts for people, of which tests/rules/diagnostic/test_packaged_diagnostics.py
-# tests those of Diagnostics.
+# validations, which keep pods from being sent; and texts for people, of which test_packaged_diagnostics.py tests those
+# of Diagnostics.
 TEXTS = {"description", "message", "cause", "causedBy", "evidence", "remedies", "certainty", "onHost"}
 WITHOUT_EFFECT = {*TEXTS, "weight"}
 WITHOUT_EFFECT_PATHS = {("match",), ("match", "resources"), ("match", "resources", 0)}

@@ -37,15 +37,6 @@ def test_updated_groups_equal_new_ones(start: dict[int, str], moves: list[tuple[
         assert all(nodes.bit_count() > SMALL_GROUP for nodes in groups.large.values())
 
 
-def test_small_groups_are_lists_and_large_ones_are_sets() -> None:
-    groups = Groups.of({"a": range(SMALL_GROUP + 1)})
-    assert (dict(groups.small), dict(groups.large)) == ({}, {"a": (1 << SMALL_GROUP + 1) - 1})
-    fewer = groups.after([(3, ("a",), ())])
-    assert (dict(fewer.small), dict(fewer.large)) == ({"a": (0, 1, 2, 4, 5, 6, 7, 8)}, {})
-    assert fewer.after([(3, (), ("a",))]) == groups
-    assert groups.after([(9, (), ("a",)), (0, ("a",), ())])["a"] == 0b1111111110
-
-
 @given(st.sets(st.integers(0, 200)))
 def test_a_set_has_the_numbers_it_was_made_of(numbers: set[int]) -> None:
     assert numbers_of(node_set(sorted(numbers))) == tuple(sorted(numbers))

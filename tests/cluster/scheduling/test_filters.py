@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.scheduling import Filter, scheduler_of
+from rules_engine.cluster.scheduling import Filter
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.placement import MAX_TERMS
-from tests.support.api import GPU, NOW, node, pod
+from tests.support.api import GPU, node, pod
 from tests.support.scheduling import REQUIRED, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
@@ -352,8 +351,3 @@ def test_malformed_and_too_large_pods_are_errors() -> None:
         scheduled(pod(**affinity("nodeAffinity", *[by_name("a")] * (MAX_TERMS + 1))), [node("a")])
     with pytest.raises(TooLargeError, match="101 constraints of topology spread and terms of pod affinity"):
         scheduled(pod(**affinity("podAffinity", *[app("a")] * 101)), [node("a")])
-
-
-def test_the_scheduler_of_a_cluster_is_made_once() -> None:
-    objects = ClusterObjects({"Node": [node("a")]}, now=NOW)
-    assert scheduler_of(objects) is scheduler_of(objects)

@@ -28,8 +28,3 @@ def test_evidence_names_the_largest_pods_on_the_nodes_and_counts_the_others(rand
     noun = "other pod" if len(others) == 1 else "other pods"
     total = sum(-amount for amount, *_ in others)
     assert list(lines[len(largest) :]) == ([f"{len(others)} {noun} hold {total} {GPU}"] if others else [])
-
-
-def test_evidence_of_the_same_nodes_is_computed_once() -> None:
-    holders = Holders(cluster(node("a", {GPU: 8}), pod("p", {GPU: 1}, on="a")))
-    assert holders.evidence(GPU, ("a",)) is holders.evidence(GPU, ("a",))

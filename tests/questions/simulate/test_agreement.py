@@ -13,7 +13,7 @@ from rules_engine.questions.simulate.record import PodRecord, Record
 from tests.support.api import GPU, node
 from tests.support.generated_simulations import SimulationGenerator
 from tests.support.naive_simulation import NaiveSimulation
-from tests.support.simulation import NO_RULES, load, played, simulation, template
+from tests.support.simulation import NO_RULES, load, played
 
 SEEDS = st.integers(0, 2**32)
 """Seeds of generated simulations: smaller ones are not simpler, so that nothing is gained by looking for them."""
@@ -119,9 +119,3 @@ def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
     assert [(found.name, found.arrived) for found in part.pods] == [(found.name, found.arrived) for found in begun]
     for one, other in zip(part.pods, begun, strict=True):
         assert one.bound == (None if other.bound is None or other.bound > end else other.bound)
-
-
-def test_equal_pods_share_their_admission() -> None:
-    drawn = simulation([node("n")], load("p", pod=template(0), count=5), load("q", pod=template(0), controlled=True))
-    record = play_simulation(drawn, NO_RULES, "rules")
-    assert len({id(pod.admitted) for pod in record.pods}) == 2

@@ -156,24 +156,6 @@ def test_an_updated_capacity_equals_a_new_one(
     assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
-def test_unchanged_parts_of_an_index_are_shared() -> None:
-    index = node_index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
-    query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
-    index = index.with_capacity(Capacity.of(query, index.nodes))
-    used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
-    assert used.capacities[query] is index.capacities[query]
-    assert used.by_name is index.by_name
-    assert used.places.labels is index.places.labels
-    assert used.places.taints is index.places.taints
-
-
-def test_a_group_goes_with_its_last_node() -> None:
-    on = cluster({GPU: 4})
-    capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,)))
-    [left] = node_index_of(on).after([(on.nodes[0], None)]).capacities.values()
-    assert len(left.classes) == 0
-
-
 def test_one_node_must_offer_all_amounts_of_a_demand() -> None:
     query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1))
     for equal in (1, 100):
@@ -187,14 +169,6 @@ def test_one_node_must_offer_all_amounts_of_a_demand() -> None:
 def test_a_node_that_comes_and_goes_in_one_update_changes_nothing() -> None:
     index = node_index_of(cluster({GPU: 4}))
     assert index.after([(None, None)]).nodes == index.nodes
-
-
-def test_only_changed_labels_move_a_node() -> None:
-    index = node_index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a", POOL: "x"}))).with_places()
-    after = index.after([(index.nodes[0], node("a", {GPU: 4}, labels={ZONE: "a", POOL: "y"}, taints=(TAINT,)))])
-    assert after.places.labels[ZONE] is index.places.labels[ZONE]
-    assert [*after.places.labels[POOL].values.counts()] == [("y", 1)]
-    assert after.places.taints is not index.places.taints
 
 
 def test_equal_nodes_are_one_class() -> None:

@@ -10,10 +10,16 @@ from pathlib import Path, PurePosixPath
 FLOORS = {
     "rules_engine/model": 100.0,
     "rules_engine/language": 100.0,
-    "rules_engine/rules": 100.0,
+    "rules_engine/cluster/nodes": 100.0,
+    "rules_engine/rules/ladder": 100.0,
+    "rules_engine/rules/injection": 100.0,
+    "rules_engine/rules/validation": 100.0,
+    "rules_engine/rules/rule_set": 100.0,
+    "rules_engine/rules/evaluation": 100.0,
     "rules_engine": 95.0,
     "server": 95.0,
 }
+"""A file counts for the first folder that it is in. rules_engine/server is a link; its files are named by `server`."""
 
 
 def package(file: str) -> str:
@@ -42,7 +48,7 @@ def main() -> int:
         percent = 100.0 * done[name] / wanted[name] if wanted[name] else 0.0
         low = percent < floor
         failed |= low
-        print(f"{name:28} {percent:6.2f} % (floor {floor:.0f} %){'  TOO LOW' if low else ''}")
+        print(f"{name:30} {percent:6.2f} % (floor {floor:.0f} %){'  TOO LOW' if low else ''}")
     return 1 if failed else 0
 
 

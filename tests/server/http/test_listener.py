@@ -507,7 +507,7 @@ def test_without_file_descriptors_a_certificate_is_refused(server: Reachable) ->
     ("soft", "hard", "raised", "share"),
     [
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, CONNECTIONS),
-        (4096, 4096, None, CONNECTIONS),
+        (8192, 8192, None, CONNECTIONS),
         (256, resource.RLIM_INFINITY, CONNECTIONS + PLAIN_CONNECTIONS + RESERVED_FILES, CONNECTIONS),
         (256, RESERVED_FILES + (CONNECTIONS + PLAIN_CONNECTIONS) // 2, ..., CONNECTIONS // 2),
         (RESERVED_FILES, RESERVED_FILES, ..., LEAST_CONNECTIONS),

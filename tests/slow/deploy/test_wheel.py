@@ -20,8 +20,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.support.documents import REPOSITORY
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, encoded
+from tools.documents import REPOSITORY
 
 PACKAGE = REPOSITORY / "rules_engine"
 

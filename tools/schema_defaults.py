@@ -19,9 +19,9 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, NamedExpression, Rule
 from rules_engine.model.rules.rule_test import (
     Case,
-    Diagnosis,
     Expectation,
     ExpectedAudit,
+    ExpectedDiagnosis,
     ExpectedFinding,
     ExpectedRule,
     RuleTest,
@@ -74,7 +74,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "case": (Case,),
     "request": (Case,),
     "expectation": (Expectation,),
-    "diagnosis": (Diagnosis,),
+    "diagnosis": (ExpectedDiagnosis,),
     "expected finding": (ExpectedFinding,),
     "decider": (ExpectedRule,),
     "scenario": (),

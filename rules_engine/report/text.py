@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rules_engine.model.problems.problem import MAX_COLUMNS, MarkedProblem, Page, Severity, render_problem
+from rules_engine.model.problems.problem import MAX_COLUMNS, MarkedProblem, ProblemLayout, Severity, render_problem
 from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.model.wording import format_count, format_names, format_percent
 from rules_engine.report import values
@@ -64,7 +64,7 @@ class Screen:
             stream.reconfigure(encoding="ascii", errors=stream.errors)
         coloured = _is_coloured(stream)
         self._limit = WIDTH
-        self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
+        self._page = ProblemLayout(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
         self._width = self._page.columns if stream.isatty() else WIDTH
         self._console = Console(
             file=stream,

@@ -27,9 +27,9 @@ from rich.text import Text
 
 from rules_engine.authoring.test.mismatches import admission_mismatches
 from rules_engine.model.json.edits import Edits, JsonText
-from rules_engine.model.json.strict import Path as JsonPath
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.model.rules.decision import Decision, Refusal
+from rules_engine.model.rules.decision import Decision, HttpRefusal
 from rules_engine.model.rules.rule_test import Case, RuleTest
 from rules_engine.model.wording import format_duration
 from rules_engine.questions.simulate.play import play_simulation
@@ -63,7 +63,7 @@ class Server:
             response = json.load(answer)["response"]
         edits = read_patch(json.loads(b64decode(response["patch"])) if "patch" in response else [])
         status = response.get("status", {})
-        refusal = None if response["allowed"] else Refusal(status["code"], status["reason"], status["message"])
+        refusal = None if response["allowed"] else HttpRefusal(status["code"], status["reason"], status["message"])
         return Decision(object=request.object, edits=edits, refusal=refusal)
 
 

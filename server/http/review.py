@@ -17,7 +17,7 @@ from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.admission import MAX_UID, AdmissionRequest
-from rules_engine.model.rules.decision import Decision, Refusal
+from rules_engine.model.rules.decision import Decision, HttpRefusal
 from rules_engine.server.http.limits import PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 
 API_VERSION = "admission.k8s.io/v1"
@@ -68,7 +68,7 @@ class ReviewError(Exception):
 class RefusedObjectError(Exception):
     """A request whose object is nested too deeply: a denial, not a failed call, which might admit it."""
 
-    def __init__(self, uid: str, refusal: Refusal) -> None:
+    def __init__(self, uid: str, refusal: HttpRefusal) -> None:
         super().__init__(refusal.message)
         self.uid = uid
         self.decision = Decision(refusal=refusal)
@@ -151,9 +151,9 @@ def uid_of(body: bytes) -> str | None:
     return match and match[1].decode()
 
 
-def too_large(message: str) -> Refusal:
+def too_large(message: str) -> HttpRefusal:
     """Return the denial of an object that cannot be decoded for its size or depth."""
-    return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message)
+    return HttpRefusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, StatusReason.TOO_LARGE.text, message)
 
 
 def respond_decision(uid: str, decision: Decision, annotations: Mapping[str, str] = EMPTY) -> bytes:

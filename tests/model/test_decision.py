@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.json.patch import Operation
+from rules_engine.model.json.patch import PatchOperation
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.decision import Action, Amount, Attempt, Decision, Refusal, ResourceDecision, Step
+from rules_engine.model.rules.decision import Action, Amount, Attempt, Decision, HttpRefusal, ResourceDecision, Step
 from rules_engine.model.rules.rule import RuleId
 
 
@@ -39,7 +39,7 @@ class TestAllowed:
     def test_one_denial_is_enough(self) -> None:
         made = decision(step(Action.CHANGE), step(Action.DENY, message="no", code=422, status_reason="Invalid"))
         assert not made.allowed
-        assert made.status == Refusal(422, "Invalid", "Validation/a: no")
+        assert made.status == HttpRefusal(422, "Invalid", "Validation/a: no")
 
     def test_a_denial_in_audit_mode_denies_nothing(self) -> None:
         assert decision(step(Action.DENY, audit=True)).allowed
@@ -58,10 +58,10 @@ class TestAllowed:
             step(Action.WARN, "Validation/w", message="warned"),
             step(Action.DENY, "Validation/b", message="two"),
         )
-        assert made.status == Refusal(500, "InternalError", "Validation/a: one; Validation/b: two")
+        assert made.status == HttpRefusal(500, "InternalError", "Validation/a: one; Validation/b: two")
 
     def test_a_refusal_denies_without_any_rule(self) -> None:
-        refusal = Refusal(422, "Invalid", "the pod is malformed")
+        refusal = HttpRefusal(422, "Invalid", "the pod is malformed")
         made = decision(refusal=refusal)
         assert (made.allowed, made.status) == (False, refusal)
 
@@ -158,7 +158,7 @@ class TestJson:
                 notes=("n",),
             ),
             step(Action.DENY, message="no", audit=True, code=500),
-            patch=(Operation("remove", "/a"),),
+            patch=(PatchOperation("remove", "/a"),),
         ).to_json()
         assert made["patch"] == [{"op": "remove", "path": "/a"}]
         assert made["trace"] == [

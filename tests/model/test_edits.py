@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.json.edits import Edits, JsonText, apply_edits, merge_edits, patch_bytes, patch_operations
-from rules_engine.model.json.patch import Json, Operation
-from rules_engine.model.json.strict import Path
+from rules_engine.model.json.patch import Json, PatchOperation
+from rules_engine.model.json.strict import JsonPath
 from tests.support.laws import jsons, pods
 from tests.support.patching import apply_as_api_server, apply_strictly, diff, same
 
@@ -43,7 +43,7 @@ def edits_of(draw: st.DrawFn, value: Json) -> Edits:
 
 
 @st.composite
-def paths_in(draw: st.DrawFn, value: Json) -> Path:
+def paths_in(draw: st.DrawFn, value: Json) -> JsonPath:
     """The path of an object: never through a text, and through lists only at an existing item."""
     path: list[str | int] = []
     while draw(st.booleans()):
@@ -130,27 +130,27 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
 @pytest.mark.parametrize(
     ("value", "edits", "operations"),
     [
-        ({}, {("m", "n"): {"a/b": "1"}}, [Operation("add", "/m", {"n": {"a/b": "1"}})]),
-        ({"m": None}, {("m", "n"): {"a": "1"}}, [Operation("add", "/m", {"n": {"a": "1"}})]),
-        ({"m": {}}, {("m", "n"): {"a": "1"}}, [Operation("add", "/m/n", {"a": "1"})]),
-        ({"m": {"n": {}}}, {("m", "n"): {"a/b": "1"}}, [Operation("add", "/m/n/a~1b", "1")]),
+        ({}, {("m", "n"): {"a/b": "1"}}, [PatchOperation("add", "/m", {"n": {"a/b": "1"}})]),
+        ({"m": None}, {("m", "n"): {"a": "1"}}, [PatchOperation("add", "/m", {"n": {"a": "1"}})]),
+        ({"m": {}}, {("m", "n"): {"a": "1"}}, [PatchOperation("add", "/m/n", {"a": "1"})]),
+        ({"m": {"n": {}}}, {("m", "n"): {"a/b": "1"}}, [PatchOperation("add", "/m/n/a~1b", "1")]),
         (
             {},
             {("r", "requests"): {"x": "2"}, ("r", "limits"): {"x": "2", "y": None}},
-            [Operation("add", "/r", {"limits": {"x": "2"}, "requests": {"x": "2"}})],
+            [PatchOperation("add", "/r", {"limits": {"x": "2"}, "requests": {"x": "2"}})],
         ),
-        ({"m": {"a": None}}, {("m",): {"a": "1"}}, [Operation("add", "/m/a", "1")]),
-        ({"m": {"a": 1}}, {("m",): {"a": "1"}}, [Operation("replace", "/m/a", "1")]),
+        ({"m": {"a": None}}, {("m",): {"a": "1"}}, [PatchOperation("add", "/m/a", "1")]),
+        ({"m": {"a": 1}}, {("m",): {"a": "1"}}, [PatchOperation("replace", "/m/a", "1")]),
         ({"m": {"b": "1", "a": "1"}}, {("m",): {"b": "2", "a": None}}, [
-            Operation("remove", "/m/a"), Operation("replace", "/m/b", "2")
+            PatchOperation("remove", "/m/a"), PatchOperation("replace", "/m/b", "2")
         ]),
-        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [Operation("replace", "/m/a", ["1", "2"])]),
+        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [PatchOperation("replace", "/m/a", ["1", "2"])]),
         ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1"])}}, []),
-        ({}, {("m",): {"a": JsonText.of(["1"])}}, [Operation("add", "/m", {"a": ["1"]})]),
-        ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [Operation("replace", "/l/0", {"m": {"a": "1"}})]),
+        ({}, {("m",): {"a": JsonText.of(["1"])}}, [PatchOperation("add", "/m", {"a": ["1"]})]),
+        ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [PatchOperation("replace", "/l/0", {"m": {"a": "1"}})]),
     ],
 )  # fmt: skip
-def test_operations_are_in_order_of_path(value: Json, edits: Edits, operations: list[Operation]) -> None:
+def test_operations_are_in_order_of_path(value: Json, edits: Edits, operations: list[PatchOperation]) -> None:
     assert list(patch_operations(value, edits)) == operations
 
 

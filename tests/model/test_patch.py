@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.json.patch import Json, Operation, json_pointer
+from rules_engine.model.json.patch import Json, PatchOperation, json_pointer
 from tests.support.laws import jsons
 from tests.support.patching import (
     PatchRefusedError,
@@ -67,28 +67,28 @@ def test_pointers_of_rfc_6901(keys: tuple[str | int, ...], text: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "patch"),
     [
-        ({}, {"a": {"b": 1}}, [Operation("add", "/a", {"b": 1})]),
-        ({"a": None}, {"a": {"b": 1}}, [Operation("add", "/a", {"b": 1})]),
-        ({"a": {}}, {"a": {"b": 1}}, [Operation("add", "/a/b", 1)]),
-        ({"a": 1}, {"a": 2}, [Operation("replace", "/a", 2)]),
-        ({"a": 1}, {"a": True}, [Operation("replace", "/a", True)]),
-        ({"a": 1}, {"a": None}, [Operation("replace", "/a", None)]),
-        ({}, {"a": None}, [Operation("add", "/a", None)]),
-        ({"a": 1}, {}, [Operation("remove", "/a")]),
-        ({"a": [1, 2]}, {"a": [1, 3]}, [Operation("replace", "/a/1", 3)]),
-        ({"a": [1]}, {"a": [1, 2]}, [Operation("replace", "/a", [1, 2])]),
-        ({"a": {}}, {"a": []}, [Operation("replace", "/a", [])]),
-        ({"b": 1, "a": 1}, {"b": 2, "a": 2}, [Operation("replace", "/a", 2), Operation("replace", "/b", 2)]),
-        (1, 2, [Operation("replace", "", 2)]),
+        ({}, {"a": {"b": 1}}, [PatchOperation("add", "/a", {"b": 1})]),
+        ({"a": None}, {"a": {"b": 1}}, [PatchOperation("add", "/a", {"b": 1})]),
+        ({"a": {}}, {"a": {"b": 1}}, [PatchOperation("add", "/a/b", 1)]),
+        ({"a": 1}, {"a": 2}, [PatchOperation("replace", "/a", 2)]),
+        ({"a": 1}, {"a": True}, [PatchOperation("replace", "/a", True)]),
+        ({"a": 1}, {"a": None}, [PatchOperation("replace", "/a", None)]),
+        ({}, {"a": None}, [PatchOperation("add", "/a", None)]),
+        ({"a": 1}, {}, [PatchOperation("remove", "/a")]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, [PatchOperation("replace", "/a/1", 3)]),
+        ({"a": [1]}, {"a": [1, 2]}, [PatchOperation("replace", "/a", [1, 2])]),
+        ({"a": {}}, {"a": []}, [PatchOperation("replace", "/a", [])]),
+        ({"b": 1, "a": 1}, {"b": 2, "a": 2}, [PatchOperation("replace", "/a", 2), PatchOperation("replace", "/b", 2)]),
+        (1, 2, [PatchOperation("replace", "", 2)]),
     ],
 )
-def test_the_patch_is_minimal_and_in_order_of_name(before: Json, after: Json, patch: list[Operation]) -> None:
+def test_the_patch_is_minimal_and_in_order_of_name(before: Json, after: Json, patch: list[PatchOperation]) -> None:
     assert list(diff(before, after)) == patch
 
 
 def test_operations_as_rfc_6902_writes_them() -> None:
-    assert Operation("add", "/a", None).to_json() == {"op": "add", "path": "/a", "value": None}
-    assert Operation("remove", "/a").to_json() == {"op": "remove", "path": "/a"}
+    assert PatchOperation("add", "/a", None).to_json() == {"op": "add", "path": "/a", "value": None}
+    assert PatchOperation("remove", "/a").to_json() == {"op": "remove", "path": "/a"}
 
 
 def test_json_equality_distinguishes_booleans_from_numbers() -> None:
@@ -104,7 +104,7 @@ class TestTheTwoWaysOfApplying:
     """Otherwise the checks of the other tests could not fail."""
 
     def test_replacing_an_absent_member_fails_only_in_the_rfc(self) -> None:
-        patch = (Operation("replace", "/a", 1),)
+        patch = (PatchOperation("replace", "/a", 1),)
         with pytest.raises(jsonpatch.JsonPatchException):
             apply_strictly({}, patch)
         assert apply_as_api_server({}, patch) == {"a": 1}
@@ -112,17 +112,17 @@ class TestTheTwoWaysOfApplying:
     @pytest.mark.parametrize(
         "operation",
         [
-            Operation("add", "/a/b", 1),
-            Operation("add", "/null/b", 1),
-            Operation("add", "/text/b", 1),
-            Operation("remove", "/a"),
-            Operation("remove", "/list/1"),
-            Operation("replace", "/list/1", 1),
-            Operation("add", "/list/2", 1),
-            Operation("add", "/list/7/a", 1),
+            PatchOperation("add", "/a/b", 1),
+            PatchOperation("add", "/null/b", 1),
+            PatchOperation("add", "/text/b", 1),
+            PatchOperation("remove", "/a"),
+            PatchOperation("remove", "/list/1"),
+            PatchOperation("replace", "/list/1", 1),
+            PatchOperation("add", "/list/2", 1),
+            PatchOperation("add", "/list/7/a", 1),
         ],
     )
-    def test_both_reject_a_missing_parent_and_a_missing_member(self, operation: Operation) -> None:
+    def test_both_reject_a_missing_parent_and_a_missing_member(self, operation: PatchOperation) -> None:
         document: Json = {"null": None, "list": [0], "text": "x"}
         with pytest.raises(PatchRefusedError):
             apply_as_api_server(document, (operation,))
@@ -130,7 +130,11 @@ class TestTheTwoWaysOfApplying:
             apply_strictly(document, (operation,))
 
     def test_lists(self) -> None:
-        patch = (Operation("add", "/a/0", 9), Operation("remove", "/a/1"), Operation("replace", "/a/1", {"b": 1}))
+        patch = (
+            PatchOperation("add", "/a/0", 9),
+            PatchOperation("remove", "/a/1"),
+            PatchOperation("replace", "/a/1", {"b": 1}),
+        )
         for apply in (apply_strictly, apply_as_api_server):
             assert apply({"a": [1, 2]}, patch) == {"a": [9, {"b": 1}]}
 

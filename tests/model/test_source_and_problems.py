@@ -11,8 +11,8 @@ from rules_engine.model.problems.problem import (
     MAX_COLUMNS,
     MAX_NAME,
     MIN_COLUMNS,
-    Page,
     Problem,
+    ProblemLayout,
     Severity,
     did_you_mean,
     render_problem,
@@ -132,7 +132,7 @@ class TestProblem:
 
     def test_a_span_gets_more_room_than_the_text_before_it(self) -> None:
         line = f"{'a' * 40}{'b' * 30}{'c' * 40}"
-        assert render_snippet(problem(1, 41, length=30), line, Page(columns=60)).splitlines() == [
+        assert render_snippet(problem(1, 41, length=30), line, ProblemLayout(columns=60)).splitlines() == [
             f"    1 | …{'a' * 20}{'b' * 30}…",
             f"      | {' ' * 21}^{'~' * 29}",
         ]
@@ -143,7 +143,9 @@ class TestProblem:
     )
     def test_characters_that_the_encoding_lacks_keep_the_caret_right(self, encoding: str, cut: str, end: str) -> None:
         line = f"{'a' * 100}é中e\u0301:x"
-        shown, marks = render_snippet(problem(1, len(line)), line, Page(columns=40, encoding=encoding)).splitlines()
+        shown, marks = render_snippet(
+            problem(1, len(line)), line, ProblemLayout(columns=40, encoding=encoding)
+        ).splitlines()
         assert shown == f"    1 | {cut}{'a' * (32 - terminal_columns(cut + end))}{end}"
         assert marks == f"      | {' ' * 31}^"
         assert shown.encode(encoding)
@@ -154,14 +156,14 @@ class TestProblem:
         line = f"{data.draw(around)}!{data.draw(around)}"
         columns = data.draw(st.integers(MIN_COLUMNS, 200))
         length = data.draw(st.integers(1, 200))
-        page = Page(columns=columns, encoding=data.draw(st.sampled_from(["utf-8", "ascii"])))
+        page = ProblemLayout(columns=columns, encoding=data.draw(st.sampled_from(["utf-8", "ascii"])))
         shown, marks = render_snippet(problem(1, line.index("!") + 1, length=length), line, page).splitlines()
         assert max(terminal_columns(shown), terminal_columns(marks)) <= min(columns, MAX_COLUMNS)
         assert terminal_columns(shown[: shown.index("!")]) == terminal_columns(marks[: marks.index("^")])
 
     def test_a_tab_stays_a_tab_and_takes_its_columns(self) -> None:
         line = "\t\t" + "x" * 100
-        shown, marks = render_snippet(problem(1, 3), line, Page(columns=60)).splitlines()
+        shown, marks = render_snippet(problem(1, 3), line, ProblemLayout(columns=60)).splitlines()
         assert (shown, marks) == (f"    1 | \t\t{'x' * 35}…", "      | \t\t^")
 
     def test_control_characters_of_the_message_and_the_file_name_are_escaped(self) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import jsonpatch
 
-from rules_engine.model.json.patch import Json, Operation, json_pointer
+from rules_engine.model.json.patch import Json, PatchOperation, json_pointer
 
 
 class PatchRefusedError(Exception):
     """The API server would refuse the patch, and with it the request."""
 
 
-def operations(patch: Iterable[Mapping[str, Any]]) -> tuple[Operation, ...]:
+def operations(patch: Iterable[Mapping[str, Any]]) -> tuple[PatchOperation, ...]:
     """Return a patch of add, remove and replace from its JSON."""
-    return tuple(Operation(member["op"], member["path"], member.get("value")) for member in patch)
+    return tuple(PatchOperation(member["op"], member["path"], member.get("value")) for member in patch)
 
 
 def apply_json(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
@@ -30,7 +30,7 @@ def apply_json(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
     return result
 
 
-def apply_strictly(document: Json, patch: tuple[Operation, ...]) -> Json:
+def apply_strictly(document: Json, patch: tuple[PatchOperation, ...]) -> Json:
     """Return the document after the patch. Raises as apply_rfc_6902."""
     result: Json = apply_rfc_6902(document, [operation.to_json() for operation in patch])
     return result
@@ -41,7 +41,7 @@ def apply_rfc_6902(document: Json, patch: Iterable[Mapping[str, Any]]) -> Any:
     return jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(list(patch)), in_place=False)
 
 
-def apply_as_api_server(document: Json, patch: tuple[Operation, ...]) -> Json:
+def apply_as_api_server(document: Json, patch: tuple[PatchOperation, ...]) -> Json:
     """Return the document after the patch. Raises PatchRefusedError."""
     result: Any = copy.deepcopy(document)
     for operation in patch:
@@ -70,17 +70,17 @@ def resolve(document: Any, pointer: str) -> Any:
     return document
 
 
-def diff(before: Json, after: Json) -> tuple[Operation, ...]:
+def diff(before: Json, after: Json) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that turn `before` into `after`, members in order of name.
 
     An absent or null member is written as a whole with `add`; no operation depends on another.
     """
-    found: list[Operation] = []
+    found: list[PatchOperation] = []
     _diff(before, after, "", found)
     return tuple(found)
 
 
-def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
+def _diff(before: Json, after: Json, path: str, found: list[PatchOperation]) -> None:
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -89,19 +89,19 @@ def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
             _diff(old, new, f"{path}/{index}", found)
     elif not same(before, after):
-        found.append(Operation("replace", path, after))
+        found.append(PatchOperation("replace", path, after))
 
 
-def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[Operation]) -> None:
+def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[PatchOperation]) -> None:
     changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     for key in sorted([*changed, *(before.keys() - after.keys())]):
         here = f"{path}/{key}" if key.isalnum() else path + json_pointer(key)
         if key not in after:
-            found.append(Operation("remove", here))
+            found.append(PatchOperation("remove", here))
         elif before.get(key) is None and after[key] is not None:
-            found.append(Operation("add", here, after[key]))
+            found.append(PatchOperation("add", here, after[key]))
         elif key not in before:
-            found.append(Operation("add", here, None))
+            found.append(PatchOperation("add", here, None))
         else:
             _diff(before[key], after[key], here, found)
 
@@ -118,7 +118,7 @@ def same(left: Json, right: Json) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
-def _find(document: Any, tokens: list[str], operation: Operation) -> Any:
+def _find(document: Any, tokens: list[str], operation: PatchOperation) -> Any:
     for token in tokens:
         try:
             document = resolve(document, f"/{token}")
@@ -129,7 +129,7 @@ def _find(document: Any, tokens: list[str], operation: Operation) -> Any:
     return document
 
 
-def _apply_to_object(members: dict[str, Any], key: str, operation: Operation) -> None:
+def _apply_to_object(members: dict[str, Any], key: str, operation: PatchOperation) -> None:
     match operation.op:
         case "add" | "replace":
             members[key] = copy.deepcopy(operation.value)
@@ -139,7 +139,7 @@ def _apply_to_object(members: dict[str, Any], key: str, operation: Operation) ->
             raise PatchRefusedError(f"cannot {operation.op} {operation.path}")
 
 
-def _apply_to_list(items: list[Any], key: str, operation: Operation) -> None:
+def _apply_to_list(items: list[Any], key: str, operation: PatchOperation) -> None:
     index = int(key)
     match operation.op:
         case "add" if 0 <= index <= len(items):

@@ -11,7 +11,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Mode, Rule, RuleId
-from rules_engine.model.rules.rule_test import Case, Diagnosis, ExpectedAudit, ExpectedRule
+from rules_engine.model.rules.rule_test import Case, ExpectedAudit, ExpectedDiagnosis, ExpectedRule
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.overlap import any_wider, contradictory_key
 from rules_engine.rules.rule_set.compiled import Kind
@@ -48,7 +48,7 @@ def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
             yield from _decider_problems(audited, by_id, Mode.AUDIT, "only rules in mode Audit are audited")
 
 
-def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterator[Problem]:
+def analyse_diagnosis(diagnosis: ExpectedDiagnosis, reasons: Collection[str]) -> Iterator[Problem]:
     """Yield the reasons in a diagnosis that are not among the `reasons` of Diagnostics, or are not compared."""
     if not reasons:
         message = "there is no Diagnostic among the rules, so nothing can be found"

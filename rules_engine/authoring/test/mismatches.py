@@ -17,7 +17,13 @@ from rules_engine.model.rules.decision import Action, Step
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.logged_decision import LoggedStep
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.rules.rule_test import AmountsByContainer, Diagnosis, Expectation, ExpectedAudit, ExpectedRule
+from rules_engine.model.rules.rule_test import (
+    AmountsByContainer,
+    Expectation,
+    ExpectedAudit,
+    ExpectedDiagnosis,
+    ExpectedRule,
+)
 from rules_engine.rules.diagnostic import Evaluation
 from rules_engine.rules.evaluation.admission import Admission
 
@@ -221,12 +227,12 @@ def _audit_step_mismatches(expected: ExpectedAudit, step: Step) -> Iterator[Mism
     yield from _annotation_mismatches(f"{what}.annotations", expected.annotations, step.annotations)
 
 
-def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+def diagnosis_mismatches(diagnosis: ExpectedDiagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
     """Return each finding that is missing, not expected or has another message, and each Diagnostic that failed."""
     return _first_mismatches("findings", _finding_mismatches(diagnosis, evaluation))
 
 
-def _finding_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+def _finding_mismatches(diagnosis: ExpectedDiagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
     unmatched: dict[str, list[Finding]] = {}
     for finding in evaluation.findings:
         unmatched.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)

@@ -25,7 +25,7 @@ from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
-from rules_engine.model.rules.rule_test import Case, Diagnosis, FilePath, RuleTest
+from rules_engine.model.rules.rule_test import Case, ExpectedDiagnosis, FilePath, RuleTest
 from rules_engine.report.answer import Answer
 from rules_engine.rules.diagnostic import (
     CompiledDiagnostic,
@@ -243,7 +243,7 @@ class _TestedRules:
         return compile_loaded(replace(self.loaded, documents=documents, by_part={}), compiler_of)
 
 
-AnyCase = TypeVar("AnyCase", bound=Case | Diagnosis)
+AnyCase = TypeVar("AnyCase", bound=Case | ExpectedDiagnosis)
 
 
 def _select_cases(test: RuleTest, cases: Sequence[AnyCase], keyword: str) -> Iterator[AnyCase]:
@@ -252,7 +252,7 @@ def _select_cases(test: RuleTest, cases: Sequence[AnyCase], keyword: str) -> Ite
             yield case
 
 
-def _case_names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
+def _case_names(test: RuleTest, case: Case | ExpectedDiagnosis) -> list[CaseName]:
     """Return the names of a case, one for each of its clusters."""
     clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
     return [
@@ -296,7 +296,7 @@ def _run_diagnoses(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterato
 
 
 def _run_diagnosis(
-    name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
+    name: CaseName, diagnosis: ExpectedDiagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
 ) -> CaseResult:
     reasons = diagnosis.reasons
     compared = [item for item in diagnostics if reasons is None or item.diagnostic.reason in reasons]

@@ -13,7 +13,7 @@ from rules_engine.cluster.nodes.capacity import Capacity
 from rules_engine.cluster.nodes.groups import Groups, Move, NodeSet, node_set, numbers_of
 from rules_engine.cluster.nodes.places import Label, Places
 from rules_engine.cluster.nodes.query import NodeQuery
-from rules_engine.model.kubernetes.cluster import Change, Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Node, NodeUpdate
 
 MAX_CAPACITIES = 64
 """Capacities cached for one cluster: each is updated with every event. Rules need one for each kind of ladder, but
@@ -83,7 +83,7 @@ class NodeIndex:
             del capacities[next(iter(capacities))]
         return replace(self, capacities=capacities)
 
-    def after(self, changes: Sequence[Change]) -> "NodeIndex":
+    def after(self, changes: Sequence[NodeUpdate]) -> "NodeIndex":
         """Return the index of the cluster after these changes. A node keeps its number while it exists."""
         nodes, every, uncertain = dict(self.nodes), self.every, self.uncertain
         moves: list[Move] = []

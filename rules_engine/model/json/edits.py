@@ -5,10 +5,10 @@ from functools import lru_cache
 from json import dumps, loads
 from typing import TypeAlias, cast
 
-from rules_engine.model.json.patch import Json, Operation, json_pointer
-from rules_engine.model.json.strict import Path
+from rules_engine.model.json.patch import Json, PatchOperation, json_pointer
+from rules_engine.model.json.strict import JsonPath
 
-Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
+Edits: TypeAlias = Mapping[JsonPath, Mapping[str, str | None]]
 """The values to set in an object, by its path: strings, or other values as JsonText; None removes a member. Missing
 objects on the path are created, missing lists are not; no edit replaces the object of another."""
 
@@ -41,25 +41,25 @@ def merge_edits(edits: Edits, later: Edits) -> Edits:
 
 def apply_edits(raw: Json, edits: Edits) -> Json:
     """Return an edited copy. Unchanged parts are shared; without changes, it is `raw` itself."""
-    tree: _Tree = {}
+    tree: _EditTree = {}
     for path, members in edits.items():
         branch = tree
         for key in path:
-            branch = cast(_Tree, branch.setdefault(key, {}))
+            branch = cast(_EditTree, branch.setdefault(key, {}))
         branch.update(members)
     return _apply_tree(raw, tree) if tree else raw
 
 
-_Tree: TypeAlias = "dict[str | int, _Tree | str | None]"
+_EditTree: TypeAlias = "dict[str | int, _EditTree | str | None]"
 """Edits as a tree: each object or list is copied once, however many of its leaves change."""
 
 
-def _apply_tree(node: Json, edits: _Tree) -> Json:
+def _apply_tree(node: Json, edits: _EditTree) -> Json:
     if isinstance(node, list):
         copy: list[Json] = list(node)
         for key, edit in edits.items():
             index = cast(int, key)
-            copy[index] = _apply_tree(node[index], cast(_Tree, edit))
+            copy[index] = _apply_tree(node[index], cast(_EditTree, edit))
         return node if copy == node else copy
     before = node if isinstance(node, dict) else {}
     members = dict(before)
@@ -92,7 +92,7 @@ def patch_bytes(edits: Edits) -> int:
 
 
 @lru_cache(maxsize=4096)  # as for `_cached_pointer`
-def _path_bytes(path: Path) -> int:
+def _path_bytes(path: JsonPath) -> int:
     return sum(_utf8_bytes(key) + OBJECT_BYTES for key in path if type(key) is str)
 
 
@@ -100,14 +100,14 @@ def _utf8_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def patch_operations(raw: Json, edits: Edits) -> tuple[Operation, ...]:
+def patch_operations(raw: Json, edits: Edits) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
     A member that is absent or null is added as a whole, so that missing parents are created with it; no operation
     depends on another. The patch applies under RFC 6902 and under the API server's library alike.
     """
-    operations: list[Operation] = []
-    created: dict[Path, dict[str, Json]] = {}
+    operations: list[PatchOperation] = []
+    created: dict[JsonPath, dict[str, Json]] = {}
     for path in sorted(edits):
         node = raw
         for depth, key in enumerate(path, start=1):
@@ -124,11 +124,11 @@ def patch_operations(raw: Json, edits: Edits) -> tuple[Operation, ...]:
 
 
 def _create_object(
-    at: Path,
-    below: Path,
+    at: JsonPath,
+    below: JsonPath,
     members: Mapping[str, str | None],
-    created: dict[Path, dict[str, Json]],
-    operations: list[Operation],
+    created: dict[JsonPath, dict[str, Json]],
+    operations: list[PatchOperation],
     *,
     item: bool,
 ) -> None:
@@ -139,26 +139,26 @@ def _create_object(
     inner = created.get(at)
     if inner is None:
         inner = created[at] = {}
-        operations.append(Operation("replace" if item else "add", _cached_pointer(at), inner))
+        operations.append(PatchOperation("replace" if item else "add", _cached_pointer(at), inner))
     for key in below:
         inner = cast("dict[str, Json]", inner.setdefault(cast(str, key), {}))
     inner.update(values)
 
 
 def _edit_object(
-    node: Mapping[str, Json], at: str, members: Mapping[str, str | None], operations: list[Operation]
+    node: Mapping[str, Json], at: str, members: Mapping[str, str | None], operations: list[PatchOperation]
 ) -> None:
     for name in sorted(members):
         text, present = members[name], node.get(name)
         if text is None:
             if name in node:
-                operations.append(Operation("remove", at + _cached_pointer((name,))))
+                operations.append(PatchOperation("remove", at + _cached_pointer((name,))))
         elif present is None:
-            operations.append(Operation("add", at + _cached_pointer((name,)), _value_of(text)))
+            operations.append(PatchOperation("add", at + _cached_pointer((name,)), _value_of(text)))
         elif present != (value := _value_of(text)):
-            operations.append(Operation("replace", at + _cached_pointer((name,)), value))
+            operations.append(PatchOperation("replace", at + _cached_pointer((name,)), value))
 
 
 @lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it
-def _cached_pointer(path: Path) -> str:
+def _cached_pointer(path: JsonPath) -> str:
     return json_pointer(*path)

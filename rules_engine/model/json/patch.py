@@ -13,7 +13,7 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 """The default of mappings without members."""
 
 
-class Operation(Struct, frozen=True):
+class PatchOperation(Struct, frozen=True):
     """One operation of a patch: `op` is add, remove or replace; `value` is None for remove."""
 
     op: str

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from rules_engine.model.json.patch import Json, json_pointer
 
-Path: TypeAlias = tuple[str | int, ...]
+JsonPath: TypeAlias = tuple[str | int, ...]
 """A path in a JSON value: member names and indexes from the root."""
 
 
@@ -21,12 +21,12 @@ class PodError(ValueError):
 class TooLargeError(ValueError):
     """A part of a Pod with too many items; `path` is a JSON Pointer."""
 
-    def __init__(self, path: Path, count: int, what: str, bound: int) -> None:
+    def __init__(self, path: JsonPath, count: int, what: str, bound: int) -> None:
         self.path = json_pointer(*path)
         super().__init__(f"{self.path}: {count} {what}, more than {bound}")
 
 
-def read_mapping(raw: Json, path: Path) -> dict[str, Json]:
+def read_mapping(raw: Json, path: JsonPath) -> dict[str, Json]:
     """Return an object's members. Raises PodError."""
     if raw is None:
         return {}
@@ -35,7 +35,7 @@ def read_mapping(raw: Json, path: Path) -> dict[str, Json]:
     return raw
 
 
-def read_list(raw: Json, path: Path) -> list[Json]:
+def read_list(raw: Json, path: JsonPath) -> list[Json]:
     """Return a list's items. Raises PodError."""
     if raw is None:
         return []
@@ -44,7 +44,7 @@ def read_list(raw: Json, path: Path) -> list[Json]:
     return raw
 
 
-def read_string(raw: Json, path: Path) -> str:
+def read_string(raw: Json, path: JsonPath) -> str:
     """Return a string. Raises PodError."""
     if raw is None:
         return ""
@@ -53,7 +53,7 @@ def read_string(raw: Json, path: Path) -> str:
     return raw
 
 
-def read_string_map(raw: Json, path: Path) -> Mapping[str, str]:
+def read_string_map(raw: Json, path: JsonPath) -> Mapping[str, str]:
     """Return an object whose values are strings, as labels and annotations are. Raises PodError."""
     return {name: read_string(value, (*path, name)) for name, value in read_mapping(raw, path).items()}
 

@@ -46,7 +46,7 @@ class Served(Enum):
     UNKNOWN = "unknown"
 
 
-class Service(Protocol):
+class DriverDevices(Protocol):
     """The devices that drivers can allocate on one node (Dynamic Resource Allocation).
 
     `node`: the node without it. `resources`: all that they may serve there. `simple`: whether the amounts of single
@@ -87,7 +87,7 @@ class Node:
     unschedulable: bool = False
     allocatable: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
-    service: Service | None = None
+    service: DriverDevices | None = None
     scalable: bool = False
 
     def available(self, resource: str) -> Quantity:
@@ -96,14 +96,14 @@ class Node:
         return self.allocatable.get(resource, nothing) - self.used.get(resource, nothing)
 
 
-Change = tuple[Node | None, Node | None]
+NodeUpdate = tuple[Node | None, Node | None]
 """A node before and after a change; None: it does not exist."""
 
 
 class View(Protocol):
     """A value computed from a cluster's nodes that is updated, not computed again, when a few nodes change."""
 
-    def after(self, changes: Sequence[Change]) -> "View":
+    def after(self, changes: Sequence[NodeUpdate]) -> "View":
         """Return the view of the cluster after these changes."""
 
 
@@ -126,7 +126,7 @@ class Cluster:
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(
-        self, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
+        self, nodes: tuple[Node, ...], changes: Sequence[NodeUpdate], namespaces: Mapping[str, Mapping[str, str]]
     ) -> "Cluster":
         """Return the cluster with `nodes`, which differ from its own by `changes`, and with its views updated."""
         cluster = replace(self, nodes=nodes, namespaces=namespaces)

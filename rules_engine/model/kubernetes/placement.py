@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.json.strict import (
-    Path,
+    JsonPath,
     PodError,
     TooLargeError,
     json_type,
@@ -39,7 +39,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 """A decimal integer in the value of a label, which has 63 characters at most."""
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
-_NODE_SELECTOR: Path = ("spec", "nodeSelector")
+_NODE_SELECTOR: JsonPath = ("spec", "nodeSelector")
 TERM_MEMBERS = ("matchExpressions", "matchFields")
 
 
@@ -114,7 +114,7 @@ def read_preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] 
 
     Raises PodError, and TooLargeError beyond the bounds of this module.
     """
-    at: Path = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+    at: JsonPath = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
     value: Json = spec.get("affinity")
     for depth, name in enumerate(("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"), 2):
         value = read_mapping(value, at[:depth]).get(name)
@@ -127,7 +127,7 @@ def read_preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] 
     return tuple(scored) if terms else None
 
 
-def _read_preferred_term(raw: Json, at: Path, count: "_RequirementCount") -> PreferredTerm:
+def _read_preferred_term(raw: Json, at: JsonPath, count: "_RequirementCount") -> PreferredTerm:
     members = read_mapping(raw, at)
     weight = members.get("weight", 0)
     if type(weight) is not int:
@@ -142,7 +142,7 @@ class _RequirementCount:
         self._noun = noun
         self._total = 0
 
-    def add(self, more: int, path: Path) -> None:
+    def add(self, more: int, path: JsonPath) -> None:
         """Add requirements. Raises TooLargeError if there are too many in all."""
         self._total += more
         if self._total > MAX_REQUIREMENTS:
@@ -150,7 +150,7 @@ class _RequirementCount:
 
 
 def _read_tolerations(raw: Json) -> Iterator[Toleration]:
-    at: Path = ("spec", "tolerations")
+    at: JsonPath = ("spec", "tolerations")
     tolerations = read_list(raw, at)
     if len(tolerations) > MAX_TOLERATIONS:
         raise TooLargeError(at, len(tolerations), "tolerations", MAX_TOLERATIONS)
@@ -166,7 +166,7 @@ def _read_tolerations(raw: Json) -> Iterator[Toleration]:
 
 def _read_required_terms(affinity: Json, count: _RequirementCount) -> tuple[NodeTerm, ...] | None:
     """Read the terms of required node affinity."""
-    at: Path = ("spec", "affinity")
+    at: JsonPath = ("spec", "affinity")
     for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         affinity = read_mapping(affinity, at).get(name)
         at = (*at, name)
@@ -175,14 +175,14 @@ def _read_required_terms(affinity: Json, count: _RequirementCount) -> tuple[Node
     return _read_terms(affinity, at, "terms of required node affinity", count)
 
 
-def read_node_terms(raw: Json, path: Path) -> tuple[NodeTerm, ...]:
+def read_node_terms(raw: Json, path: JsonPath) -> tuple[NodeTerm, ...]:
     """Read the terms of a node selector. Raises PodError, and TooLargeError beyond the bounds of this module."""
     count = _RequirementCount("expressions and values of a node selector")
     return _read_terms(raw, path, "terms of a node selector", count)
 
 
-def _read_terms(raw: Json, path: Path, noun: str, count: _RequirementCount) -> tuple[NodeTerm, ...]:
-    at: Path = (*path, "nodeSelectorTerms")
+def _read_terms(raw: Json, path: JsonPath, noun: str, count: _RequirementCount) -> tuple[NodeTerm, ...]:
+    at: JsonPath = (*path, "nodeSelectorTerms")
     terms = read_list(read_mapping(raw, path).get("nodeSelectorTerms"), at)
     if len(terms) > MAX_TERMS:
         raise TooLargeError(at, len(terms), noun, MAX_TERMS)
@@ -194,18 +194,18 @@ def _read_terms(raw: Json, path: Path, noun: str, count: _RequirementCount) -> t
     )
 
 
-def _read_term(raw: Json, at: Path, count: _RequirementCount) -> NodeTerm:
+def _read_term(raw: Json, at: JsonPath, count: _RequirementCount) -> NodeTerm:
     members = read_mapping(raw, at)
     return NodeTerm(*[_read_expressions(members.get(name), (*at, name), count) for name in TERM_MEMBERS])
 
 
-def _read_expressions(raw: Json, at: Path, count: _RequirementCount) -> tuple[NodeExpression, ...]:
+def _read_expressions(raw: Json, at: JsonPath, count: _RequirementCount) -> tuple[NodeExpression, ...]:
     expressions = read_list(raw, at)
     count.add(len(expressions), at)
     return tuple(_read_expression(item, (*at, index), count) for index, item in enumerate(expressions))
 
 
-def _read_expression(raw: Json, at: Path, count: _RequirementCount) -> NodeExpression:
+def _read_expression(raw: Json, at: JsonPath, count: _RequirementCount) -> NodeExpression:
     members = read_mapping(raw, at)
     operator = read_string(members.get("operator"), (*at, "operator"))
     if operator not in _OPERATORS:

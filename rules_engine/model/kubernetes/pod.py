@@ -11,7 +11,7 @@ from rules_engine.model.json import lenient
 from rules_engine.model.json.edits import Edits, apply_edits, merge_edits
 from rules_engine.model.json.patch import Json, json_pointer
 from rules_engine.model.json.strict import (
-    Path,
+    JsonPath,
     PodError,
     json_type,
     read_list,
@@ -22,10 +22,10 @@ from rules_engine.model.json.strict import (
 from rules_engine.model.kubernetes.placement import PLACEMENT_MEMBERS, Placement
 from rules_engine.model.kubernetes.quantity import MAX_QUANTITY_TEXT, Quantity, QuantityError, parse_quantity
 
-ANNOTATIONS: Path = ("metadata", "annotations")
-SPEC: Path = ("spec",)
-POD_REQUESTS: Path = ("spec", "resources", "requests")
-POD_LIMITS: Path = ("spec", "resources", "limits")
+ANNOTATIONS: JsonPath = ("metadata", "annotations")
+SPEC: JsonPath = ("spec",)
+POD_REQUESTS: JsonPath = ("spec", "resources", "requests")
+POD_LIMITS: JsonPath = ("spec", "resources", "limits")
 
 NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
 
@@ -46,7 +46,7 @@ class Container(Struct, frozen=True, kw_only=True):
 
     name: str
     role: Role
-    path: Path
+    path: JsonPath
     requests: Mapping[str, Quantity]
     limits: Mapping[str, Quantity]
 
@@ -61,12 +61,12 @@ class Container(Struct, frozen=True, kw_only=True):
         return self.limits.get(resource) if request is None else request
 
     @property
-    def requests_path(self) -> Path:
+    def requests_path(self) -> JsonPath:
         """The path of its requests in the pod."""
         return (*self.path, "resources", "requests")
 
     @property
-    def limits_path(self) -> Path:
+    def limits_path(self) -> JsonPath:
         return (*self.path, "resources", "limits")
 
     def edited(self, edits: Edits) -> "Container":
@@ -274,7 +274,7 @@ class Pod(Struct, frozen=True, kw_only=True):
         )
 
 
-_AmountTexts: TypeAlias = dict[Path, Mapping[str, str]]
+_AmountTexts: TypeAlias = dict[JsonPath, Mapping[str, str]]
 """Texts that replace amounts written as numbers, by the path of their object."""
 
 
@@ -304,7 +304,7 @@ def _read_containers(spec: Mapping[str, Json], member: str, texts: _AmountTexts)
 
 
 def _read_all_containers(
-    spec: Mapping[str, Json], member: str, parsed: Mapping[Path, Container]
+    spec: Mapping[str, Json], member: str, parsed: Mapping[JsonPath, Container]
 ) -> Iterator[Container]:
     """Yield every container of a list that `_read_containers` has checked."""
     for index, item in enumerate(read_list(spec.get(member), ("spec", member))):
@@ -313,7 +313,7 @@ def _read_all_containers(
 
 
 def _read_container(
-    members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _AmountTexts
+    members: Mapping[str, Json], here: JsonPath, requests: Json, limits: Json, texts: _AmountTexts
 ) -> Container:
     if here[1] == "containers":
         role = Role.REGULAR
@@ -340,7 +340,7 @@ def _positive_resources(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[
 _NO_QUANTITIES: Mapping[str, Quantity] = MappingProxyType({})
 
 
-def _read_quantities(raw: Json, path: Path, texts: _AmountTexts) -> Mapping[str, Quantity]:
+def _read_quantities(raw: Json, path: JsonPath, texts: _AmountTexts) -> Mapping[str, Quantity]:
     if raw is None:
         return _NO_QUANTITIES
     members = read_mapping(raw, path)
@@ -353,14 +353,14 @@ def _read_quantities(raw: Json, path: Path, texts: _AmountTexts) -> Mapping[str,
         return quantities
 
 
-def _check_not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
+def _check_not_negative(amounts: Mapping[str, Quantity], path: JsonPath) -> Mapping[str, Quantity]:
     for name, amount in amounts.items():
         if amount.nanos < 0:
             raise PodError(json_pointer(*path, name), f"must not be negative: {amount}")
     return amounts
 
 
-def _read_quantity(raw: Json, path: Path) -> Quantity:
+def _read_quantity(raw: Json, path: JsonPath) -> Quantity:
     # Numbers and surrounding blanks are allowed, and null is zero (apimachinery quantity.go, UnmarshalJSON).
     if raw is None:
         return Quantity(0)

@@ -9,7 +9,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, reduce_value
 from rules_engine.model.kubernetes.native_objects import OFFERS
 
-Path: TypeAlias = tuple[str, ...]
+MemberPath: TypeAlias = tuple[str, ...]
 """The names of a member and of those that contain it; items of lists have no name."""
 
 MARK = "gpurules.io/removed-values"
@@ -36,7 +36,7 @@ POD: Kept = {
 }
 """The values of a pod, or of a template, that are removed."""
 
-_TEMPLATES: Mapping[str, Path] = {
+_TEMPLATES: Mapping[str, MemberPath] = {
     "DaemonSet": ("spec", "template"),
     "ReplicaSet": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
@@ -89,7 +89,7 @@ def _without_pod_values(pod: Mapping[str, Json]) -> dict[str, Json]:
     return kept
 
 
-def _replace_at(value: dict[str, Json], path: Path) -> dict[str, Json]:
+def _replace_at(value: dict[str, Json], path: MemberPath) -> dict[str, Json]:
     """Return a value whose template at a path has lost its values."""
     name, *below = path
     member = value.get(name)
@@ -98,7 +98,7 @@ def _replace_at(value: dict[str, Json], path: Path) -> dict[str, Json]:
     return {**value, name: _replace_at(member, tuple(below)) if below else _without_pod_values(member)}
 
 
-def removed_values(pod: Mapping[str, Json]) -> Mapping[str, Path]:
+def removed_values(pod: Mapping[str, Json]) -> Mapping[str, MemberPath]:
     """Return the paths of the values that were removed from a pod, by their names."""
     mark = text_member(as_mapping(as_mapping(pod.get("metadata")).get("annotations")), MARK)
     return {name: _POD_PATHS[name] for name in mark.split(",") if name in _POD_PATHS}
@@ -117,7 +117,7 @@ def without_mark(pod: Mapping[str, Json]) -> dict[str, Json]:
     return {**pod, "metadata": {name: member for name, member in metadata.items() if name != "annotations"}}
 
 
-def field_paths(fields: Mapping[str, Kept]) -> Mapping[str, Path]:
+def field_paths(fields: Mapping[str, Kept]) -> Mapping[str, MemberPath]:
     """Return the paths of members that are None, by their names with dots."""
     return MappingProxyType({".".join(path): path for path in _paths(fields)})
 
@@ -139,7 +139,7 @@ def without_fields(value: Json, fields: Kept, found: dict[str, None], prefix: st
     return kept
 
 
-def _paths(fields: Mapping[str, Kept], *path: str) -> Iterator[Path]:
+def _paths(fields: Mapping[str, Kept], *path: str) -> Iterator[MemberPath]:
     for name, below in fields.items():
         if below is None:
             yield *path, name

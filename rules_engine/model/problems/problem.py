@@ -102,7 +102,7 @@ def sort_problems(problems: Iterable[Problem], files: Sequence[str] = ()) -> tup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ProblemLayout:
     """The columns and the encoding of a terminal or file, which limit how a source line is shown."""
 
     columns: int = MAX_COLUMNS
@@ -127,7 +127,7 @@ class Page:
         return True
 
 
-_DEFAULT_PAGE = Page()
+_DEFAULT_PAGE = ProblemLayout()
 
 
 class MarkedProblem(Protocol):
@@ -146,7 +146,7 @@ class MarkedProblem(Protocol):
         """The number of columns from the first character on."""
 
 
-def render_snippet(problem: MarkedProblem, line: str, page: Page = _DEFAULT_PAGE) -> str:
+def render_snippet(problem: MarkedProblem, line: str, page: ProblemLayout = _DEFAULT_PAGE) -> str:
     """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
     A line that is too long for the page is cut to the part around the problem; marks show the cuts.
@@ -210,7 +210,9 @@ def _character_columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def render_problem(problem: MarkedProblem, sources: Mapping[str, Sequence[str]], page: Page = _DEFAULT_PAGE) -> str:
+def render_problem(
+    problem: MarkedProblem, sources: Mapping[str, Sequence[str]], page: ProblemLayout = _DEFAULT_PAGE
+) -> str:
     """Render the problem as one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1

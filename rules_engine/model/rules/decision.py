@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rules_engine.model.json.edits import Edits, apply_edits
-from rules_engine.model.json.patch import Json, Operation
+from rules_engine.model.json.patch import Json, PatchOperation
 from rules_engine.model.problems.source import Field, Location
 from rules_engine.model.rules.rule import RuleId
 
@@ -204,7 +204,7 @@ def denial_message(denials: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{', '.join(names)}: {message}" for message, names in rules.items())
 
 
-class Refusal(Struct, frozen=True):
+class HttpRefusal(Struct, frozen=True):
     """The refusal of a request on which no rule can be evaluated: a malformed pod. `code` is an HTTP status."""
 
     code: int
@@ -220,8 +220,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """
 
     trace: tuple[Step, ...] = ()
-    patch: tuple[Operation, ...] = ()
-    refusal: Refusal | None = None
+    patch: tuple[PatchOperation, ...] = ()
+    refusal: HttpRefusal | None = None
     object: Json = None
     edits: Edits = field(default_factory=dict)
     context: Callable[[], Any] | None = None
@@ -253,7 +253,7 @@ class Decision(Struct, frozen=True, kw_only=True):
         return self.refusal is None and not has_denial(self.trace)
 
     @property
-    def status(self) -> Refusal | None:
+    def status(self) -> HttpRefusal | None:
         """Code and reason of the first denial, with the messages of all denials; None if the request is allowed."""
         if self.refusal is not None:
             return self.refusal
@@ -262,7 +262,7 @@ class Decision(Struct, frozen=True, kw_only=True):
             return None
         first = denials[0]
         message = denial_message((step.rule, step.message) for step in denials)
-        return Refusal(first.code, first.status_reason, message)
+        return HttpRefusal(first.code, first.status_reason, message)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from rules_engine.model.json.output import SparseOutput
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import RESERVATION, Kept, merge_fields
-from rules_engine.model.kubernetes.removed_values import POD, Path, field_paths, without_fields
+from rules_engine.model.kubernetes.removed_values import POD, MemberPath, field_paths, without_fields
 from rules_engine.model.rules.decision import Action, Decision
 
 FieldPath = Annotated[str, Meta(description="Path below spec, such as rungs[2]. Absent: no single field decided.")]
@@ -127,7 +127,7 @@ _POD = merge_fields(POD, {"metadata": {"annotations": {RESERVATION: None}}})
 
 _LEFT_OUT: Mapping[str, Kept] = {"object": _POD, "oldObject": _POD}
 
-LEFT_OUT: Mapping[str, Path] = field_paths(_LEFT_OUT)
+LEFT_OUT: Mapping[str, MemberPath] = field_paths(_LEFT_OUT)
 """The members that are left out, by their names in a decision log."""
 
 

@@ -107,7 +107,7 @@ class ExpectedFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class ExpectedDiagnosis:
     """The expected findings on each cluster of the test: all findings with these `reasons`; None: with any reason."""
 
     name: str
@@ -134,5 +134,5 @@ class RuleTest:
     cluster: Cluster = field(default_factory=Cluster)
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
     cases: tuple[Case, ...] = ()
-    diagnoses: tuple[Diagnosis, ...] = ()
+    diagnoses: tuple[ExpectedDiagnosis, ...] = ()
     objects: Mapping[str, ObjectLoader] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import Quantity, parse_quantity
-from rules_engine.model.kubernetes.removed_values import Path
+from rules_engine.model.kubernetes.removed_values import MemberPath
 from rules_engine.model.problems.source import Location, escape_controls, truncate
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
@@ -49,7 +49,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     workload: Workload
     request: AdmissionRequest
     count: int = 1
-    missing: Mapping[str, Path] = USER
+    missing: Mapping[str, MemberPath] = USER
     as_it_is: str = ""
 
 

@@ -9,7 +9,7 @@ from rules_engine.language.cel.reads import Place, Reads
 from rules_engine.language.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
-from rules_engine.model.kubernetes.removed_values import Path, removed_values
+from rules_engine.model.kubernetes.removed_values import MemberPath, removed_values
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import UNMET_CONDITION, Action, Step
 from rules_engine.model.rules.rule import Rule, RuleId
@@ -17,7 +17,7 @@ from rules_engine.rules.evaluation.applicability import UNMATCHED_REASONS
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.rule_set import RuleSet
 
-USER: Mapping[str, Path] = MappingProxyType({"request.userInfo": ("userInfo",)})
+USER: Mapping[str, MemberPath] = MappingProxyType({"request.userInfo": ("userInfo",)})
 """The user: neither manifests nor pods of a cluster have the one who submitted them."""
 
 _ROOTS = {
@@ -35,12 +35,12 @@ def fields_read_by(compiled: CompiledRule[Rule], programs: Iterable[Program]) ->
     return reads.kept.get("request", NO_FIELDS)
 
 
-def missing_members(pod: Mapping[str, Json]) -> Mapping[str, Path]:
+def missing_members(pod: Mapping[str, Json]) -> Mapping[str, MemberPath]:
     """Return paths of the members of a request that a pod of a cluster lacks, by name."""
     return {**USER, **removed_members(pod)}
 
 
-def removed_members(pod: Mapping[str, Json]) -> Mapping[str, Path]:
+def removed_members(pod: Mapping[str, Json]) -> Mapping[str, MemberPath]:
     """Return paths of the members of a request that were removed from its pod, by name."""
     return {f"object.{name}": ("object", *path) for name, path in removed_values(pod).items()}
 
@@ -57,7 +57,9 @@ class RuleReads:
             for condition in compiled.conditions
         }
 
-    def dependent_rules(self, trace: Iterable[Step], missing: Mapping[str, Path]) -> Mapping[RuleId, Collection[str]]:
+    def dependent_rules(
+        self, trace: Iterable[Step], missing: Mapping[str, MemberPath]
+    ) -> Mapping[RuleId, Collection[str]]:
         """Return the rules that may decide differently with the missing members, in the order of evaluation.
 
         `missing`: paths of members, by name. Each rule has the names of those that it reads.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from rules_engine.model.json.edits import Edits, merge_edits, patch_bytes
-from rules_engine.model.json.strict import Path
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.model.rules.decision import Action, Amount, ContainerRequest, Step
@@ -227,7 +227,7 @@ class _Calculation:
             message = f"pod {self._context.display} resource {', '.join(short)} too large: {reason}"
             return rule_step(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
-        edits: dict[Path, dict[str, str | None]] = {}
+        edits: dict[JsonPath, dict[str, str | None]] = {}
         for name in self._coefficients:
             for container in self._served:
                 self._write(container, name, amounts, edits)
@@ -316,7 +316,7 @@ class _Calculation:
         container: Container,
         name: str,
         amounts: list[Amount],
-        edits: dict[Path, dict[str, str | None]],
+        edits: dict[JsonPath, dict[str, str | None]],
     ) -> None:
         limit, request = container.limits.get(name), container.requested(name)
         if name.startswith(_HUGE_PAGES) and self._kept & _BESIDE_HUGE_PAGES:
@@ -340,7 +340,7 @@ class _Calculation:
         for path in (container.requests_path, container.limits_path):
             edits.setdefault(path, {})[name] = text
 
-    def _lift_pod_level(self, amounts: list[Amount], edits: dict[Path, dict[str, str | None]]) -> None:
+    def _lift_pod_level(self, amounts: list[Amount], edits: dict[JsonPath, dict[str, str | None]]) -> None:
         """Raise the amounts of spec.resources to the least that the API server accepts with the injected amounts."""
         pod = self._context.pod
         for name in self._coefficients:

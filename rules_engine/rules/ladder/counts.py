@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rules_engine.model.json.edits import Edits
-from rules_engine.model.json.strict import Path
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from rules_engine.rules.rule_set.compiled import Replacement
@@ -55,7 +55,7 @@ class DeviceCounts(Struct, frozen=True):
     @property
     def edits(self) -> Edits:
         """Edits by which the pod has these counts, in no particular section: for evaluation only."""
-        edits: dict[Path, dict[str, str | None]] = {}
+        edits: dict[JsonPath, dict[str, str | None]] = {}
         for container, counts in zip(self.pod.containers, self.by_container, strict=False):
             edits[container.requests_path] = {name: None for name in self.names if name in container.requests}
             edits[container.limits_path] = {
@@ -71,7 +71,7 @@ def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str,
 
     The target is written into limits; it is also written into requests if they have the source or the target.
     """
-    edits: dict[Path, dict[str, str | None]] = {}
+    edits: dict[JsonPath, dict[str, str | None]] = {}
     for container, old, new in zip(before.pod.containers, before.by_container, after.by_container, strict=True):
         # A move to another pool may leave the resource and its count.
         sources = [name for name in moves if name in old and (moves[name] != name or old[name] != new[name])]

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import Path, read_list, read_mapping
+from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
 from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, NodeTerm, Placement, Toleration
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
 from rules_engine.rules.ladder.value import Pool, Rung
 
-NODE_SELECTOR: Path = (*SPEC, "nodeSelector")
-TERMS: Path = (
+NODE_SELECTOR: JsonPath = (*SPEC, "nodeSelector")
+TERMS: JsonPath = (
     *SPEC, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
 )  # fmt: skip
 
@@ -30,7 +30,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
     pod: Pod
     placement: Placement
     labels: Mapping[str, str | None]
-    expressions: Mapping[Path, NodeExpression]
+    expressions: Mapping[JsonPath, NodeExpression]
     problem: str = ""
 
     @classmethod
@@ -40,7 +40,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
             [(index, expression) for index, expression in enumerate(term.expressions) if expression.key in keys]
             for term in placement.terms or ()
         ]
-        expressions: dict[Path, NodeExpression] = {}
+        expressions: dict[JsonPath, NodeExpression] = {}
         if any(terms) and not placement.node_name:
             raw_terms = enumerate(read_list(_value_at(pod, TERMS), TERMS))
             # The placement is without empty terms, which match no node.
@@ -69,7 +69,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
             key: {"operator": moved.operator, "values": JsonText.of([*moved.values]) if moved.values else None}
             for key, moved in changed.items()
         }
-        edits: dict[Path, Mapping[str, str | None]] = {
+        edits: dict[JsonPath, Mapping[str, str | None]] = {
             path: members[expression.key] for path, expression in self.expressions.items() if expression.key in members
         }
         spec: dict[str, str | None] = {}
@@ -146,7 +146,7 @@ def toleration_text(toleration: Toleration) -> str:
     return f"{toleration.key}{value}{effect}{operator}".strip()
 
 
-def _value_at(pod: Pod, path: Path) -> Json:
+def _value_at(pod: Pod, path: JsonPath) -> Json:
     """Return a value of the edited pod, whose placement was read before, so that it has the right types."""
     value = pod.raw
     for depth, name in enumerate(path):

@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
-from rules_engine.model.rules.decision import Decision, Refusal, Step, has_denial
+from rules_engine.model.rules.decision import Decision, HttpRefusal, Step, has_denial
 from rules_engine.model.rules.rule import Mode, Operation, Rule
 from rules_engine.rules.rule_set.compiled import CompiledRule, Kind
 from rules_engine.rules.rule_set.compiler import Compiler
@@ -99,7 +99,7 @@ class RuleSet:
         if not request.is_pod or request.operation != "CREATE":
             return Decision(object=request.object)
         context = _build_context(request, cluster, budget)
-        if isinstance(context, Refusal):
+        if isinstance(context, HttpRefusal):
             return Decision(refusal=context, object=request.object)
         trace: tuple[Step, ...] = ()
         edits: Edits = {}
@@ -138,7 +138,7 @@ class RuleSet:
         if request.is_being_deleted:
             return Decision(object=request.object)
         context = _build_context(request, cluster, budget)
-        if isinstance(context, Refusal):
+        if isinstance(context, HttpRefusal):
             return Decision(refusal=context, object=request.object)
         trace: tuple[Step, ...] = ()
         for group in self.kinds_at(Endpoint.VALIDATE):
@@ -175,11 +175,11 @@ def _request(request: AdmissionRequest | Mapping[str, Json]) -> AdmissionRequest
 
 def _build_context(
     request: AdmissionRequest, cluster: Cluster | ClusterObjects, budget: Callable[[], Budget]
-) -> Context | Refusal:
+) -> Context | HttpRefusal:
     if isinstance(cluster, ClusterObjects):
         cluster = cluster_view(cluster)
     if not isinstance(request.object, dict):
-        return Refusal(422, "Invalid", f"the pod must be an object, not {json_type(request.object)}")
+        return HttpRefusal(422, "Invalid", f"the pod must be an object, not {json_type(request.object)}")
     try:
         pod = Pod.parse(request.object)
     except PodError as error:
@@ -194,8 +194,8 @@ def _build_context(
     )
 
 
-def _refuse_malformed_pod(error: PodError | QuantityError) -> Refusal:
-    return Refusal(422, "Invalid", f"the pod is malformed: {error}")
+def _refuse_malformed_pod(error: PodError | QuantityError) -> HttpRefusal:
+    return HttpRefusal(422, "Invalid", f"the pod is malformed: {error}")
 
 
 def compile_rules(

@@ -80,10 +80,10 @@ def _read_cluster(node: MapNode, folder: Path, problems: Problems, references: R
     return cluster or build_inventory("", node.location, MapNode(location=node.location), problems)
 
 
-def _read_diagnosis(line: MapNode) -> rule_test.Diagnosis:
+def _read_diagnosis(line: MapNode) -> rule_test.ExpectedDiagnosis:
     name = line.get("name") or line
     reasons = {item.source.text: item.location for item in list_items(line, "reasons") if isinstance(item, ScalarNode)}
-    return rule_test.Diagnosis(
+    return rule_test.ExpectedDiagnosis(
         name=string_field(line, "name"),
         location=name.location,
         expect=tuple(map(_read_finding, map_items(line, "expect"))),

@@ -13,7 +13,7 @@ from rules_engine.cluster.devices.allocation import Request, count_devices
 from rules_engine.cluster.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.cluster.devices.pools import Pools
 from rules_engine.language.cel import Budget, CostExceeded
-from rules_engine.model.kubernetes.cluster import Cluster, Node, Served, Service
+from rules_engine.model.kubernetes.cluster import Cluster, DriverDevices, Node, Served
 from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey, ResourceSlice
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
@@ -49,7 +49,7 @@ def amounts(found: Node, resource: str) -> tuple[int, int]:
     )
 
 
-def service(found: Node) -> Service:
+def service(found: Node) -> DriverDevices:
     assert found.service is not None
     return found.service
 

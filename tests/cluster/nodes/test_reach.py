@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import NodeIndex, matching_nodes
 from rules_engine.language.cel import Budget
-from rules_engine.model.kubernetes.cluster import Change, Node, Taint
+from rules_engine.model.kubernetes.cluster import Node, NodeUpdate, Taint
 from rules_engine.model.kubernetes.placement import Placement
 from tests.support.budgets import units_spent
 from tests.support.placing import expression, requiring, takes
@@ -217,7 +217,7 @@ def test_an_updated_index_finds_the_nodes_that_exist(
     index = NodeIndex.of(on).with_places()
     there = list(on)
     for _ in range(3):
-        changes: list[Change] = []
+        changes: list[NodeUpdate] = []
         for name in data.draw(st.lists(names, unique=True, max_size=6)):
             old = next((one for one in there if one.name == name), None)
             new = data.draw(st.none() | nodes_named(name))

@@ -24,7 +24,7 @@ from rules_engine.cluster.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES
 from rules_engine.cluster.nodes.offers import Offers, Reach
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster import Change, Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster import Cluster, Node, NodeUpdate, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
@@ -141,7 +141,7 @@ def test_an_updated_capacity_equals_a_new_one(
     cover(on, rule, wanted, demand)
     ClusterFunctions(on).total(GPU)
     there = {one.name: one for one in on.nodes}
-    changes: list[Change] = []
+    changes: list[NodeUpdate] = []
     for name in data.draw(st.lists(st.sampled_from(string.ascii_lowercase[:8]), unique=True)):
         new = data.draw(st.none() | nodes(name))
         changes.append((there.pop(name, None), new))

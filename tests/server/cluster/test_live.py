@@ -13,7 +13,7 @@ from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import AdmissionRequest
-from rules_engine.model.rules.decision import Decision, Refusal
+from rules_engine.model.rules.decision import Decision, HttpRefusal
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.cluster.live import LiveCluster
@@ -251,7 +251,7 @@ TERMS: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
     [
         (replace(made("p"), dry_run=True), None),
         (replace(made("p"), operation="UPDATE"), None),
-        (made("p"), Decision(refusal=Refusal(403, "Forbidden", "no"))),
+        (made("p"), Decision(refusal=HttpRefusal(403, "Forbidden", "no"))),
         (made("p", uid=...), None),
         (made("p", name=...), None),
         (request(bound("p", "", {"cpu": 1})), None),

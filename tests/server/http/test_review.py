@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.json.patch import Json, Operation
+from rules_engine.model.json.patch import Json, PatchOperation
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import parse_quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import MAX_UID, GroupVersionKind
-from rules_engine.model.rules.decision import Action, Decision, Refusal, Step
+from rules_engine.model.rules.decision import Action, Decision, HttpRefusal, Step
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.server.http import review as reviews
 from rules_engine.server.http.limits import BODY_BYTES, MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
@@ -133,7 +133,7 @@ def test_an_object_that_is_nested_too_deeply_is_denied(members: str, depth: int)
     with pytest.raises(RefusedObjectError) as caught:
         parse_review(body)
     assert caught.value.uid == UID
-    assert caught.value.decision.refusal == Refusal(413, "RequestEntityTooLarge", "the object is nested too deeply")
+    assert caught.value.decision.refusal == HttpRefusal(413, "RequestEntityTooLarge", "the object is nested too deeply")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_an_allow_without_a_change_says_nothing_else() -> None:
 
 def test_a_patch_is_base64_of_json_patch_with_its_type() -> None:
     answer = response(
-        Decision(patch=(Operation("add", "/metadata/annotations", {"a": "é"}), Operation("remove", "/x")))
+        Decision(patch=(PatchOperation("add", "/metadata/annotations", {"a": "é"}), PatchOperation("remove", "/x")))
     )
     assert answer["patchType"] == "JSONPatch"
     assert json.loads(b64decode(answer["patch"], validate=True)) == [
@@ -224,12 +224,12 @@ def test_a_patch_is_base64_of_json_patch_with_its_type() -> None:
 def test_a_denial_has_a_status_and_no_patch() -> None:
     answer = response(Decision(trace=(step(Action.DENY, code=422, status_reason="Invalid", message="no"),)))
     assert answer == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "Validation/v: no"}}
-    both = Decision(refusal=Refusal(422, "Invalid", "no"), patch=(Operation("remove", "/x"),))
+    both = Decision(refusal=HttpRefusal(422, "Invalid", "no"), patch=(PatchOperation("remove", "/x"),))
     assert response(both) == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "no"}}
 
 
 def test_a_message_is_cut_and_stays_text() -> None:
-    message = response(Decision(refusal=Refusal(422, "Invalid", "\ud800" + "x" * 10_000)))["status"]["message"]
+    message = response(Decision(refusal=HttpRefusal(422, "Invalid", "\ud800" + "x" * 10_000)))["status"]["message"]
     assert len(message) == MAX_MESSAGE
     assert message.startswith("?x")
     assert message.endswith("x…")

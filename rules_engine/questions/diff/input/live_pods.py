@@ -16,7 +16,7 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import pod_defaults
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
-from rules_engine.model.kubernetes.removed_values import Path, without_mark
+from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
 from rules_engine.questions.diff.input.limit_ranges import LIMIT_RANGER_ANNOTATION
 from rules_engine.rules.evaluation.rule_reads import missing_members
 
@@ -74,7 +74,7 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def missing_values(pod: Object) -> Mapping[str, Path]:
+def missing_values(pod: Object) -> Mapping[str, MemberPath]:
     """Return the members of a request for a live pod that are unknown, by their names."""
     return {name: path for name, path in missing_members(pod).items() if _STRIPPED.isdisjoint(path)}
 

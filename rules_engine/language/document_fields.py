@@ -4,7 +4,7 @@ from collections.abc import Container
 from typing import Any
 
 from rules_engine.language import fields
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
@@ -88,7 +88,7 @@ def _read_named(spec: MapNode, field: str, problems: Problems) -> tuple[NamedExp
     )
 
 
-def report_steering(name: str, steering: Container[str], place: Node | None, problems: Problems) -> None:
+def report_steering(name: str, steering: Container[str], place: YamlNode | None, problems: Problems) -> None:
     if place is not None and name in steering:
         message = (
             f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"

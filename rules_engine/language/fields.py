@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, SourceText
@@ -80,7 +80,7 @@ def key_origins(node: MapNode, *names: str) -> dict[tuple[str, str], Location]:
     return {(name, key): place for name in names for key, place in key_locations(map_field(node, name)).items()}
 
 
-def list_items(node: MapNode, name: str) -> tuple[Node, ...]:
+def list_items(node: MapNode, name: str) -> tuple[YamlNode, ...]:
     """Read the items of a list."""
     value = node.get(name)
     return value.items if isinstance(value, ListNode) else ()
@@ -111,7 +111,7 @@ def string_map(node: MapNode, name: str) -> dict[str, str]:
     return {key: value.source.text for key, value in scalar_members(node, name)}
 
 
-def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], problems: Problems) -> None:
+def report_repeated(code: ProblemCode, nodes: Iterable[YamlNode | None], problems: Problems) -> None:
     """Report every repeated name, with the line of its first occurrence."""
     first: dict[str, Location] = {}
     for node in nodes:

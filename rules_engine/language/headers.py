@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from rules_engine.language.files import SourceFile
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import split_documents
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import truncate
@@ -30,7 +30,7 @@ _MISSPELT_KIND = 0.85
 """Least similarity of a kind to one of ours, in an object of another group: `Test` of other tools is no RuleTest."""
 
 
-def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
+def is_foreign(root: YamlNode, kinds: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
@@ -46,7 +46,7 @@ def is_foreign(root: Node, kinds: Sequence[str]) -> bool:
     return not get_close_matches(kind, kinds, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
 
 
-def api_version(root: Node) -> str | None:
+def api_version(root: YamlNode) -> str | None:
     """Return the apiVersion of a document; None if it has none."""
     return member_text(root, "apiVersion") if isinstance(root, MapNode) else None
 
@@ -57,7 +57,7 @@ def member_text(root: MapNode, name: str) -> str | None:
     return member.source.text if isinstance(member, ScalarNode) else None
 
 
-def read_kind(root: Node, problems: Problems, kinds: Sequence[str]) -> str | None:
+def read_kind(root: YamlNode, problems: Problems, kinds: Sequence[str]) -> str | None:
     """Return the kind of a document; None, with problems, if it is not one of `kinds`."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"

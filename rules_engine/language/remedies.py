@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child_node, find_node
+from rules_engine.language.yaml.nodes import JsonPath, ListNode, MapNode, ScalarNode, YamlNode, child_node, find_node
 from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import did_you_mean
@@ -55,7 +55,7 @@ def remedy_clause(remedy: str) -> str:
     return f": write {remedy}" if remedy and len(remedy) <= MAX_REMEDY else ""
 
 
-def as_written(node: Node) -> Json:
+def as_written(node: YamlNode) -> Json:
     """Return a value as JSON; a scalar that YAML parsers read differently is its text."""
     if isinstance(node, ScalarNode):
         return node.source.text if node.surprise else node.value
@@ -70,19 +70,19 @@ def for_missing_space(text: str, names: Iterable[str]) -> str:
     return f"{match[1]}: {match[2]}" if match and match[1] in set(names) else ""
 
 
-def for_boolean(node: Node) -> str:
+def for_boolean(node: YamlNode) -> str:
     """Return the boolean that a text means, or an empty string."""
     text = node.source.text.lower() if isinstance(node, ScalarNode) else ""
     return "true" if text in _TRUE else "false" if text in _FALSE else ""
 
 
-def for_number(node: Node) -> str:
+def for_number(node: YamlNode) -> str:
     """Return the whole number that a text means, or an empty string."""
     text = node.source.text if isinstance(node, ScalarNode) else ""
     return text if _WHOLE.fullmatch(text) else ""
 
 
-def for_list(node: Node, accepts: Accepts) -> str:
+def for_list(node: YamlNode, accepts: Accepts) -> str:
     """Return a list for a single item, for comma-separated items, or for a map of names to values; else ""."""
     value = as_written(node)
     candidates: list[Json] = [[value]]
@@ -93,7 +93,7 @@ def for_list(node: Node, accepts: Accepts) -> str:
     return _first_accepted(candidates, accepts)
 
 
-def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
+def for_map(node: YamlNode, accepts: Accepts, fields: Iterable[str]) -> str:
     """Return a map for a bare value of its only field, for labels in another notation, or for a list; else ""."""
     value = as_written(node)
     candidates: list[Json] = []
@@ -119,7 +119,7 @@ def for_verdict(name: str, value: Json, fields: Iterable[str]) -> str:
     return f"allowed: {yaml_flow(value is _VERDICTS[name.lower()])}"
 
 
-def only_container(root: Node, path: Path) -> str:
+def only_container(root: YamlNode, path: JsonPath) -> str:
     """Return the container's name of the nearest `pod` beside the path that has exactly one; else an empty string."""
     for length in reversed(range(len(path))):
         pod = child_node(find_node(root, path[:length]), "pod")

@@ -180,7 +180,7 @@ class _Validator:
         name = str(part.get("$ref", "")).rpartition("/")[2]
         return {**self._whole["$defs"].get(name, {}), **part}
 
-    def at(self, path: nodes.Path) -> Mapping[str, Any]:
+    def at(self, path: nodes.JsonPath) -> Mapping[str, Any]:
         """Return the schema of the value at a path, empty if it has none."""
         here = self.resolve_type(self._whole)
         for step in path:
@@ -213,7 +213,7 @@ def validate(kind: str, root: nodes.MapNode, problems: Problems, folder: FilePat
     return nodes.remove_paths(root, invalid | ambiguous.keys())
 
 
-def _ambiguous_values(root: nodes.MapNode, validator: _Validator) -> Iterator[tuple[nodes.Path, "Finding"]]:
+def _ambiguous_values(root: nodes.MapNode, validator: _Validator) -> Iterator[tuple[nodes.JsonPath, "SchemaViolation"]]:
     """Yield the path of each value that YAML parsers read differently, with the spellings that its field accepts.
 
     For a field without a schema, the parser has reported the value; without an accepted spelling, the schema does.
@@ -243,7 +243,7 @@ _TYPES = {
 }
 _GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
 
-Finding = tuple[Code, str, nodes.Node]
+SchemaViolation = tuple[Code, str, nodes.YamlNode]
 """A code, a message and the node of a problem."""
 
 
@@ -256,13 +256,13 @@ class _Fault:
         self._wanted: Any = error.validator_value
         self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
         self._instance: Any = error.instance
-        self.path: nodes.Path = tuple(error.absolute_path)
+        self.path: nodes.JsonPath = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
         self._root = root
         self._node = nodes.find_node(root, self.path)
         self._owner = self._find_owner(root)
 
-    def _find_owner(self, root: nodes.MapNode) -> nodes.Node:
+    def _find_owner(self, root: nodes.MapNode) -> nodes.YamlNode:
         """Return the key of the value; for an item, the item; for the document, its first key."""
         if not self.path or isinstance(self.path[-1], int):
             return nodes.first_key(self._node)
@@ -274,7 +274,7 @@ class _Fault:
     def rank(self) -> bool:
         return self._keyword != "pattern"
 
-    def problems(self) -> Iterator[Finding]:
+    def problems(self) -> Iterator[SchemaViolation]:
         match self._keyword:
             case "additionalProperties":
                 yield from self._unknown()
@@ -302,7 +302,7 @@ class _Fault:
             case _:
                 yield self._wrong_count()
 
-    def invalid_paths(self) -> Iterator[nodes.Path]:
+    def invalid_paths(self) -> Iterator[nodes.JsonPath]:
         """Yield the paths of values that cannot be read."""
         match self._keyword:
             case "additionalProperties":
@@ -343,7 +343,7 @@ class _Fault:
     def _extras(self) -> list[str]:
         return [name for name in self._instance if name not in self._schema.get("properties", ())]
 
-    def _unknown(self) -> Iterator[Finding]:
+    def _unknown(self) -> Iterator[SchemaViolation]:
         fields = self._schema.get("properties", {})
         selector = self._selector(fields)
         if selector:
@@ -380,7 +380,7 @@ class _Fault:
                 )
         return _below_clause("spec") if name in self._validator.at(("spec",)).get("properties", {}) else ""
 
-    def _missing(self) -> Iterator[Finding]:
+    def _missing(self) -> Iterator[SchemaViolation]:
         # A misspelt field is reported once, as unknown.
         fields = self._schema.get("properties", ())
         misspelt = "".join(
@@ -391,7 +391,7 @@ class _Fault:
             if name not in self._instance and not re.search(rf"'{name}'|\b{name}: ", misspelt):
                 yield Code.MISSING_FIELD, f"{self._title} needs '{name}'", self._owner
 
-    def _wrong_type(self) -> Finding:
+    def _wrong_type(self) -> SchemaViolation:
         wanted = [self._wanted] if isinstance(self._wanted, str) else list(self._wanted)
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
@@ -426,7 +426,7 @@ class _Fault:
             )
         return ": it belongs below the name of a container"
 
-    def _dash(self, key: nodes.Node) -> str:
+    def _dash(self, key: nodes.YamlNode) -> str:
         """Return a clause for a block map where a list is expected."""
         text = key.source.text if isinstance(key, nodes.ScalarNode) else ""
         name = re.sub(r"^[-–—]\s*", "", text)
@@ -468,7 +468,7 @@ class _Fault:
                     remedy, unquoted = mapping, ""
         return remedies.remedy_clause(f"{remedy}{unquoted}" if remedy else "")
 
-    def _wrong_form(self) -> Finding:
+    def _wrong_form(self) -> SchemaViolation:
         text = self._instance
         node = self._key(text) if self._of_key else self._node
         if self._keyword == "maxLength":
@@ -488,11 +488,11 @@ class _Fault:
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.remedy_clause(remedy) or hint
         return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
-    def _key(self, name: str) -> nodes.Node:
+    def _key(self, name: str) -> nodes.YamlNode:
         key = self._node.key(name) if isinstance(self._node, nodes.MapNode) else None
         return key or self._node
 
-    def _alternatives(self) -> Finding:
+    def _alternatives(self) -> SchemaViolation:
         fields = [name for option in self._wanted for name in option["required"]]
         listed = " or ".join(f"'{name}'" for name in fields)
         present = [name for name in fields if name in self._instance]
@@ -501,7 +501,7 @@ class _Fault:
             return Code.CONFLICTING_FIELDS, f"{both} cannot be used together", self._key(present[1])
         return Code.MISSING_FIELD, f"{self._title} needs {listed}", self._owner
 
-    def _wrong_count(self) -> Finding:
+    def _wrong_count(self) -> SchemaViolation:
         match self._keyword:
             case "minItems":
                 return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
@@ -537,7 +537,7 @@ def _below_clause(name: str) -> str:
     return f": it belongs below '{name}'"
 
 
-def walk_scalars(node: nodes.Node, path: nodes.Path = ()) -> Iterator[tuple[nodes.Path, nodes.ScalarNode]]:
+def walk_scalars(node: nodes.YamlNode, path: nodes.JsonPath = ()) -> Iterator[tuple[nodes.JsonPath, nodes.ScalarNode]]:
     """Yield the scalars of a document with their paths."""
     if isinstance(node, nodes.ScalarNode):
         yield path, node

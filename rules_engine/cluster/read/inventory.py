@@ -12,8 +12,7 @@ from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.read.pods import read_pod, warn_of_fields, warn_of_values
 from rules_engine.language import fields
 from rules_engine.language.schemas import spelling_hint
-from rules_engine.language.yaml.nodes import MapNode, ScalarNode, find_node
-from rules_engine.language.yaml.nodes import Node as YamlNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes

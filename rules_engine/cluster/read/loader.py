@@ -29,7 +29,7 @@ from rules_engine.language.headers import (
 from rules_engine.language.schemas import SCHEMAS, validate
 from rules_engine.language.yaml.digest import digest_documents
 from rules_engine.language.yaml.documents import Document, read_documents
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.language.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems
@@ -233,7 +233,7 @@ class Loader:
             split[max(0, bisect_right(starts, problem.location) - 1)].problems.items.append(problem)
         return split
 
-    def _skip_other_tool(self, root: Node) -> bool:
+    def _skip_other_tool(self, root: YamlNode) -> bool:
         """Return True for a document of another tool, such as kubectl's output."""
         kind = root.get("kind") if isinstance(root, MapNode) else None
         if isinstance(kind, ScalarNode) and kind.source.text not in self._kinds:

@@ -8,7 +8,7 @@ from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_l
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import Dialect, read_documents
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate
@@ -25,14 +25,14 @@ def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
     return () if problems.failed else tuple(pods)
 
 
-def read_object_pods(root: Node, problems: Problems) -> tuple[Manifest, ...]:
+def read_object_pods(root: YamlNode, problems: Problems) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
     pods = find_manifests(root)
     _check_pods(pods, problems)
     return pods
 
 
-def manifest_documents(source: SourceFile, problems: Problems) -> tuple[Node, ...]:
+def manifest_documents(source: SourceFile, problems: Problems) -> tuple[YamlNode, ...]:
     """Return the non-empty documents of a text of manifests."""
     if len(source.text) > MAX_FILE_BYTES:
         report_too_large(source.name, MAX_FILE_BYTES, problems)
@@ -49,7 +49,7 @@ def _check_pods(pods: Sequence[Manifest], problems: Problems) -> None:
             manifest.warn(problems)
 
 
-def _report_no_pod(source: SourceFile, roots: Sequence[Node], problems: Problems) -> None:
+def _report_no_pod(source: SourceFile, roots: Sequence[YamlNode], problems: Problems) -> None:
     kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
     place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
     if place is None:

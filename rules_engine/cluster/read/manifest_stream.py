@@ -24,7 +24,7 @@ from rules_engine.language.files import (
     report_too_large,
 )
 from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems, warn_of
@@ -138,7 +138,7 @@ def _object_part(value: Json, place: Location) -> PodPart:
     return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
 
 
-def _json_node(value: Json, place: Location, depth: int) -> Node:
+def _json_node(value: Json, place: Location, depth: int) -> YamlNode:
     """Return a value as a tree whose nodes all have the same place. Raises OutputError."""
     if not depth:
         raise OutputError(Code.YAML_TOO_DEEP, TOO_DEEP, place)

@@ -7,7 +7,7 @@ from typing import cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.language.schemas import spelling_hint
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find_node, first_key
+from rules_engine.language.yaml.nodes import JsonPath, ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import object_title
@@ -22,7 +22,7 @@ _AMOUNTS = frozenset(
 """Members of Kubernetes objects whose members are quantities (sizeLimit and divisor in the last two), or strings."""
 
 _SPEC = ("spec", "template")
-TEMPLATES: Mapping[str, Path] = {
+TEMPLATES: Mapping[str, JsonPath] = {
     "CronJob": ("spec", "jobTemplate", *_SPEC),
     "DaemonSet": _SPEC,
     "Deployment": _SPEC,
@@ -53,10 +53,10 @@ class Manifest:
     name: str
     generate_name: str
     namespace: str
-    path: Path
+    path: JsonPath
     pod: dict[str, Json]
     node: MapNode
-    root: Node
+    root: YamlNode
 
     @property
     def location(self) -> Location:
@@ -103,7 +103,7 @@ class Manifest:
             message = f"Kubernetes has no kind '{truncate(self.kind)}'{spelling_hint(self.kind, TEMPLATES)}"
             problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
 
-    def _warn_of_path(self, expected: Path, problems: Problems) -> None:
+    def _warn_of_path(self, expected: JsonPath, problems: Problems) -> None:
         """Warn of the first member above the template whose name differs from the kind's."""
         above = self.root
         for step, name in zip(self.path, expected, strict=False):
@@ -117,7 +117,7 @@ class Manifest:
             return
 
 
-def manifest_json(node: Node) -> Json:
+def manifest_json(node: YamlNode) -> Json:
     """Return a manifest as JSON; quantities are their text, never floats."""
     if isinstance(node, ScalarNode):
         return node.value
@@ -129,7 +129,7 @@ def manifest_json(node: Node) -> Json:
     }
 
 
-def _amounts_json(node: Node) -> Json:
+def _amounts_json(node: YamlNode) -> Json:
     if not isinstance(node, MapNode):
         return manifest_json(node)
     return {
@@ -140,12 +140,12 @@ def _amounts_json(node: Node) -> Json:
     }
 
 
-def find_manifests(root: Node) -> tuple[Manifest, ...]:
+def find_manifests(root: YamlNode) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""
     return tuple(_walk_manifests(manifest_json(root), root))
 
 
-def _walk_manifests(value: Json, node: Node) -> Iterator[Manifest]:
+def _walk_manifests(value: Json, node: YamlNode) -> Iterator[Manifest]:
     if not isinstance(value, dict):
         return
     items = value.get("items")
@@ -176,7 +176,7 @@ def _walk_manifests(value: Json, node: Node) -> Iterator[Manifest]:
         )
 
 
-def _find_templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
+def _find_templates(value: Json, path: JsonPath) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
     """Yield all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -197,7 +197,7 @@ def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
     return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
 
 
-def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dict[str, Json]]]:
+def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
     """Yield the template of an object of a built-in kind, even without a list of containers."""
     below: Json = value
     for step in TEMPLATES.get(kind, ()):
@@ -210,7 +210,7 @@ def _metadata_text(value: Object, name: str) -> str:
     return text_member(as_mapping(value.get("metadata")), name)
 
 
-def read_single_pod(root: Node, place: Node, problems: Problems) -> Manifest | None:
+def read_single_pod(root: YamlNode, place: YamlNode, problems: Problems) -> Manifest | None:
     """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
     pods = find_manifests(root)
     if len(pods) == 1:

@@ -9,7 +9,7 @@ from rules_engine.cluster.read.amounts import warn_of_quantity
 from rules_engine.language.fields import list_items, map_field, map_items
 from rules_engine.language.remedies import as_written, remedy_clause, yaml_flow
 from rules_engine.language.schemas import spelling_hint
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find_node, first_key
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes import shapes
@@ -30,7 +30,7 @@ _JSON_TYPES = {"string": "a string", "bool": "a boolean", "int": "a number", "["
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def read_pod(pod: Json, node: Node, problems: Problems) -> Pod | None:
+def read_pod(pod: Json, node: YamlNode, problems: Problems) -> Pod | None:
     """Read a pod from its JSON; None, with a problem at its place below `node`, if it is malformed."""
     try:
         return Pod.parse(pod)
@@ -73,7 +73,7 @@ def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
         first.setdefault(text, name.location)
 
 
-def warn_of_fields(node: Node, problems: Problems) -> None:
+def warn_of_fields(node: YamlNode, problems: Problems) -> None:
     """Warn of fields that Pods do not have."""
     warn_of_values(node, "Pod", problems)
 
@@ -88,7 +88,7 @@ def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
     return any(spelling_hint(name, ["containers"]) for name in unknown)
 
 
-def containers_slip(root: Node) -> tuple[str, Node] | None:
+def containers_slip(root: YamlNode) -> tuple[str, YamlNode] | None:
     """Return the message and the place of a slip that hides the containers of a pod without a kind, or None."""
     if not isinstance(root, MapNode):
         return None
@@ -110,7 +110,7 @@ def containers_slip(root: Node) -> tuple[str, Node] | None:
     return None
 
 
-def _spelling_slip(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
+def _spelling_slip(owner: str, key: ScalarNode, name: str) -> tuple[str, YamlNode]:
     return f"{owner} has no field '{truncate(key.source.text)}'{spelling_hint(key.source.text, [name])}", key
 
 
@@ -125,7 +125,7 @@ def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
             problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
-def warn_of_values(node: Node | None, shape: str, problems: Problems) -> None:
+def warn_of_values(node: YamlNode | None, shape: str, problems: Problems) -> None:
     """Warn of unknown fields in a value, report wrong types; `shape`: its type in the notation of shapes.json."""
     if shape.startswith("[") and isinstance(node, ListNode):
         for item in node.items:
@@ -144,7 +144,7 @@ def warn_of_values(node: Node | None, shape: str, problems: Problems) -> None:
         _report_wrong_type(node, shape, problems)
 
 
-def _report_wrong_type(node: Node, shape: str, problems: Problems) -> None:
+def _report_wrong_type(node: YamlNode, shape: str, problems: Problems) -> None:
     expected = "an object" if shape[0].isupper() else _JSON_TYPES.get(shape) or _JSON_TYPES.get(shape[0])
     actual = json_type(as_written(node))
     if expected is not None and actual not in (expected, "null"):
@@ -152,7 +152,7 @@ def _report_wrong_type(node: Node, shape: str, problems: Problems) -> None:
         problems.error(Code.BAD_POD, f"must be {expected}, not {actual}{remedy}", node.location, node.length)
 
 
-def _report_ambiguous(node: Node, shape: str, problems: Problems) -> bool:
+def _report_ambiguous(node: YamlNode, shape: str, problems: Problems) -> bool:
     """Report a value that YAML parsers read differently; False if no spelling has the expected type."""
     surprise = node.surprise if isinstance(node, ScalarNode) else None
     if surprise is None:
@@ -163,7 +163,7 @@ def _report_ambiguous(node: Node, shape: str, problems: Problems) -> bool:
     return bool(spellings)
 
 
-def node_at_pointer(pointer: str, node: Node) -> Node:
+def node_at_pointer(pointer: str, node: YamlNode) -> YamlNode:
     """Return the node at a JSON Pointer, or the deepest existing one above it."""
     return find_node(node, tuple(_pointer_steps(pointer)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rules_engine.cluster.read.inventory import build_cluster, inventory_objects, selector_sources
 from rules_engine.cluster.read.manifest_documents import manifest_documents
 from rules_engine.language.files import path_exists, read_file
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
@@ -58,7 +58,7 @@ class References:
         self._sources.update(sources)
         return inventory
 
-    def _manifests(self, path: Path) -> tuple[Node, ...] | None:
+    def _manifests(self, path: Path) -> tuple[YamlNode, ...] | None:
         """Return the documents of a file; None if it has errors, which are reported."""
         problems = Problems()
         source = read_file(path, problems, regular=True)
@@ -69,7 +69,7 @@ class References:
         return None if problems.failed else roots
 
 
-def resolve_path(node: Node | None, folder: Path, problems: Problems, references: References) -> Path | None:
+def resolve_path(node: YamlNode | None, folder: Path, problems: Problems, references: References) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
@@ -138,8 +138,8 @@ def _with_devices(cluster: Cluster) -> Cluster:
 
 
 def read_manifests(
-    file: Node | None, folder: Path, problems: Problems, references: References, *, single: bool = False
-) -> tuple[Node, ...] | None:
+    file: YamlNode | None, folder: Path, problems: Problems, references: References, *, single: bool = False
+) -> tuple[YamlNode, ...] | None:
     """Return the documents of a file, at least one; None, with a problem, on errors, or on several with `single`."""
     path = resolve_path(file, folder, problems, references)
     if file is None or path is None:

@@ -9,7 +9,7 @@ from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
 from rules_engine.language.fields import list_items, map_field, string_field
-from rules_engine.language.yaml.nodes import MapNode, Node, Path, ScalarNode, find_node, first_key
+from rules_engine.language.yaml.nodes import JsonPath, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, json_type
@@ -150,10 +150,10 @@ class ArrivalReader:
             return None
         return self._workloads.read(templates, _arrival_name(line, templates[0], fallback), priority)
 
-    def _refuse(self, message: str, place: Node) -> None:
+    def _refuse(self, message: str, place: YamlNode) -> None:
         self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
 
-    def _roots(self, line: MapNode, name: str) -> tuple[Node, Sequence[Node]]:
+    def _roots(self, line: MapNode, name: str) -> tuple[YamlNode, Sequence[YamlNode]]:
         """Return the place of a field and its documents, from the field itself or from the file that it refers to."""
         value = line.get(name)
         if value is not None:
@@ -257,7 +257,7 @@ class WorkloadReader:
         return pod
 
 
-def _container_amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
+def _container_amounts(pod: Pod) -> Iterator[tuple[JsonPath, str, Quantity]]:
     """Yield the amounts of containers, each with the path of its map."""
     for container in pod.containers:
         for path, amounts in (

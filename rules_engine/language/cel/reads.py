@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keep_at, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPath:
     """A value, by its type: the members at `path` of a variable, or of objects of a kind, or a list of such values.
 
     Lists are not part of the path: a read of one item counts as a read of every item.
@@ -31,9 +31,9 @@ class Place:
     path: tuple[str, ...] = ()
 
 
-Places: TypeAlias = frozenset[Place]
-_NONE: Places = frozenset()
-_Scope: TypeAlias = Mapping[str, Places]
+ReadPaths: TypeAlias = frozenset[ReadPath]
+_NONE: ReadPaths = frozenset()
+_VariableReads: TypeAlias = Mapping[str, ReadPaths]
 """The variables of the macros around an expression."""
 
 
@@ -46,10 +46,10 @@ class Reads:
 
     def __init__(
         self,
-        roots: Mapping[str, Place],
+        roots: Mapping[str, ReadPath],
         variables: Mapping[str, Checked],
         params: Mapping[str, Json],
-        methods: Mapping[str, Place | None] = MappingProxyType({}),
+        methods: Mapping[str, ReadPath | None] = MappingProxyType({}),
     ) -> None:
         self.kept: dict[str, Kept] = {}
         """The members that are read, by the roots of the places."""
@@ -59,19 +59,19 @@ class Reads:
         self._variables = variables
         self._params = params
         self._methods = methods
-        self._cached: dict[str, Places] = {}
+        self._cached: dict[str, ReadPaths] = {}
 
     def add(self, checked: Checked) -> None:
         """Add the members that an expression reads, including its value."""
         self._read(self._value_places(checked, checked.expression, {}))
 
-    def _read(self, places: Places, kept: Kept = None) -> Places:
+    def _read(self, places: ReadPaths, kept: Kept = None) -> ReadPaths:
         """Add members of values; all by default."""
         for place in places:
             self.kept[place.root] = merge_fields(self.kept.get(place.root, NO_FIELDS), keep_at(place.path, kept))
         return _NONE
 
-    def _read_presence(self, places: Places) -> Places:
+    def _read_presence(self, places: ReadPaths) -> ReadPaths:
         """Add the presence of values, and the lengths of lists."""
         for place in places:
             kind = place.type
@@ -80,7 +80,7 @@ class Reads:
             self._read(frozenset({place}), {} if isinstance(kind, ObjectType) or kind.name == "map" else None)
         return _NONE
 
-    def _reference_places(self, reference: object) -> Places:
+    def _reference_places(self, reference: object) -> ReadPaths:
         """Return the places of a variable of the environment. A use of `variables` itself reads all of them."""
         if reference == VARIABLES:
             for path in self._variables:
@@ -94,10 +94,10 @@ class Reads:
             return self._cached[reference]
         return _NONE
 
-    def _value_places(self, checked: Checked, node: tree.Expression, scope: _Scope) -> Places:  # noqa: C901 - a case for each kind
+    def _value_places(self, checked: Checked, node: tree.Expression, scope: _VariableReads) -> ReadPaths:  # noqa: C901 - a case for each kind
         """Return the places of a value. A computed value has none: the values that it is computed from are read."""
 
-        def places(part: tree.Expression, inner: _Scope = scope) -> Places:
+        def places(part: tree.Expression, inner: _VariableReads = scope) -> ReadPaths:
             return self._value_places(checked, part, inner)
 
         reference = checked.references.get(node)
@@ -155,10 +155,10 @@ class Reads:
             value = self._params.get(node.field)
         return value if isinstance(value, str) else None
 
-    def _members(self, places: Places, field: str) -> Places:
+    def _members(self, places: ReadPaths, field: str) -> ReadPaths:
         return frozenset(member for place in places for member in self._member(place, field))
 
-    def _member(self, place: Place, field: str) -> Iterator[Place]:
+    def _member(self, place: ReadPath, field: str) -> Iterator[ReadPath]:
         if place.type.name == "list":
             self._read(frozenset({place}))
             return
@@ -167,16 +167,16 @@ class Reads:
             kind = place.type.fields.get(field, DYN)
         elif place.type.name == "map":
             kind = place.type.parameters[1]
-        yield Place(place.root, kind, (*place.path, field))
+        yield ReadPath(place.root, kind, (*place.path, field))
 
-    def _items(self, places: Places) -> Places:
+    def _items(self, places: ReadPaths) -> ReadPaths:
         """Return the items of lists. Maps are read as a whole, since the key is computed."""
         lists = frozenset(place for place in places if place.type.name == "list")
         self._read(places - lists)
         self._read_presence(lists)
         return frozenset(replace(place, type=place.type.parameters[0]) for place in lists)
 
-    def _macro(self, checked: Checked, node: tree.Comprehension, scope: _Scope) -> Places:
+    def _macro(self, checked: Checked, node: tree.Comprehension, scope: _VariableReads) -> ReadPaths:
         target = self._value_places(checked, node.target, scope)
         item = self._items(target)
         names = {node.first: item} if node.second is None else {node.first: _NONE, node.second: item}
@@ -191,7 +191,7 @@ class Reads:
             return frozenset(place for place in target if place.type.name == "list")
         return _NONE
 
-    def _function(self, name: str, target: tree.Expression | None, arguments: list[Places]) -> Places:
+    def _function(self, name: str, target: tree.Expression | None, arguments: list[ReadPaths]) -> ReadPaths:
         if name in ("of", "unwrap") and target is not None and tree.as_qualified_name(target) == "optional":
             return arguments[0]
         if name == "size":
@@ -199,7 +199,7 @@ class Reads:
             return _NONE
         return self._read_all(arguments)
 
-    def _method(self, node: tree.Call, places: Places, arguments: list[Places]) -> Places:
+    def _method(self, node: tree.Call, places: ReadPaths, arguments: list[ReadPaths]) -> ReadPaths:
         name = node.function
         if name in self._methods:
             self.called.add(name)
@@ -220,7 +220,7 @@ class Reads:
                 return self._read_presence(places)
         return self._read_all([places, *arguments])
 
-    def _read_all(self, each: Iterable[Places]) -> Places:
+    def _read_all(self, each: Iterable[ReadPaths]) -> ReadPaths:
         for places in each:
             self._read(places)
         return _NONE

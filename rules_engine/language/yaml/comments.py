@@ -38,7 +38,7 @@ class Comments:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _MarkedScalar:
     """A scalar with its marks; `text` is after the indicator of a block scalar, which a comment may follow."""
 
     start: Mark
@@ -69,19 +69,19 @@ def find_comments(lines: Sequence[str], pattern: re.Pattern[str]) -> Comments:
     return Comments(tuple(comments), first_lines)
 
 
-def _scan_values(part: DocumentText) -> Iterator[_Value]:
+def _scan_values(part: DocumentText) -> Iterator[_MarkedScalar]:
     end: Mark = (part.line, 0)
     try:
         for token in yaml.scan(part.text, Loader=documents.LOADER):
             end = (part.line + token.end_mark.line, token.end_mark.column)
             if isinstance(token, yaml.ScalarToken):
                 start = (part.line + token.start_mark.line, token.start_mark.column)
-                yield _Value(start, (start[0] + 1, 0) if token.style in ("|", ">") else start, end)
+                yield _MarkedScalar(start, (start[0] + 1, 0) if token.style in ("|", ">") else start, end)
     except yaml.YAMLError:
-        yield _Value(end, end, (part.line + len(LINE_END.split(part.text)), 0))
+        yield _MarkedScalar(end, end, (part.line + len(LINE_END.split(part.text)), 0))
 
 
-def _match_comments(part: DocumentText, values: Sequence[_Value], pattern: re.Pattern[str]) -> Iterator[Comment]:
+def _match_comments(part: DocumentText, values: Sequence[_MarkedScalar], pattern: re.Pattern[str]) -> Iterator[Comment]:
     alone: list[tuple[re.Match[str], int]] = []
     for line, text in enumerate(LINE_END.split(part.text), part.line):
         # Try each #: a match that begins in a value may reach into the comment after it.
@@ -97,7 +97,7 @@ def _match_comments(part: DocumentText, values: Sequence[_Value], pattern: re.Pa
     yield from (Comment(found=above, line=number + 1, target=number + 1) for above, number in alone)
 
 
-def _is_comment(text: str, line: int, column: int, values: Sequence[_Value]) -> bool:
+def _is_comment(text: str, line: int, column: int, values: Sequence[_MarkedScalar]) -> bool:
     before = text[:column]
     if before and (before[-1] not in " \t" or before.lstrip().startswith("#")):
         return False

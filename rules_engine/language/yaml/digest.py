@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from decimal import Decimal, DecimalException
 from hashlib import sha256
 
-from rules_engine.language.yaml.nodes import ListNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import ListNode, ScalarNode, YamlNode
 from rules_engine.model.json.patch import Json
 
 
-def digest_documents(documents: Iterable[tuple[str, str, Node]]) -> str:
+def digest_documents(documents: Iterable[tuple[str, str, YamlNode]]) -> str:
     """Return the hexadecimal SHA-256 of rule documents, each with its kind and name, whatever their order.
 
     Only fields that a document sets are hashed, not defaults: a release that changes a default has another version,
@@ -23,7 +23,7 @@ def digest_documents(documents: Iterable[tuple[str, str, Node]]) -> str:
     return _hash_json(sorted([kind, name, _node_digest(root, digests)] for kind, name, root in documents))
 
 
-def _node_digest(node: Node, digests: dict[int, str]) -> str:
+def _node_digest(node: YamlNode, digests: dict[int, str]) -> str:
     """Return the digest of a value, computed from the digests of its members.
 
     `digests`, by id, hash each node once: aliases may repeat a long text many times.
@@ -34,7 +34,7 @@ def _node_digest(node: Node, digests: dict[int, str]) -> str:
     return digest
 
 
-def _node_content(node: Node, digests: dict[int, str]) -> Json:
+def _node_content(node: YamlNode, digests: dict[int, str]) -> Json:
     if isinstance(node, ScalarNode):
         return {"float": _exact_decimal(node.source.text)} if isinstance(node.value, float) else node.value
     if isinstance(node, ListNode):

@@ -16,7 +16,7 @@ import yaml
 
 from rules_engine.language.files import LINE_END, SourceFile
 from rules_engine.language.yaml import positions
-from rules_engine.language.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
 from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.language.yaml.syntax_remedies import find_remedy, template_message
 from rules_engine.model.problems.codes import Code
@@ -60,7 +60,7 @@ class Dialect(Enum):
 class Document:
     """One document of a stream, with the problems found while reading it."""
 
-    root: Node
+    root: YamlNode
     problems: Problems
 
     @property
@@ -176,7 +176,7 @@ class _Open:
 
     event: Any
     location: Location
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[YamlNode] = field(default_factory=list)
     size: int = 1
     depth: int = 1
 
@@ -185,7 +185,7 @@ class _Open:
 class _Sized:
     """A finished node with the number and the depth of its values, aliases included."""
 
-    node: Node
+    node: YamlNode
     size: int
     depth: int
 
@@ -247,7 +247,7 @@ class _Composer:
         start, end = done.event.start_mark, event.end_mark
         length = max(1, end.column - start.column) if done.event.flow_style and start.line == end.line else 1
         if isinstance(done.event, yaml.SequenceStartEvent):
-            node: Node = ListNode(items=tuple(done.nodes), location=done.location, length=length)
+            node: YamlNode = ListNode(items=tuple(done.nodes), location=done.location, length=length)
         else:
             node = self._map(done, length)
         self._finish(_Sized(node, done.size, done.depth), done.event)
@@ -375,8 +375,8 @@ class _Composer:
             line, column = line + 1, 0
 
     def _map(self, done: _Open, length: int) -> MapNode:
-        members: dict[str, tuple[ScalarNode, Node]] = {}
-        merged: list[Node] = []
+        members: dict[str, tuple[ScalarNode, YamlNode]] = {}
+        merged: list[YamlNode] = []
         for key, value in zip(done.nodes[::2], done.nodes[1::2], strict=True):
             if not isinstance(key, ScalarNode):
                 self._complex_key(key, done)
@@ -405,7 +405,7 @@ class _Composer:
                 members.setdefault(name, member)
         return MapNode(members=members, location=done.location, length=length)
 
-    def _complex_key(self, key: Node, done: _Open) -> None:
+    def _complex_key(self, key: YamlNode, done: _Open) -> None:
         start = done.event.start_mark
         remaining = self._source.lines[done.location.line - 1][start.column :]
         if remaining.startswith("{{"):

@@ -60,7 +60,7 @@ class ScalarNode:
 class ListNode:
     """A list and its location."""
 
-    items: tuple["Node", ...]
+    items: tuple["YamlNode", ...]
     location: Location
     length: int = 1
 
@@ -72,14 +72,14 @@ class ListNode:
 class MapNode:
     """A map with distinct string keys, and its location."""
 
-    members: dict[str, tuple[ScalarNode, "Node"]] = field(default_factory=dict)
+    members: dict[str, tuple[ScalarNode, "YamlNode"]] = field(default_factory=dict)
     location: Location
     length: int = 1
 
     def json(self) -> dict[str, Json]:
         return {name: value.json() for name, (_, value) in self.members.items()}
 
-    def get(self, name: str) -> "Node | None":
+    def get(self, name: str) -> "YamlNode | None":
         """Return the value of a member; None if it is absent."""
         member = self.members.get(name)
         return member[1] if member else None
@@ -89,17 +89,17 @@ class MapNode:
         member = self.members.get(name)
         return member[0] if member else None
 
-    def __iter__(self) -> Iterator[tuple[ScalarNode, "Node"]]:
+    def __iter__(self) -> Iterator[tuple[ScalarNode, "YamlNode"]]:
         return iter(self.members.values())
 
 
-Node: TypeAlias = ScalarNode | ListNode | MapNode
+YamlNode: TypeAlias = ScalarNode | ListNode | MapNode
 
-Path: TypeAlias = tuple[str | int, ...]
+JsonPath: TypeAlias = tuple[str | int, ...]
 """The path of a node in its document: member names and indexes from the root."""
 
 
-def find_node(root: Node, path: Path) -> Node:
+def find_node(root: YamlNode, path: JsonPath) -> YamlNode:
     """Return the node at a path, or the deepest existing one above it."""
     for step in path:
         below = child_node(root, step)
@@ -109,12 +109,12 @@ def find_node(root: Node, path: Path) -> Node:
     return root
 
 
-def first_key(node: Node) -> Node:
+def first_key(node: YamlNode) -> YamlNode:
     """Return the first key of a map, for locations of problems; the node itself if it has none."""
     return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 
-def child_node(node: Node, step: str | int) -> Node | None:
+def child_node(node: YamlNode, step: str | int) -> YamlNode | None:
     """Return a member or an item; None if it is absent."""
     if isinstance(node, MapNode) and isinstance(step, str):
         return node.get(step)
@@ -123,14 +123,14 @@ def child_node(node: Node, step: str | int) -> Node | None:
     return None
 
 
-def remove_paths(root: MapNode, paths: frozenset[Path]) -> MapNode:
+def remove_paths(root: MapNode, paths: frozenset[JsonPath]) -> MapNode:
     """Return the tree without the nodes at these paths; the root itself always stays."""
     if not paths:
         return root
     return cast(MapNode, _remove_paths(root, (), paths))
 
 
-def _remove_paths(node: Node, here: Path, paths: frozenset[Path]) -> Node:
+def _remove_paths(node: YamlNode, here: JsonPath, paths: frozenset[JsonPath]) -> YamlNode:
     if isinstance(node, ScalarNode):
         return node
     if isinstance(node, ListNode):

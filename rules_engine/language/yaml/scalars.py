@@ -72,7 +72,7 @@ def _resolve_number(text: str) -> tuple[Plain, Surprise | None]:
     return text, None
 
 
-_Reading = Callable[[str], tuple[Plain, Surprise | None]]
+_PlainReader = Callable[[str], tuple[Plain, Surprise | None]]
 
 
 def _odd_number(value: int | float, text: str, otherwise: int | str) -> tuple[Plain, Surprise | None]:
@@ -133,7 +133,7 @@ def _read_special(text: str) -> tuple[Plain, Surprise | None]:
     return text, _make_surprise(Code.YAML_NUMBER, text, f"is {name}, which JSON does not have", number=number)
 
 
-_ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
+_ODD_NUMBERS: tuple[tuple[re.Pattern[str], _PlainReader], ...] = (
     # A bound on the digits: int() of very many is costly, and no author writes them.
     (re.compile(r"[-+]?0[0-7_]{1,30}"), _read_octal),
     (re.compile(r"[-+]?0[0-9]{1,30}(?:\.[0-9]{0,30})?"), _read_zeros),

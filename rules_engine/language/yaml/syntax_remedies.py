@@ -43,7 +43,7 @@ _NAME = re.compile(rf"\s*(?:-\s+)?({_KEY}):")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LineEdit:
     """New text for a line, or `count` of them; the message is about `length` columns of the first, from `column` on.
 
     Lines and columns count from 0.
@@ -57,7 +57,7 @@ class Change:
     count: int = 1
 
 
-def find_remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> Change | None:
+def find_remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> LineEdit | None:
     """Return the first change of a line after which the parser gets beyond the error at a position, or None.
 
     `lines`: the lines of one document, after `first` lines of the file. A template's only remedy is its value.
@@ -67,7 +67,7 @@ def find_remedy(lines: Sequence[str], line: int, column: int, loader: type[Any],
     above = range(min(line, len(lines) - 1), -1, -1)
     near = [number for number in above if _has_text(lines[number]) and len(lines[number]) <= MAX_LINE][:MAX_LINES]
     last = max((number for number, text in enumerate(lines) if _has_text(text)), default=0)
-    further: Change | None = None
+    further: LineEdit | None = None
     for change in islice(_propose_changes(lines, near, (line, column), first), MAX_TRIALS):
         changed = [*lines[: change.line], *change.lines, *lines[change.line + change.count :]]
         reached = _error_line(changed, loader)
@@ -81,7 +81,7 @@ def find_remedy(lines: Sequence[str], line: int, column: int, loader: type[Any],
     for number in near[:2]:
         expression = _TEMPLATE.search(lines[number])
         if expression:
-            return Change(TEMPLATE, number, expression.start(), len(expression.group()), ())
+            return LineEdit(TEMPLATE, number, expression.start(), len(expression.group()), ())
     return None
 
 
@@ -109,7 +109,9 @@ def _error_line(lines: Sequence[str], loader: type[Any]) -> int | None:
     return None
 
 
-def _propose_changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int) -> Iterator[Change]:
+def _propose_changes(
+    lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int
+) -> Iterator[LineEdit]:
     for number in near:
         text = lines[number]
         if _TEMPLATE.search(text):
@@ -129,13 +131,13 @@ def _propose_changes(lines: Sequence[str], near: Sequence[int], error: tuple[int
         yield from _block_changes(lines, number)
 
 
-def _replace_rest(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[Change]:
+def _replace_rest(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[LineEdit]:
     """Yield a change of the text from a column on, unless the new text is too long for a message."""
     if len(new) <= MAX_REMEDY:
-        yield Change(f"{reason}: write {new}", line, column, len(old), (before + new,))
+        yield LineEdit(f"{reason}: write {new}", line, column, len(old), (before + new,))
 
 
-def _template_changes(line: int, text: str) -> Iterator[Change]:
+def _template_changes(line: int, text: str) -> Iterator[LineEdit]:
     before, value = _split_value(text)
     key = _NAME.match(text)
     if _PATH.search(value) and _is_expression(key[1] if key else None):
@@ -151,7 +153,7 @@ def _split_value(text: str) -> tuple[str, str]:
     return (member[1], member[2]) if member else ("", text)
 
 
-def _key_changes(line: int, text: str) -> Iterator[Change]:
+def _key_changes(line: int, text: str) -> Iterator[LineEdit]:
     word = _WORD.fullmatch(text)
     if word:
         yield from _replace_rest(line, len(word[1]), word[2], f"{word[2]}:", word[1], f"'{word[2]}' has no colon")
@@ -164,16 +166,16 @@ def _key_changes(line: int, text: str) -> Iterator[Change]:
         new = f"{match[1]}: {match[2]}"
         changed = f"{text[: match.start()]}{new}{text[match.end() :]}"
         length = match.end() - match.start()
-        yield Change(f"no space after the colon: write {new}", line, match.start(), length, (changed,))
+        yield LineEdit(f"no space after the colon: write {new}", line, match.start(), length, (changed,))
 
 
-def _indicator_changes(line: int, text: str) -> Iterator[Change]:
+def _indicator_changes(line: int, text: str) -> Iterator[LineEdit]:
     """Yield the text in quotes for values that begin with a character of YAML's syntax."""
     for match in _INDICATOR.finditer(text):
         start, value = match.start(1), match[1]
         reason = f"text cannot begin with {value[0]}"
         quoted = f'"{value}"'
-        change = Change(
+        change = LineEdit(
             f"{reason}: write {quoted}", line, start, len(value), (text[:start] + quoted + text[match.end() :],)
         )
         if "\\" not in value and '"' not in value:
@@ -182,17 +184,17 @@ def _indicator_changes(line: int, text: str) -> Iterator[Change]:
         yield from _replace_rest(line, start, remaining, _quote_value(remaining), text[:start], reason)
 
 
-def _flow_changes(line: int, text: str, column: int) -> Iterator[Change]:
+def _flow_changes(line: int, text: str, column: int) -> Iterator[LineEdit]:
     for mark, reason in (
         (",", "two items without a comma"),
         ("]", "the list is not closed"),
         ("}", "the map is not closed"),
     ):
         changed = f"{text[:column].rstrip()}{mark} {text[column:]}"
-        yield Change(f"{reason}: write {mark} before this", line, min(column, len(text)), 1, (changed,))
+        yield LineEdit(f"{reason}: write {mark} before this", line, min(column, len(text)), 1, (changed,))
 
 
-def _value_changes(line: int, text: str) -> Iterator[Change]:
+def _value_changes(line: int, text: str) -> Iterator[LineEdit]:
     """Yield the whole value of a line in quotes."""
     before, value = _split_value(text)
     quote = value[0] if value[0] in "'\"" else ""
@@ -237,7 +239,7 @@ def _quote_value(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _indentation_changes(lines: Sequence[str], number: int, first: int) -> Iterator[Change]:
+def _indentation_changes(lines: Sequence[str], number: int, first: int) -> Iterator[LineEdit]:
     """Yield the line as another item, as a continuation of the value above, and at the indentation of lines above."""
     text = lines[number].lstrip()
     indent = len(lines[number]) - len(text)
@@ -249,7 +251,7 @@ def _indentation_changes(lines: Sequence[str], number: int, first: int) -> Itera
     if above and name is None and not text.startswith("-"):
         to = len(lines[above[0]]) - len(lines[above[0]].lstrip()) + 4
         message = f"this continues the value above: write it {to - indent} spaces further right"
-        yield Change(message, number, indent, len(text), (" " * to + text,))
+        yield LineEdit(message, number, indent, len(text), (" " * to + text,))
     places: dict[int, str] = {}
     for index in above:
         column = len(lines[index]) - len(lines[index].lstrip())
@@ -258,10 +260,10 @@ def _indentation_changes(lines: Sequence[str], number: int, first: int) -> Itera
         places.setdefault(column, f"like line {first + index + 1}")
     for place in sorted(places.keys() - {indent}, key=lambda place: (abs(place - indent), place)):
         message = f"wrong indentation: begin in column {place + 1}, {places[place]}"
-        yield Change(message, number, indent, len(text), (" " * place + text,))
+        yield LineEdit(message, number, indent, len(text), (" " * place + text,))
 
 
-def _block_text_changes(lines: Sequence[str], line: int) -> Iterator[Change]:
+def _block_text_changes(lines: Sequence[str], line: int) -> Iterator[LineEdit]:
     """Yield the text of a block, up to a line, further right than its key."""
     starts = (number for number in range(min(line, len(lines) - 1), -1, -1) if _BLOCK.match(lines[number]))
     start = next(starts, line)
@@ -272,13 +274,13 @@ def _block_text_changes(lines: Sequence[str], line: int) -> Iterator[Change]:
         right = len(header[1]) + 2 - indent
         message = f"the text of a block begins further right than its key: write it {right} spaces further right"
         moved = tuple(" " * right + item for item in text)
-        yield Change(message, start + 1, indent, len(text[0]) - indent, moved, len(text))
+        yield LineEdit(message, start + 1, indent, len(text[0]) - indent, moved, len(text))
 
 
-def _block_changes(lines: Sequence[str], number: int) -> Iterator[Change]:
+def _block_changes(lines: Sequence[str], number: int) -> Iterator[LineEdit]:
     """Yield a value over several lines as a block."""
     before, value = _split_value(lines[number])
     if before.rstrip().endswith(":"):
         indent = len(lines[number + 1]) - len(lines[number + 1].lstrip())
         message = "a value with this text needs a block: write | here, and the text on lines of its own below"
-        yield Change(message, number, len(before), len(value), (f"{before}|", " " * indent + value))
+        yield LineEdit(message, number, len(before), len(value), (f"{before}|", " " * indent + value))

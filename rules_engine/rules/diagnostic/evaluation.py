@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from rules_engine.language.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
-from rules_engine.language.cel.reads import Place, Reads
+from rules_engine.language.cel.reads import ReadPath, Reads
 from rules_engine.language.cel.values.types import list_of
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
@@ -57,15 +57,15 @@ _METHODS: Mapping[str, frozenset[str]] = {
 """Kinds of objects that the functions of objects read."""
 
 _SHAPES = {item.name: item for item in LISTS.values()}
-_METHOD_RESULTS: Mapping[str, Place | None] = {
+_METHOD_RESULTS: Mapping[str, ReadPath | None] = {
     **dict.fromkeys(_METHODS),
-    "events": Place("Event", list_of(_SHAPES["Event"])),
-    "node": Place("Node", _SHAPES["Node"]),
-    "pods": Place("Pod", list_of(_SHAPES["Pod"])),
+    "events": ReadPath("Event", list_of(_SHAPES["Event"])),
+    "node": ReadPath("Node", _SHAPES["Node"]),
+    "pods": ReadPath("Pod", list_of(_SHAPES["Pod"])),
 }
 """The objects that these functions return; None for functions that return other values."""
 
-_CLUSTER = Place("", CLUSTER)
+_CLUSTER = ReadPath("", CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _kinds_read(
     for_each: ForEach, variables: Mapping[str, NamedProgram], programs: Iterable[Program]
 ) -> frozenset[str]:
     """Return the kinds that expressions depend on, including the expressions of the variables that they use."""
-    each = _CLUSTER if for_each is ForEach.CLUSTER else Place(for_each.value, OBJECTS[for_each])
+    each = _CLUSTER if for_each is ForEach.CLUSTER else ReadPath(for_each.value, OBJECTS[for_each])
     checked = {name: variable.program.checked for name, variable in variables.items()}
     reads = Reads({"object": each, "cluster": _CLUSTER}, checked, {}, _METHOD_RESULTS)
     for program in programs:

@@ -5,7 +5,7 @@ from functools import reduce
 from types import MappingProxyType
 
 from rules_engine.language.cel import Program
-from rules_engine.language.cel.reads import Place, Reads
+from rules_engine.language.cel.reads import ReadPath, Reads
 from rules_engine.language.cel.values.types import ADMISSION_REQUEST, POD
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path, merge_fields
@@ -21,8 +21,8 @@ USER: Mapping[str, MemberPath] = MappingProxyType({"request.userInfo": ("userInf
 """The user: neither manifests nor pods of a cluster have the one who submitted them."""
 
 _ROOTS = {
-    "request": Place("request", ADMISSION_REQUEST),
-    **{name: Place("request", POD, (name,)) for name in ("object", "oldObject")},
+    "request": ReadPath("request", ADMISSION_REQUEST),
+    **{name: ReadPath("request", POD, (name,)) for name in ("object", "oldObject")},
 }
 
 

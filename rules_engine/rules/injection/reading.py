@@ -3,7 +3,7 @@
 from rules_engine.cluster.read.amounts import read_amounts, warn_of_units
 from rules_engine.language.document_fields import common_fields, report_steering
 from rules_engine.language.fields import key_origins, map_field, map_members, scalar_arguments, string_field, string_map
-from rules_engine.language.yaml.nodes import MapNode, Node
+from rules_engine.language.yaml.nodes import MapNode, YamlNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field
@@ -43,7 +43,7 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
     return injection
 
 
-def _read_entry(node: MapNode, place: Node, path: str, problems: Problems) -> Entry:
+def _read_entry(node: MapNode, place: YamlNode, path: str, problems: Problems) -> Entry:
     coefficients = read_amounts(node, "coefficients", problems)
     warn_of_units(node, "coefficients", coefficients, problems, per_gpu=True)
     return Entry(

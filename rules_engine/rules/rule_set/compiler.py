@@ -6,7 +6,7 @@ from msgspec import structs
 
 from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.language.cel.check.environment import VARIABLES
-from rules_engine.language.cel.check.presence import Path, Paths, presence_warnings
+from rules_engine.language.cel.check.presence import Paths, PresencePath, presence_warnings
 from rules_engine.language.cel.syntax.tree import evaluation_depth
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
@@ -93,7 +93,7 @@ class ExpressionCompiler:
         if self._advice and not self.failed:
             yield from find_unused_names(self._declared, self.variables, self._programs)
 
-    def find_unguarded_members(self, absent: Collection[Path] = ()) -> Iterator[Problem]:
+    def find_unguarded_members(self, absent: Collection[PresencePath] = ()) -> Iterator[Problem]:
         """Yield advice about members that are read and may be absent. `absent`: paths beside optional fields."""
         if self._advice:
             variables = {path: variable.program.checked for path, variable in self.variables.items()}

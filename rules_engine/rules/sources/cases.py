@@ -29,7 +29,7 @@ from rules_engine.language.fields import (
     string_items,
     string_map,
 )
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import truncate
@@ -167,7 +167,7 @@ def _read_pod(line: MapNode, folder: Path, problems: Problems, references: Refer
 
 
 def _read_expectation(
-    expect: MapNode, place: Node, folder: Path, problems: Problems, references: References
+    expect: MapNode, place: YamlNode, folder: Path, problems: Problems, references: References
 ) -> rule_test.Expectation:
     report_conflict(expect, "pod", "podFile", problems)
     message = expect.key("message")

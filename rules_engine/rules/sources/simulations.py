@@ -14,7 +14,7 @@ from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workl
 from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
-from rules_engine.language.yaml.nodes import MapNode, Node, ScalarNode, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -138,7 +138,7 @@ class _Arrivals:
         self._until = until
         self._line_count = 0
         self._pod_count = 0
-        self._names: list[tuple[_Key, int, Node]] = []
+        self._names: list[tuple[_Key, int, YamlNode]] = []
         """The name of each Pod or workload, with its number and place."""
 
     def read(self, line: MapNode) -> None:
@@ -186,7 +186,7 @@ class _Arrivals:
             self._problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
         return chosen or workload.namespace or DEFAULT_NAMESPACE
 
-    def _count(self, pods: int, place: Node) -> None:
+    def _count(self, pods: int, place: YamlNode) -> None:
         before = self._pod_count
         self._pod_count += pods
         if before <= simulation.MAX_PODS < self._pod_count:
@@ -257,13 +257,13 @@ def _read_events(
         yield simulation.NodeEvent(at=at, node=name, becomes=becomes)
 
 
-def _report_after(node: Node | None, at: int, until: int | None, problems: Problems) -> None:
+def _report_after(node: YamlNode | None, at: int, until: int | None, problems: Problems) -> None:
     if node is not None and until is not None and at > until:
         message = "this is after 'until', the end of the simulation"
         problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
 
 
-def _read_duration(node: Node | None, problems: Problems) -> simulation.Milliseconds | None:
+def _read_duration(node: YamlNode | None, problems: Problems) -> simulation.Milliseconds | None:
     """Read a duration; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, ScalarNode):
         return None
@@ -274,7 +274,7 @@ def _read_duration(node: Node | None, problems: Problems) -> simulation.Millisec
         return None
 
 
-def _read_distribution(node: Node | None, problems: Problems) -> simulation.Distribution | None:
+def _read_distribution(node: YamlNode | None, problems: Problems) -> simulation.Distribution | None:
     """Read a duration or a distribution; None if it is absent, or malformed, which is reported."""
     if not isinstance(node, MapNode):
         fixed = _read_duration(node, problems)

@@ -35,7 +35,7 @@ _NUMBERS = (types.INT, types.UINT, types.DOUBLE)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
-class Amounts:
+class AmountRemedies:
     """Remedies for the parts of one expression, made of its own text; an empty string if there is none."""
 
     def __init__(self, text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from rules_engine.language.cel.budget import MAX_NESTING, Budget, EvaluationError
-from rules_engine.language.cel.check.amounts import Amounts
+from rules_engine.language.cel.check.amounts import AmountRemedies
 from rules_engine.language.cel.check.environment import REFUSED, Environment
 from rules_engine.language.cel.check.inference import Inference
 from rules_engine.language.cel.library.wrappers import WRAPPERS, Wrapper
@@ -82,14 +82,14 @@ class Checked:
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
-    def problem(self, code: Code, message: str, span: tree.Span, severity: Severity = Severity.ERROR) -> Problem:
+    def problem(self, code: Code, message: str, span: tree.SourceSpan, severity: Severity = Severity.ERROR) -> Problem:
         """Return a problem with the place of a part of the expression."""
         return _problem_at(self.source, code, message, span, severity)
 
 
 def check_expression(source: SourceText, expression: tree.Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
-    checker = _Checker(source, environment, environment.functions, Amounts(source.text))
+    checker = _Checker(source, environment, environment.functions, AmountRemedies(source.text))
     result = checker.inference.settle(checker.type(expression))
     if checker.binds and evaluation_depth(expression, checker.references) > MAX_NESTING:
         message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
@@ -117,7 +117,7 @@ class _Checker:
     source: SourceText
     environment: Environment
     functions: Functions
-    amounts: Amounts
+    amounts: AmountRemedies
     inference: Inference = field(default_factory=Inference)
     references: dict[tree.Expression, str | Constant] = field(default_factory=dict)
     members: dict[tree.Expression, Type] = field(default_factory=dict)
@@ -142,12 +142,12 @@ class _Checker:
             self.amounts.add(node)
         return self.inference.resolve(kind)
 
-    def problem(self, code: Code, message: str, span: tree.Span) -> Type:
+    def problem(self, code: Code, message: str, span: tree.SourceSpan) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
         self.problems.append(_problem_at(self.source, code, message, span, Severity.ERROR))
         return DYN
 
-    def warn(self, code: Code, message: str, span: tree.Span) -> None:
+    def warn(self, code: Code, message: str, span: tree.SourceSpan) -> None:
         """Record a warning, unless the message is empty."""
         if message:
             self.warnings.append(_problem_at(self.source, code, message, span, Severity.WARNING))
@@ -264,7 +264,7 @@ class _Checker:
                     f"'{key}' is not a name{hints.remedy_clause(f'[{hints.string_literal(key, self.source.text)}]')}"
                 )
                 # Other problems of this text would suggest to keep it.
-                return self.problem(Code.CEL_TYPE, message, tree.Span(start - 1, start + len(key)))
+                return self.problem(Code.CEL_TYPE, message, tree.SourceSpan(start - 1, start + len(key)))
         del self.problems[before:]
         return None
 
@@ -272,7 +272,7 @@ class _Checker:
         candidates = self.environment.candidates(node.name, absolute=node.absolute)
         return node.name in self.locals or any(name in self.environment.variables for name in candidates)
 
-    def _object_field_type(self, operand: ObjectType, name: str, span: tree.Span) -> Type:
+    def _object_field_type(self, operand: ObjectType, name: str, span: tree.SourceSpan) -> Type:
         kind = operand.fields.get(name)
         if kind is None:
             hint = did_you_mean(name, operand.fields)
@@ -489,7 +489,7 @@ class _Checker:
             return types.BOOL if node.operator == "!" else DYN
         return self._report_operator(node.operator, [operand], node.span)
 
-    def _report_operator(self, operator: str, kinds: list[Type], span: tree.Span, hint: str = "") -> Type:
+    def _report_operator(self, operator: str, kinds: list[Type], span: tree.SourceSpan, hint: str = "") -> Type:
         shown = " and ".join(self.type_text(kind) for kind in kinds)
         return self.problem(Code.CEL_TYPE, f"operator {operator} cannot be applied to {shown}{hint}", span)
 
@@ -660,7 +660,7 @@ class _Checker:
         return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
 
 
-def _problem_at(source: SourceText, code: Code, message: str, span: tree.Span, severity: Severity) -> Problem:
+def _problem_at(source: SourceText, code: Code, message: str, span: tree.SourceSpan, severity: Severity) -> Problem:
     location, length = source.at(span.start), max(1, span.end - span.start)
     return Problem(code=code, message=message, location=location, length=length, severity=severity)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
 
-from rules_engine.language.cel.check.amounts import Amounts
+from rules_engine.language.cel.check.amounts import AmountRemedies
 from rules_engine.language.cel.check.checker import Checked
 from rules_engine.language.cel.syntax import tree
 from rules_engine.language.cel.syntax.hints import remedy_clause, string_literal
@@ -17,9 +17,9 @@ from rules_engine.language.cel.values.types import AMOUNT
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity
 
-Path: TypeAlias = tuple[object, ...]
+PresencePath: TypeAlias = tuple[object, ...]
 """A variable, or the node of another value, and the members selected from it; ITEM for any item of a list or map."""
-Paths: TypeAlias = frozenset[Path]
+Paths: TypeAlias = frozenset[PresencePath]
 Chain: TypeAlias = tree.Select | tree.Index | tree.Has | tree.Binary
 ITEM = object()
 
@@ -36,12 +36,12 @@ class Read:
     checked: Checked = field(compare=False)
     member: tree.Select | tree.Index
     chain: Chain
-    path: Path
+    path: PresencePath
 
     def problem(self) -> Problem:
         """Return the warning; its remedy is the chain in which any member may be absent."""
         text, chain, kind = self.checked.source.text, self.chain, self.checked.members.get(self.chain)
-        remedies = Amounts(text)
+        remedies = AmountRemedies(text)
         if isinstance(chain, tree.Has):
             remedy = remedies.present(chain.select)
         elif isinstance(chain, tree.Binary):
@@ -58,7 +58,7 @@ class Read:
 class Presence:
     """Reads and tests of an expression. `variables`: its document's variables. `absent`: paths that may be absent."""
 
-    def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[Path]) -> None:
+    def __init__(self, checked: Checked, variables: Mapping[str, "Presence"], absent: Collection[PresencePath]) -> None:
         self.checked, self._variables, self._absent = checked, variables, absent
         self._sources: dict[tree.Expression, tree.Expression] = {}
         """The list or map that contains the item, by the item's name."""
@@ -90,7 +90,7 @@ class Presence:
         variable = self._variables.get(str(self.checked.references.get(node)))
         return None if variable is None else (variable, variable.checked.expression)
 
-    def _path(self, node: tree.Expression) -> Path:
+    def _path(self, node: tree.Expression) -> PresencePath:
         value = self._value(node)
         if value is not None:
             return value[0].path(value[1])
@@ -109,7 +109,7 @@ class Presence:
                 return self.path(operand)
         return (node,)
 
-    def item(self, node: tree.Expression) -> Path:
+    def item(self, node: tree.Expression) -> PresencePath:
         """Return the path of each item of a list or map."""
         value = self._value(node)
         if value is not None:
@@ -196,7 +196,7 @@ def presence_warnings(
     guards: Sequence[Checked],
     guarded: Iterable[Checked],
     always: Paths,
-    absent: Collection[Path],
+    absent: Collection[PresencePath],
 ) -> Iterator[Problem]:
     """Yield a warning for each read that no test guards.
 

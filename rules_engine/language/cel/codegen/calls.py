@@ -19,8 +19,8 @@ from rules_engine.language.cel.codegen.writer import (
     OPT,
     QUANTITY,
     STR,
-    Code,
     NotGeneratedError,
+    PythonExpression,
     Writer,
 )
 from rules_engine.language.cel.library.core import identity
@@ -42,7 +42,7 @@ _KINDS = {
 """Python classes of CEL types, by the name of the type."""
 
 
-def _write_call(writer: Writer, node: Call) -> Code:
+def _write_call(writer: Writer, node: Call) -> PythonExpression:
     dispatch = writer.checked.calls[node]
     if not dispatch.overloads:
         raise NotGeneratedError
@@ -56,22 +56,24 @@ def _write_call(writer: Writer, node: Call) -> Code:
     return _write_dispatch(writer, dispatch, [node.target, *node.arguments])
 
 
-def _write_function_call(writer: Writer, node: Call, dispatch: Dispatch) -> Code:
+def _write_function_call(writer: Writer, node: Call, dispatch: Dispatch) -> PythonExpression:
     if len(node.arguments) == 1 and dispatch.overloads[0].name == "size":
         return _write_size(writer, node, node.arguments[0])
     if len(node.arguments) == 1 and dispatch.overloads[0].name == "int":
         argument = writer.write(node.arguments[0])
-        return Code(f"whole_number({argument.text}, {writer.constant(dispatch)}, budget)", INT)
+        return PythonExpression(f"whole_number({argument.text}, {writer.constant(dispatch)}, budget)", INT)
     return _write_dispatch(writer, dispatch, node.arguments)
 
 
-def _write_dispatch(writer: Writer, dispatch: Dispatch, nodes: Iterable[Expression]) -> Code:
+def _write_dispatch(writer: Writer, dispatch: Dispatch, nodes: Iterable[Expression]) -> PythonExpression:
     arguments = [writer.write(node) for node in nodes]
     overload = _likely_overload(dispatch, [code.kind for code in arguments])
     if overload is not None:
         return _write_direct_call(writer, dispatch, overload, arguments)
     kind = _common_kind(dispatch.overloads)
-    return Code(f"{writer.constant(dispatch)}({', '.join(['budget', *(code.text for code in arguments)])})", kind)
+    return PythonExpression(
+        f"{writer.constant(dispatch)}({', '.join(['budget', *(code.text for code in arguments)])})", kind
+    )
 
 
 def _likely_overload(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
@@ -87,7 +89,9 @@ def _likely_overload(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
     return None
 
 
-def _write_direct_call(writer: Writer, dispatch: Dispatch, overload: Overload, arguments: list[Code]) -> Code:
+def _write_direct_call(
+    writer: Writer, dispatch: Dispatch, overload: Overload, arguments: list[PythonExpression]
+) -> PythonExpression:
     """Return a call of the implementation, or of the dispatch where a class differs or a text costs units."""
     if len(arguments) > 1:
         # An assignment after "and" may not run, and then its name has no value in the other call.
@@ -106,9 +110,9 @@ def _write_direct_call(writer: Writer, dispatch: Dispatch, overload: Overload, a
     implementation = overload.implementation
     quick = names[0] if implementation is identity else f"{writer.constant(implementation)}({', '.join(names)})"
     if not tests:
-        return Code(quick, _common_kind((overload,)))
+        return PythonExpression(quick, _common_kind((overload,)))
     slow = f"{writer.constant(dispatch)}({', '.join(['budget', *names])})"
-    return Code(f"({quick} if {' and '.join(tests)} else {slow})", _common_kind(dispatch.overloads))
+    return PythonExpression(f"({quick} if {' and '.join(tests)} else {slow})", _common_kind(dispatch.overloads))
 
 
 def _common_kind(overloads: Iterable[Overload]) -> str:
@@ -119,25 +123,25 @@ def _common_kind(overloads: Iterable[Overload]) -> str:
 # Methods of strings and containers
 
 
-def _write_size(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_size(writer: Writer, _node: Call, target: Expression) -> PythonExpression:
     # Only strings, bytes, lists and maps have a length; for other values len() raises.
-    return Code(f"len({writer.write(target).text})", INT)
+    return PythonExpression(f"len({writer.write(target).text})", INT)
 
 
-def _write_affix_test(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_affix_test(writer: Writer, node: Call, target: Expression) -> PythonExpression:
     text, part = writer.write(target), writer.write(node.arguments[0])
     # Python's method raises for bytes with a string, and no other class has it.
     writer.narrow(text, STR)
     method = _PYTHON_METHODS[node.function]
     if isinstance(node.arguments[0], Literal) and part.kind == STR:
-        return Code(f"{text.text}.{method}({part.text})", BOOL)
+        return PythonExpression(f"{text.text}.{method}({part.text})", BOOL)
     text, part = writer.as_name(text), writer.as_name(part)
     test = f"type({part.text}) is str and len({part.text}) <= {SHORT_TEXT}"
     slow = f"{writer.constant(writer.checked.calls[node])}(budget, {text.text}, {part.text})"
-    return Code(f"({text.text}.{method}({part.text}) if {test} else {slow})", BOOL)
+    return PythonExpression(f"({text.text}.{method}({part.text}) if {test} else {slow})", BOOL)
 
 
-def _write_contains(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_contains(writer: Writer, node: Call, target: Expression) -> PythonExpression:
     text, part = writer.write(target), writer.write(node.arguments[0])
     first, name = writer.reusable(text)
     test = f"len({first}) <= {SHORT_TEXT}"
@@ -145,12 +149,12 @@ def _write_contains(writer: Writer, node: Call, target: Expression) -> Code:
         test = f"type({first}) is str and len({name}) <= {SHORT_TEXT}"
     writer.narrow(text, STR)
     if part.kind != STR:
-        return Code(f"occurs({text.text}, {part.text}, budget)", BOOL)
+        return PythonExpression(f"occurs({text.text}, {part.text}, budget)", BOOL)
     part = writer.as_name(part)
-    return Code(f"({part.text} in {name} if {test} else occurs({name}, {part.text}, budget))", BOOL)
+    return PythonExpression(f"({part.text} in {name} if {test} else occurs({name}, {part.text}, budget))", BOOL)
 
 
-def _write_matches(writer: Writer, node: Call, target: Expression) -> Code | None:
+def _write_matches(writer: Writer, node: Call, target: Expression) -> PythonExpression | None:
     pattern = node.arguments[0]
     if not isinstance(pattern, Literal) or type(pattern.value) is not str:
         return None
@@ -159,48 +163,48 @@ def _write_matches(writer: Writer, node: Call, target: Expression) -> Code | Non
         return None
     text = writer.write(target)
     writer.narrow(text, STR)
-    return Code(f"{writer.constant(pattern_test(compiled, pattern.value))}({text.text}, budget)", BOOL)
+    return PythonExpression(f"{writer.constant(pattern_test(compiled, pattern.value))}({text.text}, budget)", BOOL)
 
 
 # Methods of optionals
 
 
-def _write_has_value(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_has_value(writer: Writer, _node: Call, target: Expression) -> PythonExpression:
     chain = optional_chain(writer, target)
     if chain is not None:
-        return Code(f"(not ({chain.missing}))", BOOL)
+        return PythonExpression(f"(not ({chain.missing}))", BOOL)
     # Only an Optional has `present`.
-    return Code(f"{writer.write(target).text}.present", BOOL)
+    return PythonExpression(f"{writer.write(target).text}.present", BOOL)
 
 
-def _write_value(writer: Writer, _node: Call, target: Expression) -> Code:
+def _write_value(writer: Writer, _node: Call, target: Expression) -> PythonExpression:
     chain = optional_chain(writer, target)
     if chain is not None:
-        return Code(f"(refuse() if {chain.missing} else {chain.value})")
+        return PythonExpression(f"(refuse() if {chain.missing} else {chain.value})")
     first, name = writer.reusable(writer.write(target))
-    return Code(f"({name}.value if ({first}).present else refuse())")
+    return PythonExpression(f"({name}.value if ({first}).present else refuse())")
 
 
-def _write_or_value(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_or_value(writer: Writer, node: Call, target: Expression) -> PythonExpression:
     operand = optional_operand(writer, target)
     lines, other = writer.block(lambda: writer.write(node.arguments[0]))
     if not lines:
-        return Code(f"({other.text} if {operand.missing} else {operand.value})")
+        return PythonExpression(f"({other.text} if {operand.missing} else {operand.value})")
     result = writer.new_name("t")
     writer.nest(f"if {operand.missing}:", [*lines, f"{result} = {other.text}"])
     writer.nest("else:", [f"{result} = {operand.value}"])
-    return Code(result)
+    return PythonExpression(result)
 
 
-def _write_or(writer: Writer, node: Call, target: Expression) -> Code:
+def _write_or(writer: Writer, node: Call, target: Expression) -> PythonExpression:
     name = writer.as_name(writer.write(target)).text
     lines, other = writer.block(lambda: writer.write(node.arguments[0]))
     if lines:
         raise NotGeneratedError
-    return Code(f"({name} if {name}.present else as_optional({other.text}))", OPT)
+    return PythonExpression(f"({name} if {name}.present else as_optional({other.text}))", OPT)
 
 
-_METHODS: Mapping[tuple[str, int], Callable[[Writer, Call, Expression], Code | None]] = {
+_METHODS: Mapping[tuple[str, int], Callable[[Writer, Call, Expression], PythonExpression | None]] = {
     ("size", 0): _write_size,
     ("startsWith", 1): _write_affix_test,
     ("endsWith", 1): _write_affix_test,
@@ -213,4 +217,4 @@ _METHODS: Mapping[tuple[str, int], Callable[[Writer, Call, Expression], Code | N
 }
 """Methods with code of their own, by name and number of arguments; each belongs to one library only."""
 
-GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {Call: _write_call}
+GENERATORS: Mapping[type, Callable[[Writer, Any], PythonExpression]] = {Call: _write_call}

@@ -18,8 +18,8 @@ from rules_engine.language.cel.codegen.writer import (
     LIST,
     MAP,
     OPT,
-    Code,
     NotGeneratedError,
+    PythonExpression,
     Writer,
     indent_lines,
     node_count,
@@ -33,12 +33,12 @@ class _Loop:
     """A fold as a loop: the initial result, a writer of the loop's body, and the format of the final value."""
 
     start: str
-    write: Callable[[Writer, Comprehension, Mapping[str, str], str], Code]
+    write: Callable[[Writer, Comprehension, Mapping[str, str], str], PythonExpression]
     result: str = "{}"
     kind: str = LIST
 
 
-def _write_comprehension(writer: Writer, node: Comprehension) -> Code:
+def _write_comprehension(writer: Writer, node: Comprehension) -> PythonExpression:
     loop = _LOOPS.get(node.fold)
     if loop is None:
         raise NotGeneratedError
@@ -58,7 +58,7 @@ def _write_comprehension(writer: Writer, node: Comprehension) -> Code:
     writer.nest(
         f"if {target}:", [*_cost_statements(node, target), f"for {variables} in {target}:", *indent_lines(body), *bound]
     )
-    return Code(loop.result.format(result), loop.kind)
+    return PythonExpression(loop.result.format(result), loop.kind)
 
 
 def _cost_statements(node: Comprehension, target: str) -> list[str]:
@@ -71,33 +71,35 @@ def _cost_statements(node: Comprehension, target: str) -> list[str]:
     return [f"if len({target}) > {LONG_LOOP}:", f" {paced}", "else:", *indent_lines(counting)]
 
 
-def _write_decision(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_decision(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> PythonExpression:
     decisive = node.fold is Fold.EXISTS
     test = writer.condition(writer.write_in_scope(names, node.body))
     writer.nest(f"if {test}:" if decisive else f"if not {test}:", [f"{result} = {decisive!r}", "break"])
-    return Code(result)
+    return PythonExpression(result)
 
 
-def _write_count(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_count(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> PythonExpression:
     writer.nest(f"if {writer.condition(writer.write_in_scope(names, node.body))}:", [f"{result} += 1"])
-    return Code(result)
+    return PythonExpression(result)
 
 
-def _write_filter(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_filter(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> PythonExpression:
     test = writer.condition(writer.write_in_scope(names, node.body))
     writer.nest(f"if {test}:", [f"{result}.append({names[node.first]})"])
-    return Code(result)
+    return PythonExpression(result)
 
 
-def _write_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> PythonExpression:
     return _write_append(writer, node, names, f"{result}.append({{}})")
 
 
-def _write_transform_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+def _write_transform_map(
+    writer: Writer, node: Comprehension, names: Mapping[str, str], result: str
+) -> PythonExpression:
     return _write_append(writer, node, names, f"{result}.append(({names[node.first]}, {{}}))")
 
 
-def _write_append(writer: Writer, node: Comprehension, names: Mapping[str, str], append: str) -> Code:
+def _write_append(writer: Writer, node: Comprehension, names: Mapping[str, str], append: str) -> PythonExpression:
     condition = None if node.condition is None else writer.condition(writer.write_in_scope(names, node.condition))
     lines, body = writer.capture(lambda: writer.write_in_scope(names, node.body))
     lines.append(append.format(body.text))
@@ -120,7 +122,7 @@ _LOOPS: Mapping[Fold, _Loop] = {
 """Folds with generated code; the interpreter evaluates the others."""
 
 
-def _write_bind(writer: Writer, node: Bind) -> Code:
+def _write_bind(writer: Writer, node: Bind) -> PythonExpression:
     """Return the body's code, after the statements of the value.
 
     The value may fail without effect if the name is not used: the name then holds `failed`, and code that uses the name
@@ -135,17 +137,17 @@ def _write_bind(writer: Writer, node: Bind) -> Code:
     return writer.write_in_scope({node.name: name}, node.body)
 
 
-def _write_optional_map(writer: Writer, node: OptionalMap) -> Code:
+def _write_optional_map(writer: Writer, node: OptionalMap) -> PythonExpression:
     operand = optional_operand(writer, node.target)
     variable, result = writer.new_name("x"), writer.new_name("t")
     lines, body = writer.block(lambda: writer.write_in_scope({node.name: variable}, node.body))
     value = f"as_optional({body.text})" if node.flat else f"Optional(True, {body.text})"
     writer.nest(f"if {operand.missing}:", [f"{result} = NONE"])
     writer.nest("else:", [f"{variable} = {operand.value}", *lines, f"{result} = {value}"])
-    return Code(result, OPT)
+    return PythonExpression(result, OPT)
 
 
-GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
+GENERATORS: Mapping[type, Callable[[Writer, Any], PythonExpression]] = {
     Comprehension: _write_comprehension,
     Bind: _write_bind,
     OptionalMap: _write_optional_map,

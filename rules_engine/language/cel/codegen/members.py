@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.language.cel.codegen.writer import ANY, BOOL, OPT, STR, Code, NotGeneratedError, Writer
+from rules_engine.language.cel.codegen.writer import ANY, BOOL, OPT, STR, NotGeneratedError, PythonExpression, Writer
 from rules_engine.language.cel.syntax.tree import Expression, Has, Index, Literal, Name, Select
 
 SHORT_KEY = 100
@@ -72,59 +72,63 @@ def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
     return OptionalCode(name, " or ".join(tests))
 
 
-def _write_name(writer: Writer, node: Name) -> Code:
+def _write_name(writer: Writer, node: Name) -> PythonExpression:
     reference = writer.checked.references.get(node)
     return writer.local(node) if reference is None else writer.reference(reference)
 
 
-def _write_select(writer: Writer, node: Select) -> Code:
+def _write_select(writer: Writer, node: Select) -> PythonExpression:
     reference = writer.checked.references.get(node)
     if reference is not None:
         return writer.reference(reference)
     chain = optional_chain(writer, node)
     if chain is not None:
         return _optional_code(chain)
-    operand, key = writer.write(node.operand), Code(writer.constant(node.field), STR)
+    operand, key = writer.write(node.operand), PythonExpression(writer.constant(node.field), STR)
     return _member_code(operand, key, node.optional, "field")
 
 
-def _write_index(writer: Writer, node: Index) -> Code:
+def _write_index(writer: Writer, node: Index) -> PythonExpression:
     chain = optional_chain(writer, node)
     if chain is not None:
         return _optional_code(chain)
     operand, key = writer.write(node.operand), writer.write(node.key)
     if isinstance(node.key, Literal) and type(node.key.value) is int and node.key.value >= 0 and not node.optional:
         first, name = writer.reusable(operand)
-        return Code(f"({name}[{key.text}] if type({first}) is list else required_element({name}, {key.text}))")
+        return PythonExpression(
+            f"({name}[{key.text}] if type({first}) is list else required_element({name}, {key.text}))"
+        )
     if not isinstance(node.key, Literal):
         return _write_computed_member(writer, operand, key, node.optional)
     return _member_code(operand, key, node.optional, "element")
 
 
-def _optional_code(chain: OptionalCode) -> Code:
-    return Code(f"(NONE if {chain.missing} else Optional(True, {chain.value}))", OPT)
+def _optional_code(chain: OptionalCode) -> PythonExpression:
+    return PythonExpression(f"(NONE if {chain.missing} else Optional(True, {chain.value}))", OPT)
 
 
-def _member_code(operand: Code, key: Code, optional: bool, find: str) -> Code:
+def _member_code(operand: PythonExpression, key: PythonExpression, optional: bool, find: str) -> PythonExpression:
     if optional or operand.kind == OPT:
-        return Code(f"optional_member({operand.text}, {key.text}, {find})", OPT)
+        return PythonExpression(f"optional_member({operand.text}, {key.text}, {find})", OPT)
     if key.kind == STR:
         # Of all values only maps take a string in brackets; an optional, a list and a str raise TypeError.
-        return Code(f"{operand.text}[{key.text}]")
-    return Code(f"required_element({operand.text}, {key.text})")
+        return PythonExpression(f"{operand.text}[{key.text}]")
+    return PythonExpression(f"required_element({operand.text}, {key.text})")
 
 
-def _write_computed_member(writer: Writer, operand: Code, key: Code, optional: bool) -> Code:
+def _write_computed_member(
+    writer: Writer, operand: PythonExpression, key: PythonExpression, optional: bool
+) -> PythonExpression:
     """Return the code of an element with a computed key, which may be long."""
     if optional or operand.kind == OPT or key.kind != ANY or len(operand.text) > SHORT_CODE:
-        charged = Code(f"charged_key({key.text}, budget)", key.kind)
+        charged = PythonExpression(f"charged_key({key.text}, budget)", key.kind)
         return _member_code(operand, charged, optional, "element")
     first, name = writer.reusable(key)
     quick = f"{operand.text}[{name}] if type({first}) is str and len({name}) <= {SHORT_KEY}"
-    return Code(f"({quick} else required_element({operand.text}, charged_key({name}, budget)))")
+    return PythonExpression(f"({quick} else required_element({operand.text}, charged_key({name}, budget)))")
 
 
-def _write_has(writer: Writer, node: Has) -> Code:
+def _write_has(writer: Writer, node: Has) -> PythonExpression:
     operand = writer.write(node.select.operand)
     if operand.kind == OPT:
         raise NotGeneratedError
@@ -132,10 +136,10 @@ def _write_has(writer: Writer, node: Has) -> Code:
     first, name = writer.reusable(operand)
     # Strings and lists, in which a name may occur too, have no get(), and raise.
     otherwise = f"{name}.get({field}, missing) is not missing"
-    return Code(f"({field} in {name} if type({first}) is dict else {otherwise})", BOOL)
+    return PythonExpression(f"({field} in {name} if type({first}) is dict else {otherwise})", BOOL)
 
 
-GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
+GENERATORS: Mapping[type, Callable[[Writer, Any], PythonExpression]] = {
     Name: _write_name,
     Select: _write_select,
     Index: _write_index,

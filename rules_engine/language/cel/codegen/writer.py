@@ -29,7 +29,7 @@ _NAME = re.compile(r"[ctx][0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class PythonExpression:
     """A Python expression, and the proven class of its value."""
 
     text: str
@@ -58,7 +58,9 @@ def indent_lines(lines: Iterable[str]) -> list[str]:
 class Writer:
     """Writer of one function. `lines`: the statements of the innermost block so far."""
 
-    def __init__(self, checked: Checked, generators: Mapping[type, Callable[["Writer", Any], Code]]) -> None:
+    def __init__(
+        self, checked: Checked, generators: Mapping[type, Callable[["Writer", Any], PythonExpression]]
+    ) -> None:
         self.checked = checked
         self.constants: dict[str, object] = {}
         self.lines: list[str] = []
@@ -68,14 +70,14 @@ class Writer:
         self._fallible: set[str] = set()
         self._name_count = 0
 
-    def write(self, node: Expression) -> Code:
+    def write(self, node: Expression) -> PythonExpression:
         """Return the code of a node. Raises NotGeneratedError."""
         generator = self._generators.get(type(node))
         if generator is None:
             raise NotGeneratedError
         return generator(self, node)
 
-    def write_in_scope(self, names: Mapping[str, str], body: Expression) -> Code:
+    def write_in_scope(self, names: Mapping[str, str], body: Expression) -> PythonExpression:
         """Return the code of a macro's body. `names`: the Python names of the macro's variables."""
         outer = self._scope
         self._scope = {**outer, **names}
@@ -83,7 +85,7 @@ class Writer:
         self._scope = outer
         return code
 
-    def condition(self, code: Code) -> str:
+    def condition(self, code: PythonExpression) -> str:
         """Return code that gives up for anything but a bool: Python's `and`, `not` and `if` accept any value."""
         if code.kind == BOOL:
             return code.text
@@ -99,27 +101,27 @@ class Writer:
         self.constants[name] = value
         return name
 
-    def value(self, value: object) -> Code:
+    def value(self, value: object) -> PythonExpression:
         """Return a constant with its class.
 
         It is a name even where Python has a literal, since Python warns of `is` or brackets after a literal.
         """
-        return Code(self.constant(value), _CLASSES.get(type(value), ANY))
+        return PythonExpression(self.constant(value), _CLASSES.get(type(value), ANY))
 
-    def reference(self, reference: str | Constant) -> Code:
+    def reference(self, reference: str | Constant) -> PythonExpression:
         """Return the code of a variable or a constant of the environment."""
         if isinstance(reference, Constant):
-            return Code(self.constant(reference.value))
-        return Code(f"activation[{self.constant(reference)}]")
+            return PythonExpression(self.constant(reference.value))
+        return PythonExpression(f"activation[{self.constant(reference)}]")
 
-    def local(self, node: Name) -> Code:
+    def local(self, node: Name) -> PythonExpression:
         """Return the code of a macro's variable. Raises NotGeneratedError for an undeclared one."""
         if node.absolute or node.name not in self._scope:
             raise NotGeneratedError
         local = self._scope[node.name]
         if local in self._fallible:
             self.lines += [f"if {local} is failed:", " refuse()"]
-        return Code(local, self._kinds.get(local, ANY))
+        return PythonExpression(local, self._kinds.get(local, ANY))
 
     def mark_fallible(self, name: str, kind: str) -> None:
         """Declare that a name may hold `failed`, so that each use tests it. `kind`: the class of its other values."""
@@ -139,18 +141,18 @@ class Writer:
         self.lines.append(f"{name} = {text}")
         return name
 
-    def as_name(self, code: Code) -> Code:
+    def as_name(self, code: PythonExpression) -> PythonExpression:
         """Return code that is a name; other code is assigned to one in a statement."""
-        return code if _NAME.fullmatch(code.text) else Code(self.assign(code.text), code.kind)
+        return code if _NAME.fullmatch(code.text) else PythonExpression(self.assign(code.text), code.kind)
 
-    def reusable(self, code: Code) -> tuple[str, str]:
+    def reusable(self, code: PythonExpression) -> tuple[str, str]:
         """Return the text for the first use of a value, which assigns it within an expression, and for later uses."""
         if _NAME.fullmatch(code.text):
             return code.text, code.text
         name = self.new_name("t")
         return f"{name} := {code.text}", name
 
-    def narrow(self, code: Code, kind: str) -> None:
+    def narrow(self, code: PythonExpression, kind: str) -> None:
         """Record that the code just written raises for a value of any other class."""
         if _NAME.fullmatch(code.text):
             self._kinds[code.text] = kind
@@ -162,18 +164,18 @@ class Writer:
         self.lines.append(head)
         self.lines += indent_lines(lines)
 
-    def capture(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+    def capture(self, write: Callable[[], PythonExpression]) -> tuple[list[str], PythonExpression]:
         """Return the code that `write` returns, and its statements, which are not yet part of the function."""
         outer, self.lines = self.lines, []
         code = write()
         lines, self.lines = self.lines, outer
         return lines, code
 
-    def block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+    def block(self, write: Callable[[], PythonExpression]) -> tuple[list[str], PythonExpression]:
         """Capture code that may not run, or runs several times: its narrowing ends with it."""
         return self.sequence([write])[0]
 
-    def sequence(self, writes: Iterable[Callable[[], Code]]) -> list[tuple[list[str], Code]]:
+    def sequence(self, writes: Iterable[Callable[[], PythonExpression]]) -> list[tuple[list[str], PythonExpression]]:
         """Capture blocks of which each runs only after all before it, so that narrowing holds from one to the next."""
         kinds_before = self._kinds.copy()
         captured = [self.capture(write) for write in writes]

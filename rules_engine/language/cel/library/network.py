@@ -11,7 +11,7 @@ from rules_engine.language.cel.values.types import BOOL, CIDR, INT, IP, STRING, 
 
 LIBRARY = Library()
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MAX_TEXT = 100
 """Characters in an address: the longest has 45, a network four more."""
@@ -28,7 +28,7 @@ class Ip:
     """An address. An IPv4 address mapped into IPv6 equals the IPv4 address (netip's Unmap, as in Kubernetes)."""
 
     cel_type: ClassVar[Type] = IP
-    address: Address
+    address: IPAddress
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ip) and _unmap_ipv4(self.address) == _unmap_ipv4(other.address)
@@ -42,7 +42,7 @@ class Cidr:
     """An address with the length of its network's prefix; the bits after the prefix are kept."""
 
     cel_type: ClassVar[Type] = CIDR
-    address: Address
+    address: IPAddress
     prefix: int
 
     @property
@@ -52,7 +52,7 @@ class Cidr:
         return ipaddress.IPv6Network((int(self.address), self.prefix), strict=False)
 
 
-def _unmap_ipv4(address: Address) -> Address:
+def _unmap_ipv4(address: IPAddress) -> IPAddress:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from rules_engine.language.cel.syntax.tree import Span
+from rules_engine.language.cel.syntax.tree import SourceSpan
 from rules_engine.model.problems.source import truncate
 
 MAX_SHOWN = 160
@@ -87,12 +87,12 @@ _FUNCTIONS: Mapping[str, str] = {
 }
 
 
-def foreign_syntax(text: str, offset: int) -> tuple[Span, str] | None:
+def foreign_syntax(text: str, offset: int) -> tuple[SourceSpan, str] | None:
     """Return the span and the message for syntax of another language at a syntax error, or None."""
     for pattern, advice in _SPELLINGS:
         for match in re.finditer(pattern, text):
             if match.start() <= offset < match.end():
-                return Span(
+                return SourceSpan(
                     *match.span(1)
                 ), f"unexpected {quote_token(match[1])} ({_match_quotes(match.expand(advice), text)})"
     return None
@@ -103,10 +103,10 @@ def quote_token(token: str) -> str:
     return f"'{truncate(' '.join(token.split()), MAX_TOKEN)}'"
 
 
-def early_end_hint(text: str) -> tuple[Span, str] | None:
+def early_end_hint(text: str) -> tuple[SourceSpan, str] | None:
     """Return the hint for `a?.b`, which is parsed as a condition without its second part, or None."""
     match = _CHAINING.search(_STRINGS.sub(lambda string: " " * len(string.group()), text))
-    return (Span(*match.span()), "unexpected '?.' (write .?)") if match else None
+    return (SourceSpan(*match.span()), "unexpected '?.' (write .?)") if match else None
 
 
 def string_literal(value: str, text: str) -> str:
@@ -118,7 +118,7 @@ def _match_quotes(remedy: str, text: str) -> str:
     return remedy.replace("'", '"') if '"' in text and "'" not in text else remedy
 
 
-def lookup_hint(text: str, span: Span) -> str:
+def lookup_hint(text: str, span: SourceSpan) -> str:
     """Return a clause for a key of a map in has(). `span`: the span of its argument, which has an index or a "/"."""
     argument = text[span.start : span.end]
     if match := _LOOKUP.fullmatch(argument):

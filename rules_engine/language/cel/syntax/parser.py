@@ -57,7 +57,9 @@ _TWO_VARIABLES = {
 class SyntaxProblem(Exception):  # noqa: N818
     """A problem found while the tree is built; `hint` returns a clause from the text of the expression."""
 
-    def __init__(self, code: Code, message: str, span: tree.Span, hint: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, code: Code, message: str, span: tree.SourceSpan, hint: Callable[[str], str] | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.span = span
@@ -127,20 +129,20 @@ def build_parser(folder: Path) -> lark.Lark:
     )
 
 
-def _unexpected_character(text: str, offset: int) -> tuple[tree.Span, str]:
+def _unexpected_character(text: str, offset: int) -> tuple[tree.SourceSpan, str]:
     character = text[offset]
-    span = tree.Span(offset, offset + 1)
+    span = tree.SourceSpan(offset, offset + 1)
     if character in "'\"":
         return span, "the string is not closed"
     return hints.foreign_syntax(text, offset) or (span, f"unexpected {character!r}")
 
 
-def _unexpected_token(text: str, token: Token) -> tuple[tree.Span, str]:
+def _unexpected_token(text: str, token: Token) -> tuple[tree.SourceSpan, str]:
     if token.type == "$END":
         end = len(text.rstrip())
-        return hints.early_end_hint(text) or (tree.Span(max(0, end - 1), end), "the expression ends too early")
+        return hints.early_end_hint(text) or (tree.SourceSpan(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
-    span = tree.Span(start, start + len(token))
+    span = tree.SourceSpan(start, start + len(token))
     return hints.foreign_syntax(text, start) or (span, f"unexpected {hints.quote_token(token)}")
 
 
@@ -156,20 +158,20 @@ def _end_offset(child: Child) -> int:
     return cast(int, child.end_pos if isinstance(child, Token) else child.span.end)
 
 
-def _token_span(token: Token) -> tree.Span:
-    return tree.Span(_start_offset(token), _end_offset(token))
+def _token_span(token: Token) -> tree.SourceSpan:
+    return tree.SourceSpan(_start_offset(token), _end_offset(token))
 
 
-def _children_span(children: Sequence[Child]) -> tree.Span:
-    return tree.Span(_start_offset(children[0]), _end_offset(children[-1]))
+def _children_span(children: Sequence[Child]) -> tree.SourceSpan:
+    return tree.SourceSpan(_start_offset(children[0]), _end_offset(children[-1]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ParsedPart:
     """Part of a rule. `value`: its content for the methods of later rules."""
 
     value: Any
-    span: tree.Span
+    span: tree.SourceSpan
 
 
 class _Builder:
@@ -213,8 +215,8 @@ class _Builder:
 
     relation = addition = multiplication = _binary
 
-    def _left(self, children: list[Child]) -> _Part:
-        return _Part((children[0], str(children[1])), _children_span(children))
+    def _left(self, children: list[Child]) -> _ParsedPart:
+        return _ParsedPart((children[0], str(children[1])), _children_span(children))
 
     relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _left
     addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _left
@@ -310,22 +312,24 @@ class _Builder:
 
     # Lists, maps and arguments
 
-    def _many(self, children: list[Child]) -> _Part:
+    def _many(self, children: list[Child]) -> _ParsedPart:
         """Return a list of one entry, or the list so far with the entry after a comma."""
         if len(children) == 1:
-            return _Part([children[0]], _children_span(children))
+            return _ParsedPart([children[0]], _children_span(children))
         so_far = children[0]
         so_far.value.append(children[2])
-        return _Part(so_far.value, _children_span(children))
+        return _ParsedPart(so_far.value, _children_span(children))
 
     listinits = mapinits = _many
 
-    def fieldinits(self, children: list[Child]) -> _Part:
+    def fieldinits(self, children: list[Child]) -> _ParsedPart:
         part = self._many(children)
-        return _Part([entry.value if isinstance(entry, _Part) else entry for entry in part.value], part.span)
+        return _ParsedPart(
+            [entry.value if isinstance(entry, _ParsedPart) else entry for entry in part.value], part.span
+        )
 
-    def exprlist(self, children: list[Child]) -> _Part:
-        return _Part(tuple(children[::2]), _children_span(children))
+    def exprlist(self, children: list[Child]) -> _ParsedPart:
+        return _ParsedPart(tuple(children[::2]), _children_span(children))
 
     def listinit(self, children: list[Child]) -> tree.Element:
         child = children[0]
@@ -338,21 +342,21 @@ class _Builder:
         elements: tuple[tree.Element, ...] = tuple(children[1].value) if len(children) > 2 else ()
         return tree.ListLiteral(elements=elements, **self._place(children, *(element.value for element in elements)))
 
-    def mapinit(self, children: list[Child]) -> tree.Entry:
-        if isinstance(children[0], tree.Entry):
+    def mapinit(self, children: list[Child]) -> tree.MapEntry:
+        if isinstance(children[0], tree.MapEntry):
             return children[0]
-        return tree.Entry(key=children[0], value=children[2], span=_children_span(children))
+        return tree.MapEntry(key=children[0], value=children[2], span=_children_span(children))
 
-    def optional_mapinit(self, children: list[Child]) -> tree.Entry:
-        return tree.Entry(key=children[1], value=children[3], optional=True, span=_children_span(children))
+    def optional_mapinit(self, children: list[Child]) -> tree.MapEntry:
+        return tree.MapEntry(key=children[1], value=children[3], optional=True, span=_children_span(children))
 
     def map_lit(self, children: list[Child]) -> tree.Expression:
-        entries: tuple[tree.Entry, ...] = tuple(children[1].value) if len(children) > 2 else ()
+        entries: tuple[tree.MapEntry, ...] = tuple(children[1].value) if len(children) > 2 else ()
         inner = [part for entry in entries for part in (entry.key, entry.value)]
         return tree.MapLiteral(entries=entries, **self._place(children, *inner))
 
-    def fieldinit(self, children: list[Child]) -> _Part:
-        return _Part((str(children[0]), children[2]), _children_span(children))
+    def fieldinit(self, children: list[Child]) -> _ParsedPart:
+        return _ParsedPart((str(children[0]), children[2]), _children_span(children))
 
     # Literals
 
@@ -362,7 +366,7 @@ class _Builder:
             value = _LITERALS[token.type](str(token))
         except literals.LiteralError as error:
             start = _start_offset(token) + error.offset
-            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), tree.Span(start, _end_offset(token))) from None
+            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), tree.SourceSpan(start, _end_offset(token))) from None
         return tree.Literal(value=value, **self._place(children))
 
     # Macros

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SourceSpan:
     """Offsets into the expression's text; `end` is one past the last character."""
 
     start: int
@@ -20,22 +20,22 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Node:
+class SyntaxNode:
     """Base of all nodes. `depth`: the number of levels from here down, for the bound on nesting."""
 
-    span: Span
+    span: SourceSpan
     depth: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Literal(Node):
+class Literal(SyntaxNode):
     """A constant: None, bool, int, Uint, float, str or bytes."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Name(Node):
+class Name(SyntaxNode):
     """A simple name. `absolute`: written with a leading dot."""
 
     name: str
@@ -43,17 +43,17 @@ class Name(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Select(Node):
+class Select(SyntaxNode):
     """operand.field, or operand.?field if `optional`. `name_span`: the span of the field."""
 
     operand: "Expression"
     field: str
     optional: bool = False
-    name_span: Span
+    name_span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Index(Node):
+class Index(SyntaxNode):
     """operand[key], or operand[?key] if `optional`."""
 
     operand: "Expression"
@@ -62,18 +62,18 @@ class Index(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Call(Node):
+class Call(SyntaxNode):
     """function(…) or target.function(…). `name_span`: the span of the function's name."""
 
     function: str
     arguments: tuple["Expression", ...]
     target: "Expression | None" = None
     absolute: bool = False
-    name_span: Span
+    name_span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Unary(Node):
+class Unary(SyntaxNode):
     """! or - before an operand."""
 
     operator: str
@@ -81,7 +81,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Binary(Node):
+class Binary(SyntaxNode):
     """An arithmetic operator, a comparison, == or !=, or in."""
 
     operator: str
@@ -90,7 +90,7 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Logic(Node):
+class Logic(SyntaxNode):
     """A chain of && or of ||: both are associative, absorbed errors included, so a chain is one level deep."""
 
     operator: str
@@ -98,7 +98,7 @@ class Logic(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Conditional(Node):
+class Conditional(SyntaxNode):
     """condition ? then : otherwise."""
 
     condition: "Expression"
@@ -111,32 +111,32 @@ class Element:
     """An element of a list literal; an `optional` one is omitted if its value is none."""
 
     value: "Expression"
-    span: Span
+    span: SourceSpan
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ListLiteral(Node):
+class ListLiteral(SyntaxNode):
     elements: tuple[Element, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class MapEntry:
     """An entry of a map literal; an `optional` one is omitted if its value is none."""
 
     key: "Expression"
     value: "Expression"
-    span: Span
+    span: SourceSpan
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MapLiteral(Node):
-    entries: tuple[Entry, ...]
+class MapLiteral(SyntaxNode):
+    entries: tuple[MapEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Message(Node):
+class Message(SyntaxNode):
     """A message literal, name{field: value}: only protobuf's wrappers of plain values are known."""
 
     name: str
@@ -144,7 +144,7 @@ class Message(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Has(Node):
+class Has(SyntaxNode):
     """has(operand.field)."""
 
     select: Select
@@ -184,7 +184,7 @@ MACRO_ARGUMENTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Comprehension(Node):
+class Comprehension(SyntaxNode):
     """target.fold(first, [second,] [condition,] body). For FILTER and the three tests, `body` is the predicate."""
 
     fold: Fold
@@ -196,7 +196,7 @@ class Comprehension(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bind(Node):
+class Bind(SyntaxNode):
     """cel.bind(name, value, body)."""
 
     name: str
@@ -205,7 +205,7 @@ class Bind(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OptionalMap(Node):
+class OptionalMap(SyntaxNode):
     """target.optMap(name, body), or optFlatMap if `flat`, where the body is an optional."""
 
     target: "Expression"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
 
-from rules_engine.cluster.nodes.reservations import PodKey, Usage, usage_of_requests
+from rules_engine.cluster.nodes.reservations import PodKey, ReservedAmounts, usage_of_requests
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import device_objects, node
@@ -31,7 +31,7 @@ class HeldPod:
 
     key: PodKey
     node: str
-    usage: Usage
+    usage: ReservedAmounts
     finished: bool = False
 
 

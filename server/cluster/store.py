@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet, node_index_with_places
-from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, Usage
+from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, ReservedAmounts
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.server.cluster.device_store import DeviceStore
@@ -50,7 +50,7 @@ class Store:
         """The nodes of the view, with what was held or released since."""
         self._unshown: dict[str, Node] = {}
         """Nodes of which more or less is held than in the view, as they are there."""
-        self._late: list[tuple[str, Usage, int]] = []
+        self._late: list[tuple[str, ReservedAmounts, int]] = []
         """Amounts held or released since the nodes that are being built were marked."""
         self.devices = DeviceStore()
         """Classes, slices and claims; only `change_devices` changes them."""
@@ -141,7 +141,7 @@ class Store:
             self.expire(now)
             return key in self._reservations
 
-    def reserve(self, key: PodKey, demand: Usage, nodes: NodeSet, now: float) -> bool:
+    def reserve(self, key: PodKey, demand: ReservedAmounts, nodes: NodeSet, now: float) -> bool:
         """Reserve devices on a node of a set, in place of what was reserved by this key.
 
         Later decisions do not see them as free. Return False if no node has them: the pod stays pending, and holds
@@ -258,14 +258,14 @@ class Store:
             change(self.devices, *values)
             self.changed.set()
 
-    def _hold(self, node: str, usage: Usage, sign: int) -> None:
+    def _hold(self, node: str, usage: ReservedAmounts, sign: int) -> None:
         """Add what a pod or a reservation holds to its node, or subtract it with the sign -1; `_show` publishes it."""
         _add_usage(self._used, node, usage, sign)
         self._late.append((node, usage, sign))
         self._adjust(node, usage, sign)
         self._touch((node,))
 
-    def _adjust(self, name: str, usage: Usage, sign: int) -> None:
+    def _adjust(self, name: str, usage: ReservedAmounts, sign: int) -> None:
         node = self._nodes.get(name)
         if node is not None:
             used = {resource: amount.nanos for resource, amount in node.used.items()}
@@ -286,15 +286,15 @@ class _BoundPod(NamedTuple):
     """Node and usage of a bound pod."""
 
     node: str
-    usage: Usage
+    usage: ReservedAmounts
 
 
 @lru_cache(maxsize=4096)  # pods have the same few sizes
-def _intern_usage(usage: Usage) -> Usage:
+def _intern_usage(usage: ReservedAmounts) -> ReservedAmounts:
     return usage
 
 
-def _add_usage(used: dict[str, Amounts], node: str, usage: Usage, sign: int) -> None:
+def _add_usage(used: dict[str, Amounts], node: str, usage: ReservedAmounts, sign: int) -> None:
     """Add a pod's usage to its node's sums, which a publication may be reading; zeros are deleted."""
     sums = _sum_usage(used.get(node, {}), usage, sign)
     if sums:
@@ -303,7 +303,7 @@ def _add_usage(used: dict[str, Amounts], node: str, usage: Usage, sign: int) -> 
         used.pop(node, None)
 
 
-def _sum_usage(used: Amounts, usage: Usage, sign: int) -> Amounts:
+def _sum_usage(used: Amounts, usage: ReservedAmounts, sign: int) -> Amounts:
     sums = dict(used)
     for resource, nanos in usage:
         sums[resource] = sums.get(resource, 0) + sign * nanos

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from rules_engine.cluster.devices.allocation import Request
+from rules_engine.cluster.devices.allocation import DeviceRequest
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import Device, DeviceKey
@@ -13,7 +13,7 @@ Outcome = tuple[DeviceKey, ...] | str | None
 """Devices, None, or the message of a failing selector."""
 
 
-def naive_search(pools: Sequence[Pool], allocated: Collection[DeviceKey], requests: Sequence[Request]) -> Outcome:
+def naive_search(pools: Sequence[Pool], allocated: Collection[DeviceKey], requests: Sequence[DeviceRequest]) -> Outcome:
     """Return the outcome of a search for the devices of requests."""
     return _Naive(pools, allocated).search(requests)
 
@@ -28,13 +28,13 @@ class _Naive:
         self.available = {each.name: available(each, allocated) for each in pools}
         self.result: list[DeviceKey] = []
 
-    def search(self, requests: Sequence[Request]) -> Outcome:
+    def search(self, requests: Sequence[DeviceRequest]) -> Outcome:
         try:
             return tuple(self.result) if self._allocate_one(requests, (0, 0), (0, 0)) else None
         except SelectorError as error:
             return str(error)
 
-    def _allocate_one(self, requests: Sequence[Request], at: tuple[int, int], start: tuple[int, int]) -> bool:
+    def _allocate_one(self, requests: Sequence[DeviceRequest], at: tuple[int, int], start: tuple[int, int]) -> bool:
         index, number = at
         if index >= len(requests):
             return True

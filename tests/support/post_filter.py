@@ -16,7 +16,7 @@ from rules_engine.cluster.scheduling.filters.usage import Usage
 from rules_engine.cluster.scheduling.preemption import nodes_needing_all_filters
 from rules_engine.cluster.scheduling.requirements import Footprint, Requirements, priority_of
 from rules_engine.cluster.scheduling.schedulable_pod import NEVER
-from rules_engine.cluster.scheduling.scheduler import Scheduler, resource_reason
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler, resource_reason
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_list, text_member
@@ -32,7 +32,7 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NOT_ELIGIBLE = "preemption: not eligible due to preemptionPolicy=Never."
 
 
-def message_end(objects: ClusterObjects, scheduler: Scheduler, pod: PodObject, scheduling: Scheduling) -> str:
+def message_end(objects: ClusterObjects, scheduler: KubeScheduler, pod: PodObject, scheduling: Scheduling) -> str:
     """Return the end of the message; "" if pods of lower priority end for the pod, or if that is unknown.
 
     `scheduler`: a scheduler of the objects, which is changed and restored.
@@ -58,7 +58,7 @@ def message_end(objects: ClusterObjects, scheduler: Scheduler, pod: PodObject, s
     return f"{CLAIMS_KEPT if served or as_list(pod.spec.get('resourceClaims')) else NO_CLAIMS}, {preemption}"
 
 
-def _preemption(objects: ClusterObjects, scheduler: Scheduler, pod: Requirements, scheduling: Scheduling) -> str:
+def _preemption(objects: ClusterObjects, scheduler: KubeScheduler, pod: Requirements, scheduling: Scheduling) -> str:
     """Return the part of DefaultPreemption. Raises CostExceeded and DevicesError."""
     capacity = Usage([*map(scheduler.devices.without_served, scheduler.nodes)])
     exceeded = union([capacity.below(resource, amount) for resource, amount in pod.requests.items() if amount])
@@ -83,7 +83,9 @@ def _preemption(objects: ClusterObjects, scheduler: Scheduler, pod: Requirements
     return f"preemption: 0/{len(scheduling.nodes)} nodes are available: {counted}."
 
 
-def _insufficient(scheduler: Scheduler, pod: Requirements, number: int, victims: Sequence[Footprint]) -> Sequence[str]:
+def _insufficient(
+    scheduler: KubeScheduler, pod: Requirements, number: int, victims: Sequence[Footprint]
+) -> Sequence[str]:
     """Return the reasons of NodeResourcesFit without the victims."""
     why = []
     for resource, amount in ((PODS, 1), *pod.requests.items()):
@@ -93,7 +95,7 @@ def _insufficient(scheduler: Scheduler, pod: Requirements, number: int, victims:
     return why
 
 
-def _dry_run(scheduler: Scheduler, pod: Requirements, number: int, victims: Sequence[Footprint]) -> Sequence[str]:
+def _dry_run(scheduler: KubeScheduler, pod: Requirements, number: int, victims: Sequence[Footprint]) -> Sequence[str]:
     """Return the reasons of the first filter that excludes a node without the victims."""
     for each in victims:
         scheduler.release(number, each)

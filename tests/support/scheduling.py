@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rules_engine.cluster.nodes import NodeSet, numbers_of
-from rules_engine.cluster.scheduling import Scheduler, Scheduling, scheduler_of
+from rules_engine.cluster.scheduling import KubeScheduler, Scheduling, scheduler_of
 from rules_engine.cluster.scheduling.preferences import Preferences
 from rules_engine.cluster.scheduling.scoring import Plugin, Scores
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -13,7 +13,7 @@ from tests.support.api import NOW, Object
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def scheduler(nodes: Sequence[Object], pods: Sequence[Object] = (), namespaces: Sequence[Object] = ()) -> Scheduler:
+def scheduler(nodes: Sequence[Object], pods: Sequence[Object] = (), namespaces: Sequence[Object] = ()) -> KubeScheduler:
     return scheduler_of(ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces}, now=NOW))
 
 

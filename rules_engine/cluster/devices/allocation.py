@@ -44,11 +44,11 @@ Consumption: TypeAlias = tuple[tuple[CounterKey, int], ...]
 Numbers: TypeAlias = tuple[int, ...]
 """Numbers of devices, one for each of several classes."""
 
-Choice: TypeAlias = tuple[Sequence[Numbers], int]
+PartCapacity: TypeAlias = tuple[Sequence[Numbers], int]
 """The largest numbers of devices that a part of a pool has together, and the size of the largest."""
 
 
-class Request(Struct, frozen=True):
+class DeviceRequest(Struct, frozen=True):
     """A number of devices of a class."""
 
     device_class: DeviceClass
@@ -56,17 +56,21 @@ class Request(Struct, frozen=True):
 
 
 def allocate(
-    pools: Sequence[Pool], requests: Sequence[Request], allocated: Container[DeviceKey], matches: Matches, spend: Spend
+    pools: Sequence[Pool],
+    requests: Sequence[DeviceRequest],
+    allocated: Container[DeviceKey],
+    matches: Matches,
+    spend: Spend,
 ) -> tuple[DeviceKey, ...] | None:
     """Return the devices of the requests, in order; None if they do not fit.
 
     `allocated`: the devices of other claims. `spend` is charged for each device that is tried, and for its counters.
     People's claims need a few thousand. Raises SelectorError, CostlyError and CostExceeded.
     """
-    return _Search(pools, allocated, matches, spend).find(requests)
+    return _AllocationSearch(pools, allocated, matches, spend).find(requests)
 
 
-class _Search:
+class _AllocationSearch:
     def __init__(self, pools: Sequence[Pool], allocated: Container[DeviceKey], matches: Matches, spend: Spend) -> None:
         self._devices = [(pool, device, pool.key(device)) for pool, device in pool_devices(pools)]
         self._allocated = allocated
@@ -79,10 +83,10 @@ class _Search:
         self.most = 0
         """The most devices chosen at a time."""
 
-    def find(self, requests: Sequence[Request]) -> tuple[DeviceKey, ...] | None:
+    def find(self, requests: Sequence[DeviceRequest]) -> tuple[DeviceKey, ...] | None:
         return tuple(self._chosen) if self._continue(requests, 0, 0, 0) else None
 
-    def _continue(self, requests: Sequence[Request], request: int, taken: int, start: int) -> bool:
+    def _continue(self, requests: Sequence[DeviceRequest], request: int, taken: int, start: int) -> bool:
         """Choose the remaining devices of a request, from a position on, and those of later requests."""
         if request == len(requests):
             return True
@@ -182,9 +186,9 @@ def count_devices(
     try:
         # A search that meets a failing device before it has found enough is given up.
         if leaking or failure:
-            search = _Search(pools, allocated, matches, spend)
+            search = _AllocationSearch(pools, allocated, matches, spend)
             with suppress(SelectorError):
-                search.find([Request(device_class, min(most, MAX_CLAIM_DEVICES))])
+                search.find([DeviceRequest(device_class, min(most, MAX_CLAIM_DEVICES))])
             most = search.most
         else:
             by_pool: dict[PoolKey, list[tuple[Device, int]]] = defaultdict(list)
@@ -303,7 +307,7 @@ def _covers(numbers: Numbers, others: Numbers) -> bool:
     return all(map(ge, numbers, others))
 
 
-def fit_together(parts: Sequence[Choice], wanted: Numbers, sizes: Numbers, spend: Spend) -> bool:
+def fit_together(parts: Sequence[PartCapacity], wanted: Numbers, sizes: Numbers, spend: Spend) -> bool:
     """Return True if parts have the wanted devices together, each of them one of its numbers.
 
     `sizes`: of a device of each class; any are right, and the nearer they are to what devices consume, the fewer

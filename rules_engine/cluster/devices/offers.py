@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from rules_engine.cluster.devices.allocation import (
     STEP_COST,
-    Choice,
     Count,
+    DeviceRequest,
     Numbers,
-    Request,
+    PartCapacity,
     allocate,
     count_devices,
     fit_together,
@@ -25,7 +25,7 @@ from rules_engine.cluster.devices.allocation import (
     pack,
     split,
 )
-from rules_engine.cluster.devices.pools import Pool, Pools, Shape
+from rules_engine.cluster.devices.pools import DeviceShape, Pool, Pools
 from rules_engine.cluster.devices.selectors import CostlyError, SelectorError, class_matches
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
@@ -91,7 +91,7 @@ def without_device_offers(node: Node) -> Node:
 class NodeShape(Struct, frozen=True, cache_hash=True):
     """Key of answers about the pools of a node: their shapes, and the names of their devices in use."""
 
-    pools: tuple[tuple[Shape, frozenset[str]], ...]
+    pools: tuple[tuple[DeviceShape, frozenset[str]], ...]
 
 
 class _Cache(Struct):
@@ -103,10 +103,10 @@ class _Cache(Struct):
 
     verdicts: dict[tuple[DeviceClass, str, int], tuple[Device, bool | str]] = {}
     counts: dict[object, Count] = {}
-    choices: dict[object, Sequence[Choice]] = {}
+    choices: dict[object, Sequence[PartCapacity]] = {}
     chosen: int = 0
     shapes: dict[NodeShape, NodeShape] = {}
-    parts: dict[Shape, tuple[Shape, Sequence[Pool]]] = {}
+    parts: dict[DeviceShape, tuple[DeviceShape, Sequence[Pool]]] = {}
     devices: int = 0
 
 
@@ -166,7 +166,7 @@ class DeviceOffers:
             if device.name in claimed
         }
         taken |= {*self._taken_by_pods(node, pools, classes, taken)}
-        service = _Service(node, pools, classes, taken, self)
+        service = _PoolDevices(node, pools, classes, taken, self)
         allocatable, used = dict(node.allocatable), dict(node.used)
         for name in classes:
             most, free = service.amounts(name)
@@ -265,7 +265,7 @@ class DeviceOffers:
 
         `sizes`: of a device of each class. Raises CostlyError, and what `spend` raises.
         """
-        parts: list[Choice] = []
+        parts: list[PartCapacity] = []
         for pool, (_, names) in zip(pools, shape.pools, strict=True):
             for part in self._parts(pool)[1]:
                 spend(STEP_COST)
@@ -277,7 +277,7 @@ class DeviceOffers:
 
     def _choose(
         self, part: Pool, used: Set[str], classes: Sequence[DeviceClass], sizes: Numbers, spend: Spend
-    ) -> Sequence[Choice] | None:
+    ) -> Sequence[PartCapacity] | None:
         """Return the numbers of free devices of classes in a part; None if a device is of two classes."""
         cache = self._cache
         key = tuple([each.selectors for each in classes]), sizes, part.shape, used
@@ -311,7 +311,7 @@ class DeviceOffers:
         shape = NodeShape(tuple([(self._parts(pool)[0], frozenset(used.get(pool.pool_key, ()))) for pool in pools]))
         return self._cache.shapes.setdefault(shape, shape)
 
-    def _parts(self, pool: Pool) -> tuple[Shape, Sequence[Pool]]:
+    def _parts(self, pool: Pool) -> tuple[DeviceShape, Sequence[Pool]]:
         """Return one shape for all pools of equal shape, and the parts of the first of them."""
         cache = self._cache
         known = cache.parts.get(pool.shape)
@@ -339,7 +339,9 @@ class DeviceOffers:
         for name, device_class in sorted(classes.items()):
             for _ in range(self._unclaimed(node, name, device_class, pools)):
                 try:
-                    found = allocate(pools, [Request(device_class, 1)], taken, self.matches, Budget(ANSWER_COST).spend)
+                    found = allocate(
+                        pools, [DeviceRequest(device_class, 1)], taken, self.matches, Budget(ANSWER_COST).spend
+                    )
                 except (SelectorError, CostlyError, CostExceeded):
                     break
                 if found is None:
@@ -363,7 +365,7 @@ class DeviceOffers:
         return max(0, requested.nanos // NANOS - claimed)
 
 
-class _Service:
+class _PoolDevices:
     """The devices that drivers can allocate on one node."""
 
     def __init__(
@@ -426,7 +428,7 @@ class _Service:
                 fits = self._offers.fit_together(self._pools, self._shapes[free], wanted, tuple(sizes.values()), spend)
                 if fits is not None:
                     return Served.YES if fits else Served.NO
-            requests = [Request(self._classes[name], number) for name, number in sorted(counts.items())]
+            requests = [DeviceRequest(self._classes[name], number) for name, number in sorted(counts.items())]
             spend(sum(len(pool.devices) for pool in self._pools))
             found = allocate(self._pools, requests, self._taken[free], self._offers.matches, spend)
         except SelectorError:

@@ -25,7 +25,7 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, parse_label_integer
 
 
-class Shape(Struct, frozen=True, cache_hash=True):
+class DeviceShape(Struct, frozen=True, cache_hash=True):
     """Key of counts of a pool's devices. Equal devices are one value, identified by its id while the pool exists."""
 
     driver: str
@@ -57,9 +57,9 @@ class Pool(Struct, frozen=True, kw_only=True, dict=True):
         return self.driver, self.name
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> DeviceShape:
         devices, others = (array("Q", map(id, each)).tobytes() for each in (self.devices, self.others))
-        return Shape(self.driver, devices, others, tuple(self.counters), tuple(self.counters.values()))
+        return DeviceShape(self.driver, devices, others, tuple(self.counters), tuple(self.counters.values()))
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from rules_engine.cluster.devices.allocation import Request
+from rules_engine.cluster.devices.allocation import DeviceRequest
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.kubernetes.devices import DeviceClass
 from rules_engine.model.kubernetes.pod import Pod, Role
 from rules_engine.model.kubernetes.quantity import NANOS
 
 
-class ContainerRequest(Struct, frozen=True, kw_only=True):
+class ExtendedResourceRequest(Struct, frozen=True, kw_only=True):
     """A container's request for a whole number of an extended resource.
 
     `index`: of the container, init containers first. `position`: of the resource among all that the container requests.
@@ -32,7 +32,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
         return f"container-{self.index}-request-{self.position}"
 
 
-def read_container_requests(pod: Pod) -> Iterator[ContainerRequest]:
+def read_container_requests(pod: Pod) -> Iterator[ExtendedResourceRequest]:
     """Yield the requests of a pod's containers for extended resources, in order of their containers."""
     if not any("/" in resource for resource in pod.resources):
         return
@@ -42,7 +42,7 @@ def read_container_requests(pod: Pod) -> Iterator[ContainerRequest]:
         for position, resource in enumerate(sorted({*container.requests, *container.limits})):
             amount = container.requested(resource)
             if "/" in resource and amount and amount.nanos % NANOS == 0:
-                yield ContainerRequest(
+                yield ExtendedResourceRequest(
                     resource=resource,
                     index=index,
                     position=position,
@@ -51,14 +51,16 @@ def read_container_requests(pod: Pod) -> Iterator[ContainerRequest]:
                 )
 
 
-def create_requests(containers: Iterable[ContainerRequest], classes: Mapping[str, DeviceClass]) -> Sequence[Request]:
+def create_requests(
+    containers: Iterable[ExtendedResourceRequest], classes: Mapping[str, DeviceClass]
+) -> Sequence[DeviceRequest]:
     """Return the requests of a claim for the resources of classes, in the order in which the scheduler allocates."""
-    by_resource: dict[str, list[ContainerRequest]] = {name: [] for name in classes}
+    by_resource: dict[str, list[ExtendedResourceRequest]] = {name: [] for name in classes}
     for each in containers:
         if each.resource in by_resource:
             by_resource[each.resource].append(each)
     named = {
-        each.name: Request(classes[resource], count)
+        each.name: DeviceRequest(classes[resource], count)
         for resource, requests in by_resource.items()
         for each, count in _devices_to_allocate(requests)
     }
@@ -66,7 +68,7 @@ def create_requests(containers: Iterable[ContainerRequest], classes: Mapping[str
     return [request for _, request in sorted(named.items())]
 
 
-def _devices_to_allocate(requests: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, int]]:
+def _devices_to_allocate(requests: Sequence[ExtendedResourceRequest]) -> Iterator[tuple[ExtendedResourceRequest, int]]:
     """Yield the requests for one resource that need devices, with their number.
 
     An init container uses those of later containers, and of all that need more, only the greediest gets devices.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rules_engine.cluster.nodes.groups import Groups, Move, NodeSet, union
+from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate, union
 from rules_engine.cluster.nodes.query import Demand, NodeClass, NodeQuery
 from rules_engine.model.kubernetes.cluster import Node
 
@@ -30,7 +30,7 @@ class Capacity:
                 members.setdefault(query.class_of(node), []).append(number)
         return cls(query, Groups.of(members))
 
-    def after(self, moves: Sequence[Move]) -> "Capacity":
+    def after(self, moves: Sequence[NumberedUpdate]) -> "Capacity":
         """Return the capacity after nodes have changed."""
         changed = []
         for number, old, new in moves:

@@ -18,7 +18,7 @@ memory would grow with the square of the nodes."""
 
 NodeSet: TypeAlias = int
 
-Move: TypeAlias = tuple[int, Node | None, Node | None]
+NumberedUpdate: TypeAlias = tuple[int, Node | None, Node | None]
 """A node's number, and the node before and after; None where it does not exist."""
 
 K = TypeVar("K", bound=Hashable)

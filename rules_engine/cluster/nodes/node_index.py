@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rules_engine.cluster.nodes.capacity import Capacity
-from rules_engine.cluster.nodes.groups import Groups, Move, NodeSet, node_set, numbers_of
+from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate, node_set, numbers_of
 from rules_engine.cluster.nodes.places import Label, Places
 from rules_engine.cluster.nodes.query import NodeQuery
 from rules_engine.model.kubernetes.cluster import Cluster, Node, NodeUpdate
@@ -86,7 +86,7 @@ class NodeIndex:
     def after(self, changes: Sequence[NodeUpdate]) -> "NodeIndex":
         """Return the index of the cluster after these changes. A node keeps its number while it exists."""
         nodes, every, uncertain = dict(self.nodes), self.every, self.uncertain
-        moves: list[Move] = []
+        moves: list[NumberedUpdate] = []
         renamed: list[tuple[int, str | None, str | None]] = []
         for old, new in changes:
             if old is not None:
@@ -118,7 +118,7 @@ class NodeIndex:
             uncertain=uncertain,
         )
 
-    def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:
+    def _resources_after(self, moves: Sequence[NumberedUpdate]) -> Mapping[str, int]:
         changed: Counter[str] = Counter()
         for _, old, new in moves:
             before, after = _resources_of(old), _resources_of(new)

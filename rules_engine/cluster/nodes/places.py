@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from rules_engine.cluster.nodes.groups import Groups, Move, NodeSet
+from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Node, Taint
 
@@ -59,7 +59,7 @@ class Places:
         grouped = {key: Groups.of(values) for key, values in labels.items()}
         return cls({key: Label(values.every, values) for key, values in grouped.items()}, Groups.of(taints))
 
-    def after(self, moves: Iterable[Move]) -> "Places":
+    def after(self, moves: Iterable[NumberedUpdate]) -> "Places":
         """Return the places after nodes have changed; most changes are of neither labels nor taints."""
         relabelled: dict[str, list[tuple[int, str | None, str | None]]] = {}
         repelling = []

@@ -35,7 +35,7 @@ def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget, known
         # The pod bypasses the scheduler.
         budget.spend(1)
         return index.by_name.values[placement.node_name]
-    return _Search(index, placement, budget, {} if known is None else known).find_nodes()
+    return _NodeSearch(index, placement, budget, {} if known is None else known).find_nodes()
 
 
 def select_nodes(
@@ -44,7 +44,7 @@ def select_nodes(
     """Return the nodes that a nodeSelector and terms of node affinity select, whatever their taints."""
     placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
     # Without a limit: the size of a placement is bounded.
-    return _Search(index, placement, Budget(sys.maxsize), {}).select_nodes()
+    return _NodeSearch(index, placement, Budget(sys.maxsize), {}).select_nodes()
 
 
 def nodes_with_labels(index: NodeIndex, labels: Iterable[tuple[str, str | None]]) -> NodeSet:
@@ -56,7 +56,7 @@ def nodes_with_labels(index: NodeIndex, labels: Iterable[tuple[str, str | None]]
     return nodes
 
 
-class _Search:
+class _NodeSearch:
     """The search for one pod's nodes."""
 
     def __init__(self, index: NodeIndex, placement: Placement, budget: Budget, known: Known) -> None:
@@ -65,7 +65,7 @@ class _Search:
         self._places: Places = index.places
         self._placement = placement
         self._budget = budget
-        self._numbers: dict[int, _Numbers] = {}
+        self._numbers: dict[int, _NumericValues] = {}
         """Numbers by the id of their label; the index keeps all labels alive."""
 
     def find_nodes(self) -> NodeSet:
@@ -123,7 +123,7 @@ class _Search:
         numbers = self._numbers.get(id(label))
         if numbers is None:
             self._budget.spend(len(label.values))
-            numbers = self._numbers[id(label)] = _Numbers(label)
+            numbers = self._numbers[id(label)] = _NumericValues(label)
         self._budget.spend(min(len(label.values), STRIDE))
         return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
 
@@ -174,7 +174,7 @@ STRIDE = 16
 """Values between two stored sets: an expression reads at most this many values beyond a stored set."""
 
 
-class _Numbers:
+class _NumericValues:
     """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
 
     def __init__(self, label: Label) -> None:

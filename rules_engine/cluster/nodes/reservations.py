@@ -38,16 +38,16 @@ class PodKey:
         return self.name.partition("/")[0]
 
 
-Usage = tuple[tuple[str, int], ...]
+ReservedAmounts = tuple[tuple[str, int], ...]
 """Requests of a pod: nanos by resource, in order of name. Identical pods share one value."""
 
 
-def usage_of_requests(requests: Iterable[tuple[str, int]]) -> Usage:
+def usage_of_requests(requests: Iterable[tuple[str, int]]) -> ReservedAmounts:
     """Return a pod's effective requests, in order of name."""
     return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
 
 
-def device_usage(requests: Mapping[str, int]) -> Usage:
+def device_usage(requests: Mapping[str, int]) -> ReservedAmounts:
     """Return the positive amounts of extended resources in a pod's effective requests."""
     return usage_of_requests(
         (resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended_resource(resource)
@@ -70,14 +70,14 @@ class Reservation:
     key: PodKey
     node: str
     nodes: NodeSet
-    usage: Usage
+    usage: ReservedAmounts
     expires: float
 
 
 class Reservations:
     """Current reservations, in order of expiry. Not safe for use from several threads."""
 
-    def __init__(self, hold: Callable[[str, Usage, int], None]) -> None:
+    def __init__(self, hold: Callable[[str, ReservedAmounts, int], None]) -> None:
         """Take the function that adds to the usage of a node, or, with the sign -1, subtracts from it."""
         self._hold = hold
         self.room = Room()
@@ -96,7 +96,7 @@ class Reservations:
     def get(self, key: PodKey) -> Reservation | None:
         return self._by_key.get(key)
 
-    def reserve(self, key: PodKey, demand: Usage, nodes: NodeSet, expires: float) -> bool:
+    def reserve(self, key: PodKey, demand: ReservedAmounts, nodes: NodeSet, expires: float) -> bool:
         """Reserve devices on the tightest node of a set. Return False if there is none."""
         node = self.room.tightest(demand, nodes)
         if node is None:
@@ -199,7 +199,7 @@ class Room:
             self._nodes[vector] = self._nodes.get(vector, 0) | number
             self._free.setdefault(vector, dict(vector))
 
-    def tightest(self, demand: Usage, nodes: NodeSet) -> str | None:
+    def tightest(self, demand: ReservedAmounts, nodes: NodeSet) -> str | None:
         """Return the node of a set with the least left after `demand`, or None; of equal nodes, the first."""
         fitting = [
             (left, vector) for vector, free in self._free.items() if (left := _amount_left(free, demand)) is not None
@@ -210,7 +210,7 @@ class Room:
         return None
 
 
-def _amount_left(free: Mapping[str, int], demand: Usage) -> int | None:
+def _amount_left(free: Mapping[str, int], demand: ReservedAmounts) -> int | None:
     """Return the sum of the demanded resources left, or None if one is insufficient."""
     left = 0
     for resource, amount in demand:

@@ -32,7 +32,7 @@ EXPECTED = "a ClusterInventory, or a file of gpu-rules capture or of kubectl get
 _ASSUMED = {"Pod": "all that nodes have counts as free", "ResourceQuota": "quotas count as having room"}
 """Kinds without which an answer is still given, and what it then assumes."""
 
-Progress = Callable[[int, int], None]
+ReadProgress = Callable[[int, int], None]
 """A function that gets the number of bytes read so far, and of all bytes, or 0 if it is unknown."""
 
 _OWN = re.compile(
@@ -82,7 +82,7 @@ def read_cluster(
     whole: bool = False,
     regular: bool = False,
     nodes: bool = True,
-    progress: Progress = lambda _read, _all: None,
+    progress: ReadProgress = lambda _read, _all: None,
 ) -> ClusterReading:
     """Read the objects of one cluster in files, in folders and on standard input (STDIN).
 

@@ -87,7 +87,7 @@ def slice_specs(entry: MapNode, problems: Problems) -> list[Raw]:
     cards_by_driver: dict[str, list[_Card]] = defaultdict(list)
     devices = 0
     for item in fields.map_items(entry, "devices"):
-        group = _Group(item, problems)
+        group = _CardGroup(item, problems)
         devices += group.size
         if devices > MAX_NODE_DEVICES:
             message = f"a node has at most {MAX_NODE_DEVICES:,} devices, with partitions"
@@ -123,7 +123,7 @@ def _parts(member: str, items: list[Json], size: int) -> Iterator[Raw]:
     return ({member: items[start : start + size]} for start in range(0, len(items), size))
 
 
-class _Group:
+class _CardGroup:
     """The cards of an item of `devices`, which are alike."""
 
     def __init__(self, item: MapNode, problems: Problems) -> None:

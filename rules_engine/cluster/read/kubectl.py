@@ -60,7 +60,7 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ListedObject:
     """An object, or with the value None a list. `kind`: the kind of the list's items, "" if they may have any.
 
     `captured`: when gpu-rules captured the list, which has all objects of the cluster; "" for other lists.
@@ -81,7 +81,7 @@ class OutputError(Exception):
         self.place = place
 
 
-def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
+def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[ListedObject]:
     """Yield the objects and the lists of an output in UTF-8. Raises OutputError.
 
     Documents and items of lists in YAML with errors are reported and left out.
@@ -90,11 +90,11 @@ def read_output(path: Path, data: bytes, problems: Problems) -> Iterator[Item]:
     yaml = _YAML.search(data, 0, line.start() if line else len(data))
     begin = None if yaml else _JSON_IN_LINE.search(data)
     if begin is not None:
-        return _read_json(_JsonText(str(path), data), begin.start(), problems)
+        return _read_json(_JsonSource(str(path), data), begin.start(), problems)
     return _read_yaml(path, data, yaml.start() if yaml else 0, problems)
 
 
-class _Output(Struct, rename="camel"):
+class _KubectlOutput(Struct, rename="camel"):
     """A value in JSON: a list of the API, or an object without items."""
 
     api_version: Any = ""
@@ -103,13 +103,13 @@ class _Output(Struct, rename="camel"):
     items: list[Raw] | UnsetType | None = UNSET
 
 
-_decode_output = Decoder(_Output).decode
+_decode_output = Decoder(_KubectlOutput).decode
 _decode_array = Decoder(list[Raw]).decode
 _raw_decode = json.JSONDecoder().raw_decode
 
 
 @dataclass(slots=True)
-class _JsonText:
+class _JsonSource:
     """A text in JSON, with the name of its file. Places are quick to find in their order."""
 
     name: str
@@ -151,7 +151,7 @@ def _warn_of_noise(text: str, place: Location, problems: Problems) -> None:
     )
 
 
-def _read_json(text: _JsonText, begin: int, problems: Problems) -> Iterator[Item]:
+def _read_json(text: _JsonSource, begin: int, problems: Problems) -> Iterator[ListedObject]:
     end = 0
     while True:
         text.skip(end, begin, problems)
@@ -194,7 +194,7 @@ def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
                 break
             end = begin + int(trailing[1]) - 1
         else:
-            single = isinstance(value, _Output) and value.items is UNSET
+            single = isinstance(value, _KubectlOutput) and value.items is UNSET
             return decode_lenient(data[begin:end]) if single else value, end
     text = data[begin:].decode()
     _, length = _raw_decode(text)
@@ -203,17 +203,17 @@ def _next_value(data: bytes, begin: int) -> tuple[Any, int]:
 
 def _expand(
     value: Any, kind: str, place: Callable[[], Location], find: Callable[[Raw], Location] | None = None
-) -> Iterator[Item]:
+) -> Iterator[ListedObject]:
     """Yield the objects and lists of a value. `find` returns the place of an item that is raw JSON."""
     items = value
-    if isinstance(value, _Output):
+    if isinstance(value, _KubectlOutput):
         kind, items = list_kind({"apiVersion": value.api_version, "kind": value.kind}), value.items or []
-        yield Item(kind, None, place, capture_time(value.metadata))
+        yield ListedObject(kind, None, place, capture_time(value.metadata))
     elif isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
         kind, items = list_kind(value), value["items"] or []
-        yield Item(kind, None, place, capture_time(value.get("metadata")))
+        yield ListedObject(kind, None, place, capture_time(value.get("metadata")))
     if not isinstance(items, list):
-        yield Item(kind, value, place)
+        yield ListedObject(kind, value, place)
         return
     for item in items:
         each, at = item, place
@@ -222,7 +222,7 @@ def _expand(
         if isinstance(each, dict):
             yield from _expand(each, kind, at)
         else:
-            yield Item(kind, each, at)
+            yield ListedObject(kind, each, at)
 
 
 def capture_time(metadata: Json) -> str:
@@ -247,7 +247,7 @@ def kind_name(version: str, kind: str) -> str:
     return kind if is_read else f"{kind} of {version}"
 
 
-def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Iterator[Item]:
+def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Iterator[ListedObject]:
     source = decode_source(path, data, problems)
     if source is None:
         return
@@ -262,7 +262,7 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
         if document.members and "kind" not in document.members:
             cut = document.place  # kubectl writes the kind after the items
         kind = list_kind(document.members)
-        yield Item(kind, None, place, capture_time(document.members.get("metadata")))
+        yield ListedObject(kind, None, place, capture_time(document.members.get("metadata")))
         for at, value in document.items:
             yield from _expand(value, kind, partial(_same, at))
     if cut is not None and not found.failed:

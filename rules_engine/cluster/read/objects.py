@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rules_engine.cluster.read.kubectl import Item, OutputError, kind_name, read_output
+from rules_engine.cluster.read.kubectl import ListedObject, OutputError, kind_name, read_output
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
@@ -91,7 +91,7 @@ class ObjectReader:
         """Read a file of kubectl. `required`: it is an error if the file has no object of a kind that is read."""
         if not required and not _READABLE_KIND.search(data):
             return
-        kinds: dict[str, Item] = {}
+        kinds: dict[str, ListedObject] = {}
         """The kinds in the file, each with its first object; "" for a list of any kinds."""
         found = Problems()
         try:
@@ -107,7 +107,7 @@ class ObjectReader:
         if required and not found.failed and not read:
             self._refuse(str(path), kinds, expected)
 
-    def _refuse(self, name: str, kinds: Mapping[str, Item], expected: str) -> None:
+    def _refuse(self, name: str, kinds: Mapping[str, ListedObject], expected: str) -> None:
         """Report a file without an object of a kind that is read, unless it is an empty list of any kinds."""
         others = [(kind, item) for kind, item in kinds.items() if kind]
         if others:
@@ -116,7 +116,7 @@ class ObjectReader:
         elif "" not in kinds:
             self._problems.error(Code.NOT_A_CLUSTER, f"no object found: expected {expected}", Location(name, 1, 1))
 
-    def _take(self, item: Item, kinds: dict[str, Item]) -> None:
+    def _take(self, item: ListedObject, kinds: dict[str, ListedObject]) -> None:
         kind, value = item.kind, item.value
         if value is not None and not isinstance(value, dict):
             kind = _NO_OBJECT

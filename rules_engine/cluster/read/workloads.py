@@ -188,7 +188,7 @@ class WorkloadReader:
     def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
         """Return the pods of a template; None, with problems, if it has none."""
         self._check(manifest)
-        counts = _Counts(manifest, self._problems)
+        counts = _PodCounts(manifest, self._problems)
         whole = f"{name}-{role}" if role else name
         pod = self._submitted_pod(manifest, whole, priority)
         if not counts.total:
@@ -303,12 +303,12 @@ def pod_count(manifest: Manifest, problems: Problems) -> int:
     A workload scaled to 0 has none, which is not a problem.
     """
     own = Problems()
-    total = _Counts(manifest, own).total
+    total = _PodCounts(manifest, own).total
     problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
     return total
 
 
-class _Counts:
+class _PodCounts:
     """Numbers of a template's pods: `parallel` run at the same time, `total` in all."""
 
     def __init__(self, manifest: Manifest, problems: Problems) -> None:

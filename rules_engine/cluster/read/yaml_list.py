@@ -49,7 +49,7 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[YamlOb
         lines = part.text.count("\n", 0, begin)
         # The list's own members are before and after its items.
         around = DocumentText(part.text[: match.start()] + part.text[end:], part.line)
-        listed = _Items(source.name, part, problems, [*starts, end], part.line + lines)
+        listed = _ListItems(source.name, part, problems, [*starts, end], part.line + lines)
         for document in _read_objects(source.name, around, problems):
             yield replace(document, items=listed.read(len(match[1])))
 
@@ -108,7 +108,7 @@ def _list_extent(text: str, begin: int, indentation: str) -> tuple[int, list[int
 
 
 @dataclass(frozen=True, slots=True)
-class _Items:
+class _ListItems:
     """The items of a list: `bounds` are their offsets and the end of the last, `line` the number of lines before."""
 
     name: str

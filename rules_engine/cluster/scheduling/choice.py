@@ -27,7 +27,7 @@ def uniform_fraction(seed: int, purpose: str, name: str) -> float:
     return (hash_names(seed, purpose, name) >> HASH_BITS - 53) / (1 << 53)
 
 
-class Choice:
+class NodeChoice:
     """The choice of nodes for pods: the node with the lowest hash of seed, pod and node.
 
     Of more than COMPARED nodes, only the nodes whose own hashes differ least from the pod's (XOR) are compared.

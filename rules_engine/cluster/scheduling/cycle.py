@@ -6,11 +6,11 @@ Nodes have numbers: their positions when the cycle is made.
 from collections.abc import Mapping, Sequence
 
 from rules_engine.cluster.nodes import NodeSet
-from rules_engine.cluster.scheduling.choice import Choice
+from rules_engine.cluster.scheduling.choice import NodeChoice
 from rules_engine.cluster.scheduling.filters.devices import DevicesError, DeviceUse
 from rules_engine.cluster.scheduling.preemption import Preemption
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
-from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Scheduling
 from rules_engine.cluster.scheduling.scoring import Scores
 from rules_engine.model.kubernetes.cluster import Node
@@ -43,13 +43,15 @@ class SchedulingCycle:
     ) -> None:
         """Take the nodes without their pods, the labels of namespaces, if known, and what drivers offer."""
         self._options = options
-        self._choice = Choice(seed, [node.name for node in nodes])
-        self._scheduler = Scheduler(nodes, namespaces, devices=devices, comparisons=COMPARISONS, tallies=CACHED_TALLIES)
+        self._choice = NodeChoice(seed, [node.name for node in nodes])
+        self._scheduler = KubeScheduler(
+            nodes, namespaces, devices=devices, comparisons=COMPARISONS, tallies=CACHED_TALLIES
+        )
         self._scores = Scores(self._scheduler, options)
         self._preemption = Preemption(self._scheduler, self._choice)
 
     @property
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> KubeScheduler:
         """The filters on the nodes and pods as they are now."""
         return self._scheduler
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.cluster.scheduling.amounts import PODS, FreeAmounts
-from rules_engine.cluster.scheduling.choice import Choice
+from rules_engine.cluster.scheduling.choice import NodeChoice
 from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
-from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
 
 MAX_DRY_RUNS = 100
@@ -41,11 +41,11 @@ start of the victims with the highest priority. The lowest is the best one."""
 class Preemption:
     """The pods of each node by priority, with the resources that they use, from which victims are chosen."""
 
-    def __init__(self, scheduler: Scheduler, choice: Choice) -> None:
+    def __init__(self, scheduler: KubeScheduler, choice: NodeChoice) -> None:
         """Take a scheduler without bound pods. Each change is made to the scheduler before this."""
         self._scheduler = scheduler
         self._choice = choice
-        self._nodes = [_NodeUse() for _ in scheduler.nodes]
+        self._nodes = [_NodePods() for _ in scheduler.nodes]
         self._every = (1 << len(self._nodes)) - 1
         self._having: dict[int, NodeSet] = {}
         """The nodes with pods of a priority."""
@@ -219,7 +219,7 @@ class Preemption:
                         by_resource[resource].change(pod.node, sign * amount)
 
 
-class _NodeUse:
+class _NodePods:
     """The pods of one node."""
 
     __slots__ = ("pods", "used")

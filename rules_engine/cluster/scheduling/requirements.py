@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from rules_engine.cluster.devices.requests import ContainerRequest, read_container_requests
+from rules_engine.cluster.devices.requests import ExtendedResourceRequest, read_container_requests
 from rules_engine.cluster.scheduling.amounts import scheduler_amounts
 from rules_engine.model.json.lenient import (
     Object,
@@ -115,7 +115,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     node_names: frozenset[str] | None
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
-    devices: tuple[ContainerRequest, ...] = ()
+    devices: tuple[ExtendedResourceRequest, ...] = ()
     not_modelled: tuple[str, ...]
 
     @classmethod

@@ -45,7 +45,7 @@ MAX_COMPARISONS = 20_000_000
 _COMPARED: Final = "topology spread and pod affinity"
 
 
-class Scheduler:
+class KubeScheduler:
     """The filters on the state of a cluster: its nodes, and the pods that are bound to them."""
 
     def __init__(
@@ -306,20 +306,20 @@ def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet)
 _VIEW: Final = "scheduler"
 
 
-def use_scheduler(objects: ClusterObjects, scheduler: Scheduler) -> None:
+def use_scheduler(objects: ClusterObjects, scheduler: KubeScheduler) -> None:
     """Cache a scheduler for a cluster's objects: it has their nodes and bound pods."""
     objects.views[_VIEW] = scheduler
 
 
-def scheduler_of(objects: ClusterObjects) -> Scheduler:
+def scheduler_of(objects: ClusterObjects) -> KubeScheduler:
     """Return the scheduler of a cluster's objects, built once: building takes a second for 100,000 pods."""
     scheduler = objects.views.get(_VIEW)
-    if not isinstance(scheduler, Scheduler):
+    if not isinstance(scheduler, KubeScheduler):
         scheduler = objects.views[_VIEW] = _make_scheduler(objects)
     return scheduler
 
 
-def _make_scheduler(objects: ClusterObjects) -> Scheduler:
+def _make_scheduler(objects: ClusterObjects) -> KubeScheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {
@@ -336,4 +336,4 @@ def _make_scheduler(objects: ClusterObjects) -> Scheduler:
     def bound() -> Iterator[tuple[int, Footprint]]:
         return ((number, Footprint.read(pod)) for name, number in numbers.items() for pod in objects.pods_on(name))
 
-    return Scheduler(nodes, namespaces, bound, nominated, devices=objects.devices)
+    return KubeScheduler(nodes, namespaces, bound, nominated, devices=objects.devices)

@@ -14,8 +14,8 @@ from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods
 from rules_engine.cluster.scheduling.filters.taints import TaintGroups
 from rules_engine.cluster.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.cluster.scheduling.requirements import SpreadConstraint
-from rules_engine.cluster.scheduling.scheduler import Scheduler
-from rules_engine.cluster.scheduling.scores.allocation import AllocationScores, Amounts, NodeStates, Ranking
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
+from rules_engine.cluster.scheduling.scores.allocation import AllocationScores, NodeStates, Ranking, ScoredAmounts
 from rules_engine.cluster.scheduling.scores.node_preferences import (
     SOFT_EFFECTS,
     affinity_score,
@@ -61,7 +61,7 @@ WEIGHTS: Mapping[Plugin, int] = {
 }
 
 
-class _Kind:
+class _CompiledPreferences:
     """A pod's preferences, compiled: equal pods share them."""
 
     def __init__(self, pod: Preferences, allocation: AllocationScores) -> None:
@@ -80,7 +80,7 @@ class _Kind:
 class Scores:
     """The scores of nodes by the pods that are bound to them."""
 
-    def __init__(self, scheduler: Scheduler, options: SchedulerOptions) -> None:
+    def __init__(self, scheduler: KubeScheduler, options: SchedulerOptions) -> None:
         """Take a scheduler without bound pods. Each change is made to the scheduler before this."""
         nodes = scheduler.nodes
         self._scheduler = scheduler
@@ -88,8 +88,8 @@ class Scores:
         self._states = NodeStates(nodes, self._allocation)
         self._soft_taints = TaintGroups(nodes, SOFT_EFFECTS)
         self._terms = BoundTerms(scheduler.topologies, scheduler.namespaces)
-        self._kinds: dict[int, _Kind] = {}
-        self._rankings: OrderedDict[Amounts, Ranking] = OrderedDict()
+        self._kinds: dict[int, _CompiledPreferences] = {}
+        self._rankings: OrderedDict[ScoredAmounts, Ranking] = OrderedDict()
 
     def bind(self, number: int, pod: Preferences) -> None:
         """Add a pod to a node."""
@@ -124,7 +124,7 @@ class Scores:
                 others = partition if others is None else add_scores(others, partition)
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
-    def _is_indifferent(self, kind: _Kind) -> bool:
+    def _is_indifferent(self, kind: _CompiledPreferences) -> bool:
         """Return True if a pod prefers no node for anything but its resources."""
         return (
             len(self._find_untolerated(kind)) == 1
@@ -132,20 +132,20 @@ class Scores:
             and not (kind.pod.spread or kind.pod.pod_affinity or self._bound_terms(kind))
         )
 
-    def _find_untolerated(self, kind: _Kind) -> Partition:
+    def _find_untolerated(self, kind: _CompiledPreferences) -> Partition:
         """Return the nodes by the number of soft taints that a pod does not tolerate."""
         if kind.taints is None:
             kind.taints = count_untolerated(self._soft_taints, kind.pod.requirements.placement.tolerations)
         return kind.taints
 
-    def _bound_terms(self, kind: _Kind) -> tuple[BoundTerm, ...]:
+    def _bound_terms(self, kind: _CompiledPreferences) -> tuple[BoundTerm, ...]:
         """Return the terms of bound pods that match a pod."""
         if kind.bound_terms_version != self._terms.version:
             kind.bound_terms = tuple(self._terms.matching(kind.pod))
             kind.bound_terms_version = self._terms.version
         return kind.bound_terms
 
-    def _normalize_scores(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
+    def _normalize_scores(self, kind: _CompiledPreferences, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
         """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
         yield _apply_plugin_weight(Plugin.TAINT_TOLERATION, toleration_score(self._find_untolerated(kind), feasible))
         if kind.node_affinity is not None:
@@ -165,7 +165,7 @@ class Scores:
         if kind.terms:
             self._terms.add(number, kind.terms, sign)
 
-    def _ranking(self, amounts: Amounts) -> Ranking:
+    def _ranking(self, amounts: ScoredAmounts) -> Ranking:
         ranking = self._rankings.get(amounts)
         if ranking is None:
             if len(self._rankings) >= MAX_RANKINGS:
@@ -175,18 +175,18 @@ class Scores:
             self._rankings.move_to_end(amounts)
         return ranking
 
-    def _kind(self, pod: Preferences) -> _Kind:
+    def _kind(self, pod: Preferences) -> _CompiledPreferences:
         # By identity, since a hash of all preferences takes longer than the rest.
         kind = self._kinds.get(id(pod))
         if kind is None:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
-            kind = self._kinds[id(pod)] = _Kind(pod, self._allocation)
+            kind = self._kinds[id(pod)] = _CompiledPreferences(pod, self._allocation)
             if pod.node_affinity is not None:
                 kind.node_affinity = affinity_weights(pod.node_affinity, self._scheduler.index)
         return kind
 
-    def _constraints(self, kind: _Kind) -> Iterator[CountedConstraint]:
+    def _constraints(self, kind: _CompiledPreferences) -> Iterator[CountedConstraint]:
         """Yield the constraints of a pod, each with the nodes by the number of pods that it counts."""
         pod, pods = kind.pod, self._scheduler.pods
         if not kind.counted:

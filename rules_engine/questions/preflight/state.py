@@ -15,7 +15,7 @@ from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.read.workloads import SYSTEM_CLASSES, Priorities
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.requirements import with_state_taints
-from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
@@ -116,7 +116,7 @@ def has_scopes(spec: Object) -> bool:
     return bool(spec.get("scopes") or spec.get("scopeSelector"))
 
 
-def _empty_scheduler(simulation: Simulation) -> Scheduler:
+def _empty_scheduler(simulation: Simulation) -> KubeScheduler:
     """Return a scheduler of all nodes without pods, including declared nodes."""
     existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
@@ -125,7 +125,7 @@ def _empty_scheduler(simulation: Simulation) -> Scheduler:
         with_state_taints(replace_fields(node, ready=True, unschedulable=False)) for node in (*existing, *declared)
     ]
     devices = simulation.cluster.devices
-    return Scheduler(nodes, {}, devices=Devices(classes=devices.classes, slices=devices.slices, allocated={}))
+    return KubeScheduler(nodes, {}, devices=Devices(classes=devices.classes, slices=devices.slices, allocated={}))
 
 
 MAX_PREEMPTIONS = 10

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rules_engine.cluster.devices.requests import ContainerRequest
+from rules_engine.cluster.devices.requests import ExtendedResourceRequest
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
 from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
@@ -78,7 +78,7 @@ class Admissions:
         rule_set: RuleSet,
         *,
         namespaces_read: bool,
-        devices_not_modelled: Callable[[tuple[ContainerRequest, ...]], Iterable[str]],
+        devices_not_modelled: Callable[[tuple[ExtendedResourceRequest, ...]], Iterable[str]],
     ) -> None:
         self._namespaces_read = namespaces_read
         self._devices_not_modelled = devices_not_modelled

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.cluster.devices.allocation import Count, Request, allocate, count_devices, free_counters
+from rules_engine.cluster.devices.allocation import Count, DeviceRequest, allocate, count_devices, free_counters
 from rules_engine.cluster.devices.offers import ANSWER_COST
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
@@ -32,7 +32,7 @@ def keys(*names: str, pool: str = "p") -> tuple[DeviceKey, ...]:
 
 
 def found(
-    pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey] = (), steps: int = 10_000
+    pools: Sequence[Pool], requests: Sequence[DeviceRequest], allocated: Collection[DeviceKey] = (), steps: int = 10_000
 ) -> Outcome:
     """Return the outcome of a search."""
     try:
@@ -48,12 +48,12 @@ def counted(
     return replace(count_devices(pools, device_class, allocated, has_kind, Budget(steps).spend), least=0, room=0)
 
 
-def cards(number: int) -> list[Request]:
-    return [Request(CARD, number)]
+def cards(number: int) -> list[DeviceRequest]:
+    return [DeviceRequest(CARD, number)]
 
 
-def slices(number: int) -> list[Request]:
-    return [Request(SLICE, number)]
+def slices(number: int) -> list[DeviceRequest]:
+    return [DeviceRequest(SLICE, number)]
 
 
 def split_card(*halves: Device) -> Pool:
@@ -283,11 +283,14 @@ def in_use(draw: st.DrawFn, pools: Sequence[Pool]) -> frozenset[DeviceKey]:
     return frozenset(draw(st.lists(st.sampled_from(every), max_size=3))) if every else frozenset()
 
 
-generated_requests = st.lists(st.builds(Request, st.sampled_from([CARD, SLICE]), st.integers(1, 4)), max_size=3)
+generated_requests = st.lists(st.builds(DeviceRequest, st.sampled_from([CARD, SLICE]), st.integers(1, 4)), max_size=3)
 
 
 def acceptable(
-    pools: Sequence[Pool], requests: Sequence[Request], allocated: Collection[DeviceKey], result: Sequence[DeviceKey]
+    pools: Sequence[Pool],
+    requests: Sequence[DeviceRequest],
+    allocated: Collection[DeviceKey],
+    result: Sequence[DeviceKey],
 ) -> bool:
     """Return whether devices are those of the requests, free, not tainted, and within all counters."""
     if len(result) != sum(each.count for each in requests) or len(set(result)) < len(result):
@@ -309,7 +312,7 @@ def acceptable(
     )
 
 
-def choices(pools: Sequence[Pool], request: Request) -> list[tuple[DeviceKey, ...]]:
+def choices(pools: Sequence[Pool], request: DeviceRequest) -> list[tuple[DeviceKey, ...]]:
     """Return all sets of devices of one request."""
     fitting = [
         (each.driver, each.name, item.name)
@@ -346,7 +349,7 @@ def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, devi
     allocated = data.draw(in_use(pools))
     count = counted(pools, device_class, allocated)
     assert count.exact
-    outcomes = [naive_search(pools, allocated, [Request(device_class, number)]) for number in range(1, 10)]
+    outcomes = [naive_search(pools, allocated, [DeviceRequest(device_class, number)]) for number in range(1, 10)]
     found_numbers = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, tuple)]
     assert count.most == max(found_numbers, default=0)
     assert found_numbers == [*range(1, count.most + 1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
 from rules_engine.cluster.devices import offers as offering
-from rules_engine.cluster.devices.allocation import Request, count_devices
+from rules_engine.cluster.devices.allocation import DeviceRequest, count_devices
 from rules_engine.cluster.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.cluster.devices.pools import Pools
 from rules_engine.language.cel import Budget, CostExceeded
@@ -439,7 +439,7 @@ def test_drivers_serve_what_the_scheduler_finds(
     allocated = keys(*[f"d{number}" for number in used])
     found = offered(*slices, allocated=allocated)
     pools = Pools(devices_of((), *slices)).reaching(found)
-    requests = [Request(each, number) for each, number in zip(CLASSES, (cards, parts), strict=True) if number]
+    requests = [DeviceRequest(each, number) for each, number in zip(CLASSES, (cards, parts), strict=True) if number]
     expected = naive_search(pools, allocated if free else {}, requests)
     counts = {name: number for name, number in ((CARDS, cards), (SLICES, parts)) if number}
     answer = Served.GIVEN_UP if isinstance(expected, str) else Served.NO if expected is None else Served.YES

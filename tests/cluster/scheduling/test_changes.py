@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cluster.scheduling import Scheduler
+from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.filters import pod_affinity
 from rules_engine.cluster.scheduling.requirements import Footprint, Requirements
 from rules_engine.language.cel import CostExceeded
@@ -47,7 +47,7 @@ def compare(random: Random, cached: int) -> None:
     if random.random() < 0.8:
         namespaces = {one["metadata"]["name"]: one["metadata"]["labels"] for one in generator.namespace_objects()}
     start = tuple(bound)
-    changing = Scheduler(nodes, namespaces, lambda: start, tallies=cached)
+    changing = KubeScheduler(nodes, namespaces, lambda: start, tallies=cached)
     subjects: list[Requirements] = []
     for _ in range(random.randint(1, 4)):
         # Those of earlier rounds are answered again: parts of their answers are cached.
@@ -55,7 +55,7 @@ def compare(random: Random, cached: int) -> None:
         others = [*read(raw, generator.bound(raw))[1], *((random.randrange(len(nodes)), one) for one in subjects)]
         for _ in range(random.randint(0, 6)):
             change(random, changing, nodes, bound, others)
-        fresh = Scheduler(nodes, namespaces, lambda: bound)
+        fresh = KubeScheduler(nodes, namespaces, lambda: bound)
         for subject in subjects:
             answer = fresh.answer(subject)
             assert changing.answer(subject) == answer
@@ -67,7 +67,7 @@ def compare(random: Random, cached: int) -> None:
                 assert changing.free(number, resource) == fresh.free(number, resource)
 
 
-def change(random: Random, scheduler: Scheduler, nodes: list[Node], bound: Bound, others: Bound) -> None:
+def change(random: Random, scheduler: KubeScheduler, nodes: list[Node], bound: Bound, others: Bound) -> None:
     """Change a scheduler, and its nodes and bound pods alike."""
     kind = random.choice(("bind", "bind", "release", "release", "node"))
     if kind == "bind":
@@ -106,7 +106,7 @@ TAINTS = (
 
 def test_releasing_gives_back_exactly_what_was_bound() -> None:
     nodes, bound = read([node("a", {GPU: "2"})], [pod("x", {GPU: "1"}, on="a")])
-    scheduler = Scheduler(nodes, {}, lambda: bound)
+    scheduler = KubeScheduler(nodes, {}, lambda: bound)
     subject = Requirements.of(pod(requests={GPU: "2"}))
     assert not scheduler.feasible(subject)
     scheduler.release(*bound[0])
@@ -118,7 +118,7 @@ def test_releasing_gives_back_exactly_what_was_bound() -> None:
 
 def test_a_node_with_as_many_pods_as_its_new_limit_is_full() -> None:
     nodes, bound = read([node("a")], [pod("x", on="a")])
-    scheduler = Scheduler(nodes, {}, lambda: bound)
+    scheduler = KubeScheduler(nodes, {}, lambda: bound)
     scheduler.change_node(0, replace(nodes[0], allocatable={"pods": Quantity.of(1)}))
     assert scheduler.full == 1
 
@@ -126,12 +126,12 @@ def test_a_node_with_as_many_pods_as_its_new_limit_is_full() -> None:
 def test_names_and_labels_of_nodes_cannot_change() -> None:
     nodes, _ = read([node("a")], [])
     with pytest.raises(ValueError, match=r"^the name and the labels of node a cannot change$"):
-        Scheduler(nodes, {}).change_node(0, replace(nodes[0], labels={}))
+        KubeScheduler(nodes, {}).change_node(0, replace(nodes[0], labels={}))
 
 
 def test_each_answer_has_its_own_comparison_budget() -> None:
     nodes, bound = read([node("a"), node("b")], [pod(name, labels={"app": name}, on="a") for name in ("x", "y")])
-    scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=4)
+    scheduler = KubeScheduler(nodes, {}, lambda: bound, comparisons=4)
     for count in range(10):
         absent = {"key": f"x{count}", "operator": "DoesNotExist"}
         apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [absent]}}

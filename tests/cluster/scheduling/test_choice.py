@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import node_set
 from rules_engine.cluster.scheduling import choice
-from rules_engine.cluster.scheduling.choice import MAX_COMPARED_NODES, Choice, hash_names, uniform_fraction
+from rules_engine.cluster.scheduling.choice import MAX_COMPARED_NODES, NodeChoice, hash_names, uniform_fraction
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=30, unique=True)
 
@@ -27,26 +27,29 @@ def test_choice_is_the_lowest_hash_of_the_nearest_nodes(
     nearest = sorted(among, key=distance)[:compared]
     expected = min(nearest, key=lambda number: blake2b(distance(number).to_bytes(8), digest_size=8).digest())
     with patch.object(choice, "MAX_COMPARED_NODES", compared):
-        assert Choice(seed, nodes).choose_node(pod, node_set(among)) == expected
+        assert NodeChoice(seed, nodes).choose_node(pod, node_set(among)) == expected
 
 
 @given(NAMES, st.integers(), st.text(), st.integers(0, 30))
 def test_the_first_nodes_have_the_lowest_values(nodes: Sequence[str], seed: int, pod: str, count: int) -> None:
     ordered = sorted(range(len(nodes)), key=lambda number: hash_names(seed, nodes[number]) ^ hash_names(seed, pod))
-    assert Choice(seed, nodes).first(pod, (1 << len(nodes)) - 1, count) == node_set(ordered[:count])
+    assert NodeChoice(seed, nodes).first(pod, (1 << len(nodes)) - 1, count) == node_set(ordered[:count])
 
 
 @given(NAMES, st.integers(), st.text())
 def test_the_order_of_nodes_changes_no_choice(nodes: Sequence[str], seed: int, pod: str) -> None:
     every = (1 << len(nodes)) - 1
     ordered = sorted(nodes)
-    assert nodes[Choice(seed, nodes).choose_node(pod, every)] == ordered[Choice(seed, ordered).choose_node(pod, every)]
+    assert (
+        nodes[NodeChoice(seed, nodes).choose_node(pod, every)]
+        == ordered[NodeChoice(seed, ordered).choose_node(pod, every)]
+    )
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, MAX_COMPARED_NODES, 40, 90])
 def test_pods_are_distributed_over_equal_nodes(count: int) -> None:
     nodes = [f"node-{number}" for number in range(count)]
-    choice_of_nodes, every = Choice(1, nodes), (1 << count) - 1
+    choice_of_nodes, every = NodeChoice(1, nodes), (1 << count) - 1
     pods = 200 * count
     chosen = Counter(choice_of_nodes.choose_node(f"default/pod-{number}", every) for number in range(pods))
     # Of evenly distributed pods, one node gets 200 and 14 more or less; XOR alone makes more of a difference.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import numbers_of
-from rules_engine.cluster.scheduling import Filter, Scheduler
+from rules_engine.cluster.scheduling import Filter, KubeScheduler
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.filters import devices as filters
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -380,7 +380,7 @@ def test_shared_and_conditional_devices_are_named() -> None:
 
 def test_without_classes_nothing_is_computed() -> None:
     view = ClusterObjects({"Node": [node("a")]}, now=NOW).view
-    without = Scheduler(view.nodes, {})
+    without = KubeScheduler(view.nodes, {})
     assert without.devices.without_served(view.nodes[0]) is view.nodes[0]
     assert without.devices.having(_gpus().requirements.devices, 1) == 1
     assert without.devices.neighbours(0) == ()

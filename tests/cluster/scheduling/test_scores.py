@@ -12,7 +12,7 @@ from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
 from rules_engine.cluster.scheduling import scoring
 from rules_engine.cluster.scheduling.preferences import Preferences
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
-from rules_engine.cluster.scheduling.scheduler import Scheduler
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scores import allocation
 from rules_engine.cluster.scheduling.scoring import Plugin, Scores
 from rules_engine.model.kubernetes.cluster import Node
@@ -60,7 +60,7 @@ class Model:
     def __init__(
         self, nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]], options: SchedulerOptions
     ) -> None:
-        self.scheduler = Scheduler(nodes, namespaces, tallies=self.tallies)
+        self.scheduler = KubeScheduler(nodes, namespaces, tallies=self.tallies)
         self.scores = Scores(self.scheduler, options)
         self.top = self.scores.top
 

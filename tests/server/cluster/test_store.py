@@ -19,8 +19,8 @@ from rules_engine.cluster.nodes.reservations import (
     PodKey,
     Reservation,
     Reservations,
+    ReservedAmounts,
     Room,
-    Usage,
     is_extended_resource,
 )
 from rules_engine.cluster.read.clusters import load_view
@@ -355,7 +355,7 @@ class Holding(Reservations):
     def add(self, reservation: Reservation) -> None:
         self.reserve(reservation.key, reservation.usage, reservation.nodes, reservation.expires)
 
-    def _count(self, node: str, usage: Usage, sign: int) -> None:
+    def _count(self, node: str, usage: ReservedAmounts, sign: int) -> None:
         assert (node, usage) == ("a", ((GPU, 1),))
         self.held += sign
 

@@ -13,14 +13,14 @@ from rules_engine.model.rules.rule import ConditionKind, LabelSelector
 
 _INCLUDING = (ConditionKind.IN, ConditionKind.EXISTS)
 
-Labels = frozenset[tuple[str, str]]
+LabelSet = frozenset[tuple[str, str]]
 
 
 Tally: TypeAlias = Domains | PodsByNode
 T = TypeVar("T", Domains, PodsByNode)
 
 
-class Selection(Hashable, Protocol):
+class PodSelection(Hashable, Protocol):
     """Pods that are counted; `live`: without pods that are being deleted."""
 
     @property
@@ -96,10 +96,10 @@ class BoundPods:
         self._topologies = topologies
         self._budget = budget
         self._most_tallies = most_tallies
-        self._by_namespace: dict[str, _Namespace] = {}
-        self._by_domain: dict[tuple[Selection, str, NodeSet], Domains] = {}
-        self._by_node: dict[Selection, PodsByNode] = {}
-        self._index: SelectorIndex[tuple[Selection, Tally]] = SelectorIndex()
+        self._by_namespace: dict[str, _NamespaceGroups] = {}
+        self._by_domain: dict[tuple[PodSelection, str, NodeSet], Domains] = {}
+        self._by_node: dict[PodSelection, PodsByNode] = {}
+        self._index: SelectorIndex[tuple[PodSelection, Tally]] = SelectorIndex()
         for number, pod in pods:
             self.add(number, pod)
 
@@ -107,7 +107,7 @@ class BoundPods:
         """Add a pod that is bound to a node."""
         namespace = self._by_namespace.get(pod.namespace)
         if namespace is None:
-            namespace = self._by_namespace[pod.namespace] = _Namespace()
+            namespace = self._by_namespace[pod.namespace] = _NamespaceGroups()
         key = frozenset(pod.labels.items())
         group = namespace.groups.get(key)
         if group is None:
@@ -145,7 +145,7 @@ class BoundPods:
                 self._budget.spend(len(group.nodes))
                 yield group
 
-    def by_domain(self, selection: Selection, key: str, among: NodeSet) -> Domains:
+    def by_domain(self, selection: PodSelection, key: str, among: NodeSet) -> Domains:
         """Return the number of selected pods on the nodes in `among`, by domain of a label. Raises CostExceeded."""
         domains = self._by_domain.get((selection, key, among))
         if domains is None:
@@ -153,14 +153,14 @@ class BoundPods:
             self._by_domain[selection, key, among] = domains
         return domains
 
-    def by_node(self, selection: Selection) -> PodsByNode:
+    def by_node(self, selection: PodSelection) -> PodsByNode:
         """Return the nodes by their number of selected pods. Raises CostExceeded."""
         tally = self._by_node.get(selection)
         if tally is None:
             tally = self._by_node[selection] = self._count_pods(selection, PodsByNode())
         return tally
 
-    def _count_pods(self, selection: Selection, tally: T) -> T:
+    def _count_pods(self, selection: PodSelection, tally: T) -> T:
         """Count the selected pods in a new tally, which follows all changes until it is dropped."""
         groups = [*selection.groups(self)]
         if len(self._by_domain) + len(self._by_node) >= self._most_tallies:
@@ -183,21 +183,21 @@ class BoundPods:
                 group.live_tallies.clear()
 
 
-class _Namespace:
+class _NamespaceGroups:
     """The groups of one namespace, indexed by label."""
 
     __slots__ = ("_by_label", "groups")
 
     def __init__(self) -> None:
-        self.groups: dict[Labels, LabelGroup] = {}
-        self._by_label: dict[str, dict[str, dict[Labels, LabelGroup]]] = {}
+        self.groups: dict[LabelSet, LabelGroup] = {}
+        self._by_label: dict[str, dict[str, dict[LabelSet, LabelGroup]]] = {}
 
-    def add(self, key: Labels, group: LabelGroup) -> None:
+    def add(self, key: LabelSet, group: LabelGroup) -> None:
         self.groups[key] = group
         for name, value in group.labels.items():
             self._by_label.setdefault(name, {}).setdefault(value, {})[key] = group
 
-    def remove(self, key: Labels, group: LabelGroup) -> None:
+    def remove(self, key: LabelSet, group: LabelGroup) -> None:
         del self.groups[key]
         for name, value in group.labels.items():
             values = self._by_label[name]

@@ -10,10 +10,10 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from rules_engine.cluster.devices.allocation import Request, allocate
+from rules_engine.cluster.devices.allocation import DeviceRequest, allocate
 from rules_engine.cluster.devices.offers import DeviceOffers
 from rules_engine.cluster.devices.pools import Pool, pool_devices
-from rules_engine.cluster.devices.requests import ContainerRequest, create_requests
+from rules_engine.cluster.devices.requests import ExtendedResourceRequest, create_requests
 from rules_engine.cluster.devices.selectors import CostlyError, SelectorError
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.cluster.scheduling import scheduling as reasons
@@ -37,14 +37,14 @@ STEPS_EXCEEDED = "it takes too many steps to find out which devices fit together
 _UNLIMITED = Quantity.of(2**64)
 """More than a pod can request."""
 
-Containers = tuple[ContainerRequest, ...]
+Containers = tuple[ExtendedResourceRequest, ...]
 
 
 class DevicesError(Exception):
     """A failure on one node that ends the whole attempt to schedule a pod: kube-scheduler's reason SchedulerError."""
 
 
-class _Kind(Struct, eq=False):
+class _EqualRequests(Struct, eq=False):
     """The nodes for pods of equal requests: those with a current answer, those without the devices, and failures."""
 
     known: NodeSet = 0
@@ -79,7 +79,7 @@ class DeviceUse:
                 self._reached[pool.pool_key] = self._reached.get(pool.pool_key, 0) | 1 << number
         self._held: dict[str, Sequence[DeviceKey]] = {}
         """The devices of pods, by their names."""
-        self._kinds: dict[Containers, _Kind] = {}
+        self._kinds: dict[Containers, _EqualRequests] = {}
         every = [(device, each.driver) for each in devices.slices for device in each.devices]
         self._special = {
             SHARED: [(device, driver) for device, driver in every if device.shared],
@@ -117,7 +117,7 @@ class DeviceUse:
         if kind is None:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
-            kind = self._kinds[containers] = _Kind()
+            kind = self._kinds[containers] = _EqualRequests()
         for number in chain([each for each in kind.failures if served >> each & 1], numbers_of(served & ~kind.known)):
             if number not in kind.failures:
                 self._search(kind, containers, number)
@@ -137,7 +137,7 @@ class DeviceUse:
                 continue
         return nodes
 
-    def _search(self, kind: _Kind, containers: Containers, number: int) -> None:
+    def _search(self, kind: _EqualRequests, containers: Containers, number: int) -> None:
         kind.known |= 1 << number
         try:
             if self._allocate(containers, number) is None:
@@ -174,7 +174,7 @@ class DeviceUse:
         except (CostlyError, CostExceeded):
             raise DevicesError(STEPS_EXCEEDED) from None
 
-    def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[Request]) -> bool:
+    def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[DeviceRequest]) -> bool:
         """Return True if a class has too few devices, which a search finds out by trying all combinations of them."""
         wanted: dict[str, int] = {}
         for request in requests:

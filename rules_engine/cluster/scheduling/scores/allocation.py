@@ -14,7 +14,7 @@ from rules_engine.cluster.scheduling.scores.partition import MAX_SCORE, Partitio
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 
-Amounts: TypeAlias = tuple[int, ...]
+ScoredAmounts: TypeAlias = tuple[int, ...]
 """Amounts of a pod or on a node: requested cpu and memory, the same with amounts for containers that request none, and
 requests of the other resources that are scored."""
 
@@ -39,18 +39,18 @@ class AllocationScores:
         # Resources that not every node has are scored only for pods that request them.
         self._weights = [(positions[name], name not in NATIVE, weight) for name, weight in options.resources.items()]
 
-    def amounts(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Amounts:
+    def amounts(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> ScoredAmounts:
         """Return a pod's amounts; `non_zero`: requests with amounts for containers that request none."""
         others = [non_zero.get(name, 0) for name in ("cpu", "memory", *self.others)]
         return (requests.get("cpu", 0), requests.get("memory", 0), *others)
 
-    def allocatable(self, node: Node) -> Amounts:
+    def allocatable(self, node: Node) -> ScoredAmounts:
         """Return a node's amounts."""
         amounts = allocatable_amounts(node)
         cpu, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
         return (cpu, memory, cpu, memory, *[amounts.get(name, 0) for name in self.others])
 
-    def fit(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
+    def fit(self, allocatable: ScoredAmounts, used: Sequence[int], pod: ScoredAmounts) -> int:
         """Return the score of NodeResourcesFit."""
         most, total, weights = self._most, 0, 0
         for position, if_requested, weight in self._weights:
@@ -66,7 +66,7 @@ class AllocationScores:
         return total // weights if weights else 0
 
     @staticmethod
-    def balanced(allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
+    def balanced(allocatable: ScoredAmounts, used: Sequence[int], pod: ScoredAmounts) -> int:
         """Return the score of NodeResourcesBalancedAllocation; 0 for a pod that requests neither cpu nor memory."""
         more_cpu, more_memory, all_cpu, all_memory = pod[CPU], pod[MEMORY], allocatable[CPU], allocatable[MEMORY]
         if not more_cpu and not more_memory:
@@ -96,7 +96,7 @@ class NodeStates:
         """Each node as a set."""
         self.allocatable = [scores.allocatable(node) for node in nodes]
         self.used = [[0] * (OTHERS + len(scores.others)) for _ in nodes]
-        self._numbers: dict[tuple[Amounts, Amounts], int] = {}
+        self._numbers: dict[tuple[ScoredAmounts, ScoredAmounts], int] = {}
         """Numbers of states: the allocatable amounts of a node, and the used ones."""
         self._made = 0
         self.current = [self._state_number(number) for number in range(len(nodes))]
@@ -109,7 +109,7 @@ class NodeStates:
         """The number of changes until now."""
         return self._dropped + len(self._changes)
 
-    def add(self, node: int, amounts: Amounts, sign: int) -> None:
+    def add(self, node: int, amounts: ScoredAmounts, sign: int) -> None:
         """Add amounts to what is used on a node, or subtract them."""
         used = self.used[node]
         for position, amount in enumerate(amounts):
@@ -151,7 +151,7 @@ class NodeStates:
 class Ranking:
     """The nodes by the sum of both scores for pods of equal amounts. Changes are applied when it is read."""
 
-    def __init__(self, states: NodeStates, pod: Amounts) -> None:
+    def __init__(self, states: NodeStates, pod: ScoredAmounts) -> None:
         self._states = states
         self._pod = pod
         self._scores: dict[int, int] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from rules_engine.cluster.nodes import NodeSet, Offered
-from rules_engine.cluster.scheduling import Scheduler, Scheduling
+from rules_engine.cluster.scheduling import KubeScheduler, Scheduling
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_mig
@@ -54,7 +54,7 @@ class PendingPod:
 
 def pending_pods(
     cluster: ClusterObjects,
-    scheduler: Scheduler,
+    scheduler: KubeScheduler,
     rule_set: RuleSet | None,
     concerns: Callable[[ApiObject], bool] = lambda _: True,
     findings: Iterable[Finding] = (),
@@ -95,7 +95,7 @@ class _Answers:
     """Search for the answers for pods of one cluster. Equal requests share the search for nodes."""
 
     def __init__(
-        self, cluster: ClusterObjects, scheduler: Scheduler, rule_set: RuleSet | None, findings: Iterable[Finding]
+        self, cluster: ClusterObjects, scheduler: KubeScheduler, rule_set: RuleSet | None, findings: Iterable[Finding]
     ) -> None:
         self._findings: dict[str, list[Finding]] = {}
         for finding in findings:

@@ -29,7 +29,7 @@ from rules_engine.model.rules.rule_test import (
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 from rules_engine.rules.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.rules.injection.value import Entry, ResourceInjection
-from rules_engine.rules.ladder.value import FallbackLadder, Place, Rung
+from rules_engine.rules.ladder.value import FallbackLadder, Rung, RungPlacement
 from rules_engine.rules.validation.value import Check, Validation
 
 Schema = dict[str, Any]
@@ -47,7 +47,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "FallbackLadder spec": (FallbackLadder,),
     "nodes": (NodeFilter,),
     "rung": (Rung,),
-    "place": (Place,),
+    "place": (RungPlacement,),
     "toleration": (),
     "ResourceInjection": (),
     "ResourceInjection spec": (ResourceInjection, Entry),

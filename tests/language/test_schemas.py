@@ -21,7 +21,7 @@ from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
 from rules_engine.rules.diagnostic import Diagnostic
 from rules_engine.rules.kinds import KINDS
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 from rules_engine.rules.sources.documents import load_documents
 from tools import schema_defaults
 
@@ -146,7 +146,7 @@ def test_definitions_of_a_kind_are_used_and_are_not_common(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_kind_of_rule_has_the_common_fields(kind: Kind) -> None:
+def test_every_kind_of_rule_has_the_common_fields(kind: RuleKind) -> None:
     spec = schema(kind.name)["properties"]["spec"]["properties"]
     for name, field in written(SCHEMAS / COMMON)["$defs"]["rule"]["properties"].items():
         assert spec[name]["description"] == field["description"]

@@ -15,7 +15,15 @@ from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.rule import ConditionKind as Kind
 from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
 from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
-from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Place, Rung, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import (
+    Counts,
+    Direction,
+    FallbackLadder,
+    Rung,
+    RungPlacement,
+    Unplaced,
+    WhenExhausted,
+)
 from tests.support.devices import device, devices_of, kind_class, on, part
 from tests.support.evaluation import HERE, container, injection, ladder, pod, rung
 
@@ -176,7 +184,7 @@ def first_pool_ladders(draw: st.DrawFn) -> FallbackLadder:
             draw(st.sampled_from([None, None, "'a/b' in object.metadata.?annotations.orValue({})"])),
             name=card,
             pool=(("card", card),),
-            place=Place(
+            place=RungPlacement(
                 tolerations=tuple(Toleration(key=key, operator="Exists", value="", effect="") for key in draw(_KEYS)),
                 annotations=draw(st.sampled_from([{}, {"a/b": card}])),
             ),

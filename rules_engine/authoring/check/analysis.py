@@ -14,10 +14,10 @@ from rules_engine.model.rules.rule import Mode, Rule, RuleId
 from rules_engine.model.rules.rule_test import Case, ExpectedAudit, ExpectedDiagnosis, ExpectedRule
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.overlap import any_wider, contradictory_key
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 
 
-def analyse_rules(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
+def analyse_rules(rules: Sequence[Rule], kinds: Sequence[RuleKind] = KINDS) -> Iterator[Problem]:
     """Yield warnings about rules that are loaded together."""
     live = _active_rules(rules)
     for rule in live:

@@ -16,7 +16,7 @@ from rules_engine.model.problems.problem import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.rules import diagnostic
 from rules_engine.rules.kinds import KINDS
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 
 FOLDER = Path(__file__).parent / "problems"
 
@@ -92,7 +92,7 @@ class ProblemEntry:
         return "\n\n".join([self.cause, example, self.remedy, *fixed])
 
 
-def reference_entries(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, ProblemEntry]:
+def reference_entries(kinds: Sequence[RuleKind] = KINDS) -> Mapping[ProblemCode, ProblemEntry]:
     """Return the entry of each code, sorted by area."""
     files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
     files += [*((kind.problems, kind.codes) for kind in kinds), (diagnostic.PROBLEMS, diagnostic.DiagnosticCode)]

@@ -16,7 +16,7 @@ from rules_engine.model.rules.rule import ExpressionDocument, Rule
 from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import KINDS
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 from rules_engine.rules.rule_set.compiler import Compiler, ExpressionCompiler
 
 
@@ -105,7 +105,7 @@ class CoverageRecorder:
     Rules are identified by their location, with links resolved: tests may refer to a file by several paths.
     """
 
-    def __init__(self, kinds: Sequence[Kind] = KINDS) -> None:
+    def __init__(self, kinds: Sequence[RuleKind] = KINDS) -> None:
         self._parts = {kind.name: kind.parts for kind in kinds}
         self._outcomes: dict[Location, Counter[bool]] = {}
         self._conditions: dict[Location, Sequence[_RecordedProgram]] = {}

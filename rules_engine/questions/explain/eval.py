@@ -24,7 +24,7 @@ from rules_engine.questions.explain.explain import mutation_request
 from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.compiler import Compiler
-from rules_engine.rules.rule_set.context import Context, Scope
+from rules_engine.rules.rule_set.context import Context, ExpressionScope
 from rules_engine.rules.sources.rule_files import has_errors
 
 MAX_LINE = 100
@@ -190,7 +190,7 @@ class Subject:
             audit_budget=Budget(),
             reach=Reach(pod, self._cluster),
         )
-        return Scope(context, self._rule, self._compiler.variables).value(program)
+        return ExpressionScope(context, self._rule, self._compiler.variables).value(program)
 
 
 def _result_type(program: Program, value: object) -> Type:

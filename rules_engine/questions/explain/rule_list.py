@@ -22,7 +22,7 @@ from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics
 from rules_engine.rules.kinds import KINDS, sort_rules
 from rules_engine.rules.overlap import contradictory_key
 from rules_engine.rules.rule_set import globs
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES
 from rules_engine.rules.sources.rule_files import has_errors, no_rules_problem
@@ -100,7 +100,7 @@ def list_rules(
     namespace: str | None = None,
     labels: Labels | None = None,
     pod_labels: Labels | None = None,
-    kinds: Sequence[Kind] = KINDS,
+    kinds: Sequence[RuleKind] = KINDS,
 ) -> RuleList:
     """List all rules, also those that are Off, and Diagnostics; or the rules that can apply in a namespace.
 
@@ -138,7 +138,7 @@ def list_rules(
     )
 
 
-def _listed_rule(kind: Kind, rule: Rule, namespace: str | None) -> ListedRule:
+def _listed_rule(kind: RuleKind, rule: Rule, namespace: str | None) -> ListedRule:
     return ListedRule(
         kind=rule.kind,
         name=rule.name,

@@ -13,7 +13,7 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 from rules_engine.rules.evaluation.steps import failure_step, skip_step
 from rules_engine.rules.rule_set import globs
 from rules_engine.rules.rule_set.compiled import CompiledRule
-from rules_engine.rules.rule_set.context import Context, NamedProgram, Scope
+from rules_engine.rules.rule_set.context import Context, ExpressionScope, NamedProgram
 
 R = TypeVar("R", bound=Rule)
 
@@ -35,7 +35,7 @@ with a glob takes the product of their lengths at most."""
 class Applies(Struct, frozen=True):
     """The rule applies: its scope, and the warnings for the user."""
 
-    scope: Scope
+    scope: ExpressionScope
     warnings: tuple[str, ...] = ()
 
 
@@ -51,7 +51,7 @@ def check_applicability(compiled: CompiledRule[R], context: Context) -> Applies 
         wants_out = skip == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
             return skip_step(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
-        scope = Scope(context, rule, compiled.variables)
+        scope = ExpressionScope(context, rule, compiled.variables)
         unmet = _unmet_condition(compiled, scope)
     except Exception as error:
         return failure_step(rule, error)
@@ -103,7 +103,7 @@ def _names_any_resource(patterns: Sequence[str], rule: Rule, context: Context) -
     return False
 
 
-def _unmet_condition(compiled: CompiledRule[R], scope: Scope) -> NamedProgram | None:
+def _unmet_condition(compiled: CompiledRule[R], scope: ExpressionScope) -> NamedProgram | None:
     """Return the first condition that is false. Raises the first error only if none is false."""
     first_error: EvaluationError | None = None
     for condition in compiled.conditions:

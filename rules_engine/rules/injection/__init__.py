@@ -9,9 +9,9 @@ from rules_engine.rules.injection.evaluation import apply_injections, compile_in
 from rules_engine.rules.injection.native import translate_injection
 from rules_engine.rules.injection.reading import read
 from rules_engine.rules.injection.value import InjectionCode, ResourceInjection
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 
-KIND = Kind(
+KIND = RuleKind(
     value=ResourceInjection,
     endpoint=Endpoint.MUTATE,
     read=read,

@@ -30,7 +30,14 @@ from rules_engine.rules.native.mutation import (
     skip_warning,
     too_many,
 )
-from rules_engine.rules.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods, variables_of
+from rules_engine.rules.native.policy import (
+    NativeCheck,
+    PolicyScope,
+    StaysError,
+    Translation,
+    may_share_pods,
+    variables_of,
+)
 from rules_engine.rules.rule_set.compiled import CompiledRule
 
 MAX_UNITS = 10**15
@@ -40,7 +47,7 @@ MAX_DENOMINATOR = 1000
 """Largest denominator of a coefficient in the smallest unit: amounts of a pod are multiplied by it."""
 
 
-def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope) -> Translation:
+def translate_injection(injection: CompiledRule[ResourceInjection], scope: PolicyScope) -> Translation:
     """Translate an injection. Raises StaysError."""
     rule = injection.rule
     injections = [each for each in scope.rules if isinstance(each, ResourceInjection)]
@@ -58,7 +65,7 @@ def translate_injection(injection: CompiledRule[ResourceInjection], scope: Scope
     for each in earlier:
         if each.rule.expressions and not scope.strict:
             raise StaysError(f"expressions of {each.rule.id} may fail, and then this injection decides")
-    draft, table = Draft(injection, scope), _Table(rule)
+    draft, table = Draft(injection, scope), _Coefficients(rule)
     # With && and ||, an operand would hide an error of the rule's conditions.
     chosen = [*(f"!variables.{each.prefix}applicable" for each in earlier), f"$entry in {table.filled}"]
     decides = f"($applicable ? {' && '.join(chosen)} : false)"
@@ -89,7 +96,7 @@ def _may_inject(rule: ResourceInjection) -> Iterator[str]:
     yield names_one_of([rule.gpu_resource])
 
 
-def _may_deny(rule: ResourceInjection, table: "_Table") -> Iterator[str]:
+def _may_deny(rule: ResourceInjection, table: "_Coefficients") -> Iterator[str]:
     """Yield the condition for pods that the injection may deny: others request as much as it gives for one GPU."""
     if rule.expressions:
         return
@@ -116,7 +123,7 @@ def _changes_match(rule: ResourceInjection, other: ResourceInjection) -> bool:
     return any(other.gpu_type_annotation in each.annotations for each in (rule.default, *rule.namespaces.values()))
 
 
-class _Table:
+class _Coefficients:
     """The coefficients of an injection as fractions of integers, in the smallest unit of each resource.
 
     `entries`: the default, then the namespaces' entries. `rates`: numerators by entry and name, -1 for none;
@@ -168,7 +175,7 @@ class _Table:
         return "m" if name == "cpu" else "Ki" if formats == {Format.BINARY_SI} else ""
 
 
-def _choose(rule: ResourceInjection, scope: Scope, draft: Draft, table: _Table, decides: str) -> None:
+def _choose(rule: ResourceInjection, scope: PolicyScope, draft: Draft, table: _Coefficients, decides: str) -> None:
     """Define the entry, the containers with GPUs, and whether anything is injected."""
     gpu = cel_literal(rule.gpu_resource)
     names = "".join(f"request.namespace == {cel_literal(name)} ? {i} : " for i, name in enumerate(rule.namespaces, 1))
@@ -193,7 +200,7 @@ variables.containers.exists(c, sign({amount}) != 0)""",
     draft.define("gpus", f"variables.containers.map(c, {serves} ? {amount}.asInteger() : 0)")
 
 
-def _calculate(rule: ResourceInjection, draft: Draft, table: _Table) -> None:
+def _calculate(rule: ResourceInjection, draft: Draft, table: _Coefficients) -> None:
     """Define the amounts to write: in thousandths of cpu, in bytes, or in whole numbers."""
     size, keeps = len(table.names), rule.on_conflict is OnConflict.KEEP
     over = f"{table.denominators}[k]"
@@ -276,7 +283,7 @@ def _units(text: str) -> str:
     (int({text}.find('^-?[0-9]+')) * {scale} + {parts} - 1) / {parts})"""
 
 
-def _mutation(rule: ResourceInjection, draft: Draft, table: _Table) -> str:
+def _mutation(rule: ResourceInjection, draft: Draft, table: _Coefficients) -> str:
     def text(amount: str) -> str:
         """Return the text of an amount of the resource k; the API server makes it canonical."""
         suffix = f"{table.suffixes}[k]"

@@ -9,9 +9,9 @@ from rules_engine.rules.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.rules.ladder.native import translate_ladder
 from rules_engine.rules.ladder.reading import read
 from rules_engine.rules.ladder.value import FallbackLadder, LadderCode
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 
-KIND = Kind(
+KIND = RuleKind(
     value=FallbackLadder,
     endpoint=Endpoint.MUTATE,
     read=read,

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.rules.ladder.pools import pool_text, toleration_text
-from rules_engine.rules.ladder.value import Direction, FallbackLadder, LadderCode, Pool, Rung, WhenExhausted
+from rules_engine.rules.ladder.value import Direction, FallbackLadder, LadderCode, PoolLabels, Rung, WhenExhausted
 from rules_engine.rules.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.rules.resource_names import name_warnings
 
@@ -68,7 +68,7 @@ def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iter
             yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
 
 
-def _nodes_of(pool: Pool, nodes: Sequence[Node]) -> Sequence[Node]:
+def _nodes_of(pool: PoolLabels, nodes: Sequence[Node]) -> Sequence[Node]:
     return [node for node in nodes if all(node.labels.get(key) == value for key, value in pool)]
 
 

@@ -7,7 +7,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Setting, field_setting
 from rules_engine.rules.ladder.pools import toleration_json
-from rules_engine.rules.ladder.value import FallbackLadder, Place
+from rules_engine.rules.ladder.value import FallbackLadder, RungPlacement
 
 
 def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
@@ -18,7 +18,7 @@ def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
         if rung.pool:
             yield field_setting(f"{path}.name", rung.name, rung.origin.get("name"))
             yield field_setting(f"{path}.pool", dict(rung.pool), rung.origin.get("pool"))
-        if rung.place != Place():
+        if rung.place != RungPlacement():
             yield field_setting(f"{path}.place", _place_json(rung.place), rung.origin.get("place"))
         if rung.weight is not None:
             yield field_setting(f"{path}.weight", rung.weight, rung.origin.get("weight"))
@@ -33,7 +33,7 @@ def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
         yield field_setting("nodes.require", needs, ladder.origin.get(("nodes", "require")))
 
 
-def _place_json(place: Place) -> Json:
+def _place_json(place: RungPlacement) -> Json:
     members: dict[str, Json] = {
         "tolerations": [*map(toleration_json, place.tolerations)],
         "annotations": dict(place.annotations),

@@ -41,7 +41,7 @@ from rules_engine.rules.ladder.value import (
     Direction,
     FallbackLadder,
     LadderCode,
-    Pool,
+    PoolLabels,
     Queued,
     Rung,
     Unplaced,
@@ -49,7 +49,7 @@ from rules_engine.rules.ladder.value import (
 )
 from rules_engine.rules.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.rules.rule_set.compiler import Compiler
-from rules_engine.rules.rule_set.context import Context, NamedProgram, Scope
+from rules_engine.rules.rule_set.context import Context, ExpressionScope, NamedProgram
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
@@ -219,7 +219,7 @@ class _Requests:
 
     ladder: CompiledLadder
     context: Context
-    scope: Scope
+    scope: ExpressionScope
     claims: Claims
     budget: Budget
     own: Mapping[str, int]
@@ -228,7 +228,7 @@ class _Requests:
     pod_pool: PodPool | None
     unplaced: bool
     reaches: dict[tuple[str, ...], Reach] = field(default_factory=dict)
-    offers: dict[tuple[Pool, Reach], Offers] = field(default_factory=dict)
+    offers: dict[tuple[PoolLabels, Reach], Offers] = field(default_factory=dict)
 
     @property
     def undecided(self) -> list[str]:
@@ -250,12 +250,12 @@ class _Requests:
             if name in counts
         )
 
-    def arrivals(self, choice: "_Choice") -> tuple[Rung, ...]:
+    def arrivals(self, choice: "_ChosenRungs") -> tuple[Rung, ...]:
         """Return the rungs to which requests move; a pod that selects no pool moves to its own."""
         rungs = self.ladder.rungs
         return tuple(to.rung for index, to in choice.items() if self.unplaced or to is not rungs[index])
 
-    def moved(self, choice: "_Choice", undecided: Iterable[str] = ()) -> DeviceCounts:
+    def moved(self, choice: "_ChosenRungs", undecided: Iterable[str] = ()) -> DeviceCounts:
         """Return the counts of the pod on these rungs, without the requests that are not decided yet."""
         moves: dict[str, Replacement | None] = dict.fromkeys(undecided)
         for index, target in choice.items():
@@ -266,12 +266,12 @@ class _Requests:
                 moves[own.rung.resource] = self.ladder.replacement(own.rung, target.rung)
         return self.before.moved(moves)
 
-    def edits_to(self, choice: "_Choice") -> Edits:
+    def edits_to(self, choice: "_ChosenRungs") -> Edits:
         """Return the edits that place the pod: node labels, tolerations, runtime class and annotations."""
         rungs = self.arrivals(choice)
         return self.pod_pool.edits_to(rungs) if self.pod_pool is not None and rungs else {}
 
-    def reach_on(self, choice: "_Choice") -> Reach:
+    def reach_on(self, choice: "_ChosenRungs") -> Reach:
         """Return the reach of the pod as it would be on these rungs."""
         arrivals = self.arrivals(choice)
         if self.pod_pool is None or not arrivals:
@@ -281,7 +281,7 @@ class _Requests:
             self.reaches[key] = self.context.reach.moved(self.pod_pool.placement_on(arrivals))
         return self.reaches[key]
 
-    def offers_on(self, choice: "_Choice") -> Offers:
+    def offers_on(self, choice: "_ChosenRungs") -> Offers:
         """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
         pool, reach = next((to.rung.pool for to in choice.values()), ()), self.reach_on(choice)
         if (pool, reach) not in self.offers:
@@ -289,7 +289,7 @@ class _Requests:
         return self.offers[pool, reach]
 
 
-_Choice: TypeAlias = Mapping[int, CompiledRung]
+_ChosenRungs: TypeAlias = Mapping[int, CompiledRung]
 """The rungs that requests take, by the index of the rung that the pod is on."""
 
 _Attempts: TypeAlias = Mapping[int, list[Attempt]]
@@ -304,12 +304,12 @@ class _LeftAlone(Struct, frozen=True):
 
 
 def _read_requests(
-    ladder: CompiledLadder, context: Context, scope: Scope, claims: Claims, budget: Budget
+    ladder: CompiledLadder, context: Context, scope: ExpressionScope, claims: Claims, budget: Budget
 ) -> _Requests | _LeftAlone:
     """Return the pod's requests. Raises EvaluationError if it requests a rung and has too many containers."""
     rule, keys = ladder.rule, ladder.pool_keys
     names = [name for name in ladder.resources if name in context.pod.resources]
-    pod_pool, pool, unplaced = None, Pool(), False
+    pod_pool, pool, unplaced = None, PoolLabels(), False
     if names and keys:
         if rule.queued is Queued.IGNORE and QUEUE_LABEL in context.pod.labels:
             return _LeftAlone("the pod is in a queue of Kueue (queued: Ignore)")
@@ -344,7 +344,7 @@ def _read_requests(
 
 
 def _decide(
-    ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
+    ladder: CompiledLadder, context: Context, scope: ExpressionScope, warnings: tuple[str, ...], claims: Claims
 ) -> tuple[Step, Edits]:
     """Return a ladder's step and its edits of the pod. Raises EvaluationError."""
     rule = ladder.rule
@@ -397,7 +397,9 @@ def _decide(
     return step, edits
 
 
-def _decide_alone(requests: _Requests, ordered: Sequence[int], attempts: _Attempts) -> tuple[_Choice, Collection[int]]:
+def _decide_alone(
+    requests: _Requests, ordered: Sequence[int], attempts: _Attempts
+) -> tuple[_ChosenRungs, Collection[int]]:
     """Settle the requests that stay, then let each other one take the first rung without an obstacle.
 
     A target must be on a node that offers all settled resources together, since the pod runs on one node.
@@ -421,7 +423,7 @@ def _decide_alone(requests: _Requests, ordered: Sequence[int], attempts: _Attemp
 
 def _decide_together(
     requests: _Requests, ordered: Sequence[int], attempts: _Attempts
-) -> tuple[_Choice, Collection[int]]:
+) -> tuple[_ChosenRungs, Collection[int]]:
     """Let all requests stay in the pod's pool, or move to one pool. The first takes a rung, and the others follow it.
 
     Each takes its own rung if that is in the pool, else the first rung in the pool without an obstacle; if a request
@@ -439,7 +441,7 @@ def _decide_together(
     return {}, ordered
 
 
-def _follow(requests: _Requests, ordered: Sequence[int], first: CompiledRung, attempts: _Attempts) -> _Choice:
+def _follow(requests: _Requests, ordered: Sequence[int], first: CompiledRung, attempts: _Attempts) -> _ChosenRungs:
     """Return the rungs of all requests if the first request takes this rung; none if one of them has no rung."""
     choice: dict[int, CompiledRung] = {}
     for index in ordered:
@@ -456,7 +458,7 @@ def _follow(requests: _Requests, ordered: Sequence[int], first: CompiledRung, at
 
 
 def _decision(
-    requests: _Requests, index: int, choice: _Choice, attempts: Sequence[Attempt], *, exhausted: bool
+    requests: _Requests, index: int, choice: _ChosenRungs, attempts: Sequence[Attempt], *, exhausted: bool
 ) -> ResourceDecision:
     own = requests.ladder.rungs[index]
     taken = choice.get(index, own)
@@ -505,7 +507,7 @@ def _targets(requests: _Requests, index: int) -> Sequence[CompiledRung]:
     return sorted(targets, key=lambda target: target.rung.assume)
 
 
-def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _Choice) -> Attempt:
+def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _ChosenRungs) -> Attempt:
     """Try a rung, given the rungs already taken.
 
     `when` is evaluated first: its errors must not depend on the cluster.
@@ -525,7 +527,7 @@ def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _Ch
     return Attempt(title, True, "assumed: nothing else is offered" if option.rung.assume else "offered")
 
 
-def _place_obstacle(requests: _Requests, choice: _Choice) -> str:
+def _place_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
     """Return the reason why the pod cannot move to these rungs whatever the nodes offer, or ""."""
     pod_pool = requests.pod_pool
     if pod_pool is None:
@@ -542,7 +544,7 @@ def _place_obstacle(requests: _Requests, choice: _Choice) -> str:
     return ""
 
 
-def _nodes_obstacle(requests: _Requests, choice: _Choice) -> str:
+def _nodes_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
     """Return the amounts of these rungs that no single node offers, or "". The last rung is being decided."""
     demand = _demand(requests, choice)
     offers = requests.offers_on(choice)
@@ -557,7 +559,7 @@ def _nodes_obstacle(requests: _Requests, choice: _Choice) -> str:
     return f"{start}no node of its pool{which} offers {missing}"
 
 
-def _demand(requests: _Requests, choice: _Choice) -> Demand:
+def _demand(requests: _Requests, choice: _ChosenRungs) -> Demand:
     """Return what one node must offer for these rungs; nothing for the assumed one. The last rung is being decided.
 
     Alone, requests that are not decided yet stay in the counts of their resources; together, they are removed.
@@ -583,7 +585,7 @@ def _demand(requests: _Requests, choice: _Choice) -> Demand:
     return {name: after.effective(name) for name in together}
 
 
-def _claims_obstacle(requests: _Requests, choice: _Choice) -> str:
+def _claims_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
     """Return the reason why a second admission would change the pod on these rungs, or ""."""
     if not requests.claims.ladders:
         return ""
@@ -619,7 +621,7 @@ def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: st
     return len(_find_staying(requests, indexes)) == len(indexes)
 
 
-def _leaving_reason(requests: _Requests, index: int, choice: _Choice) -> str:
+def _leaving_reason(requests: _Requests, index: int, choice: _ChosenRungs) -> str:
     """Return the reason why a request cannot stay on its rung."""
     resource, offers = requests.ladder.rungs[index].rung.resource, requests.offers_on({})
     demand = {resource: requests.moved(choice).effective(resource)}
@@ -654,7 +656,7 @@ def _keep_all(requests: _Requests, reason: str, message: str, warnings: tuple[st
 
 def _final_step(
     requests: _Requests,
-    choice: _Choice,
+    choice: _ChosenRungs,
     decisions: Sequence[ResourceDecision],
     notes: tuple[str, ...],
     warnings: tuple[str, ...],

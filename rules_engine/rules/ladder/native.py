@@ -31,7 +31,14 @@ from rules_engine.rules.native.mutation import (
     skip_warning,
     too_many,
 )
-from rules_engine.rules.native.policy import NativeCheck, Scope, StaysError, Translation, may_share_pods, variables_of
+from rules_engine.rules.native.policy import (
+    NativeCheck,
+    PolicyScope,
+    StaysError,
+    Translation,
+    may_share_pods,
+    variables_of,
+)
 
 MAX_RUNGS = 10
 """Rungs whose costs a real API server accepts (1,000,000 for a variable, 10,000,000 for a mutation) for a pod of
@@ -43,7 +50,7 @@ Earlier: TypeAlias = Sequence[tuple[Translation, FallbackLadder]]
 """Exported ladders before one that decide some of its resources."""
 
 
-def translate_ladder(ladder: CompiledLadder, scope: Scope) -> Translation:
+def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
     """Translate a ladder. Raises StaysError."""
     rule, earlier = ladder.rule, _earlier(ladder.rule, scope)
     _check_ladder(ladder, earlier)
@@ -113,11 +120,11 @@ def _check_ladder(ladder: CompiledLadder, decided_before: Earlier) -> None:
             raise StaysError(reason, first_rung)
 
 
-def _histories(scope: Scope) -> Iterable[str]:
+def _histories(scope: PolicyScope) -> Iterable[str]:
     return (key for each in scope.rules if isinstance(each, FallbackLadder) for key in each.histories)
 
 
-def _earlier(rule: FallbackLadder, scope: Scope) -> Earlier:
+def _earlier(rule: FallbackLadder, scope: PolicyScope) -> Earlier:
     """Return the exported ladders before one that decide some of its resources."""
     return [
         (each, each.rule)
@@ -128,7 +135,7 @@ def _earlier(rule: FallbackLadder, scope: Scope) -> Earlier:
     ]
 
 
-def _count(rule: FallbackLadder, scope: Scope, draft: Draft, earlier: Earlier) -> None:
+def _count(rule: FallbackLadder, scope: PolicyScope, draft: Draft, earlier: Earlier) -> None:
     """Define what the pod requests, and what its devices add up to at each point, by rung."""
     size = len(rule.rungs)
     draft.define("rungs", cel_list(rule.resources))

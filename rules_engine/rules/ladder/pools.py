@@ -11,7 +11,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
 from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, NodeTerm, Placement, Toleration
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
-from rules_engine.rules.ladder.value import Pool, Rung
+from rules_engine.rules.ladder.value import PoolLabels, Rung
 
 NODE_SELECTOR: JsonPath = (*SPEC, "nodeSelector")
 TERMS: JsonPath = (
@@ -100,7 +100,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
             tolerations=(*self.placement.tolerations, *self._missing_tolerations(rungs)),
         )
 
-    def _changes(self, pool: Pool) -> tuple[Mapping[str, NodeExpression], Mapping[str, str | None]]:
+    def _changes(self, pool: PoolLabels) -> tuple[Mapping[str, NodeExpression], Mapping[str, str | None]]:
         """Return an expression for each label of a pool that the pod does not select, and its node selector's edits."""
         changed = {
             key: NodeExpression(key, "DoesNotExist", ()) if value is None else NodeExpression(key, "In", (value,))
@@ -154,7 +154,7 @@ def _value_at(pod: Pod, path: JsonPath) -> Json:
     return value
 
 
-def pool_text(pool: Pool) -> str:
+def pool_text(pool: PoolLabels) -> str:
     """Return a pool in the syntax of `kubectl get --selector`."""
     return ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in pool)
 

@@ -11,7 +11,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
-from rules_engine.rules.ladder.value import Counts, FallbackLadder, LadderCode, Place, Queued, Rung, Unplaced
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, LadderCode, Queued, Rung, RungPlacement, Unplaced
 
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
@@ -54,10 +54,10 @@ def _read_rung(line: MapNode) -> Rung:
                 for key, value in fields.scalar_members(line, "pool")
             )
         ),
-        place=Place(
+        place=RungPlacement(
             tolerations=tuple(map(_read_toleration, fields.map_items(place, "tolerations"))),
             annotations=fields.string_map(place, "annotations"),
-            **fields.scalar_arguments(place, Place),
+            **fields.scalar_arguments(place, RungPlacement),
         ),
         **fields.scalar_arguments(line, Rung),
     )
@@ -101,7 +101,7 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
     pools = [rung for rung in ladder.rungs if rung.pool]
     for line, rung in zip(lines, ladder.rungs, strict=True):
         node = line.key("pool") or line.get("resource") or line
-        given = line.key("pool") is not None or rung.place == Place()
+        given = line.key("pool") is not None or rung.place == RungPlacement()
         _report_missing("rung", line, "place", "pool", given=given, problems=problems)
         # An invalid pool, and a name without one, have their own problems.
         chosen = bool(rung.pool) or not (line.key("pool") or line.key("name"))

@@ -78,12 +78,12 @@ class Queued(Enum):
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
-Pool: TypeAlias = tuple[tuple[str, str | None], ...]
+PoolLabels: TypeAlias = tuple[tuple[str, str | None], ...]
 """A node pool: labels of its nodes, in order of key; None: its nodes do not have the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RungPlacement:
     """The members of a pod that let it run in a pool."""
 
     tolerations: tuple[Toleration, ...] = ()
@@ -101,8 +101,8 @@ class Rung:
     resource: str
     location: Location
     name: str = ""
-    pool: Pool = ()
-    place: Place = Place()
+    pool: PoolLabels = ()
+    place: RungPlacement = RungPlacement()
     weight: int | None = None
     when: SourceText | None = None
     assume: bool = False

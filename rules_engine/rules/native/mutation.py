@@ -10,7 +10,7 @@ from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.evaluation.rule_reads import fields_read_by
 from rules_engine.rules.native.cel_text import cel_literal, label_condition
 from rules_engine.rules.native.expressions import RECORDED_AMOUNTS, Expressions, match_operands
-from rules_engine.rules.native.policy import NativeCheck, Scope, Variable
+from rules_engine.rules.native.policy import NativeCheck, PolicyScope, Variable
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.globs import matches_any
 
@@ -54,7 +54,7 @@ DISPLAY = "request.namespace + '/' + object.metadata.?name.orValue(object.metada
 class Draft:
     """The variables of one rule so far. In a template, $name stands for another variable of the rule."""
 
-    def __init__(self, compiled: CompiledRule[Rule], scope: Scope) -> None:
+    def __init__(self, compiled: CompiledRule[Rule], scope: PolicyScope) -> None:
         """Begin with the variables of the rule's author, and `applies`."""
         rule, self.expressions, self._prefix = compiled.rule, Expressions(compiled, scope.prefix), scope.prefix
         self._list = [*self.expressions.variables()]
@@ -110,7 +110,7 @@ def malformed(resource: str) -> str:
   quantity(c.limits[{resource}]).compareTo(quantity(c.requests[{resource}])) != 0"""
 
 
-def too_many(rule: Rule, scope: Scope) -> str:
+def too_many(rule: Rule, scope: PolicyScope) -> str:
     """Return the condition for a pod with too many containers: it fails, or is false for Ignore.
 
     CEL has no function that fails: the conversion of a text shows the text.

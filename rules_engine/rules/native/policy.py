@@ -75,7 +75,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class PolicyScope:
     """The surroundings of a translation: the prefix of its variables, and the exported rules before it.
 
     `strict`: an error denies the pod, whatever the failurePolicy of the rule.
@@ -134,7 +134,7 @@ def translate_rules(rule_set: RuleSet) -> NativeRules:
         mutating = group.kind.endpoint is Endpoint.MUTATE
         for compiled in group.rules:
             rule = compiled.rule
-            scope = Scope(prefix=_unique_prefix(rule, used), before=tuple(exported), rules=rules, strict=strict)
+            scope = PolicyScope(prefix=_unique_prefix(rule, used), before=tuple(exported), rules=rules, strict=strict)
             try:
                 if mutating:
                     _check_order(compiled, scope, [each.rule for each in staying])
@@ -167,7 +167,7 @@ def _unique_prefix(rule: Rule, used: set[str]) -> str:
     return prefix
 
 
-def _check_order(compiled: CompiledRule[Rule], scope: Scope, staying: Sequence[Rule]) -> None:
+def _check_order(compiled: CompiledRule[Rule], scope: PolicyScope, staying: Sequence[Rule]) -> None:
     rule = compiled.rule
     if not _enforces(rule):
         raise StaysError("mode: Audit: policies that change pods have no such mode", rule.origin.get(("spec", "mode")))

@@ -84,7 +84,7 @@ def nothing(*_: object) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class RuleKind:
     """A kind of rule: the functions that read, evaluate, check and explain its rules.
 
     `value`: the class of its rules. `read` reads a rule from a validated document. `apply` evaluates compiled rules in

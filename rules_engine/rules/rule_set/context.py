@@ -126,7 +126,7 @@ class LazyScope(dict[str, object]):
             self._budget.keep(mark)
 
 
-class Scope(LazyScope):
+class ExpressionScope(LazyScope):
     """The values of names in one rule's expressions, in one context."""
 
     __slots__ = ("_context", "_rule")

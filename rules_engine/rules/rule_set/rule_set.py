@@ -20,7 +20,7 @@ from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.rules.decision import Decision, HttpRefusal, Step, has_denial
 from rules_engine.model.rules.rule import Mode, Operation, Rule
-from rules_engine.rules.rule_set.compiled import CompiledRule, Kind
+from rules_engine.rules.rule_set.compiled import CompiledRule, RuleKind
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.rule_set.context import Context
 from rules_engine.rules.rule_set.index import RuleIndex
@@ -36,7 +36,7 @@ GENERATED_FIELDS = frozenset(("object", "metadata", name) for name in ("creation
 class KindRules:
     """The rules of one kind, in the order of evaluation, and their index."""
 
-    kind: Kind
+    kind: RuleKind
     rules: tuple[CompiledRule[Rule], ...]
     index: RuleIndex = field(init=False, repr=False, compare=False)
 
@@ -199,7 +199,7 @@ def _refuse_malformed_pod(error: PodError | QuantityError) -> HttpRefusal:
 
 
 def compile_rules(
-    rules: Iterable[Rule], kinds: Sequence[Kind], compiler_of: Callable[[Rule], Compiler] = Compiler
+    rules: Iterable[Rule], kinds: Sequence[RuleKind], compiler_of: Callable[[Rule], Compiler] = Compiler
 ) -> tuple[RuleSet, tuple[Problem, ...]]:
     """Compile every expression of every rule, also of rules that are Off, so that they stay valid.
 

@@ -13,12 +13,12 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import Rule
 from rules_engine.rules.kinds import KINDS
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 
 T = TypeVar("T")
 
 
-def rule_kind(kind: Kind) -> DocumentKind[Rule]:
+def rule_kind(kind: RuleKind) -> DocumentKind[Rule]:
     """Return the DocumentKind of a kind of rule."""
     read, schemas = kind.read, kind.schemas or SCHEMAS
     return DocumentKind(name=kind.name, part=Part.RULES, schemas=schemas, read=lambda root, to, _: read(root, to))

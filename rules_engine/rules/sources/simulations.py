@@ -138,7 +138,7 @@ class _Arrivals:
         self._until = until
         self._line_count = 0
         self._pod_count = 0
-        self._names: list[tuple[_Key, int, YamlNode]] = []
+        self._names: list[tuple[_ObjectKey, int, YamlNode]] = []
         """The name of each Pod or workload, with its number and place."""
 
     def read(self, line: MapNode) -> None:
@@ -195,7 +195,7 @@ class _Arrivals:
 
     def report_names(self, objects: ClusterObjects | None) -> None:
         """Report objects with the name of an earlier object of their kind and namespace, or of a pod of the cluster."""
-        names = _Names()
+        names = _TakenNames()
         for pod in objects.pods if objects is not None else ():
             names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
         for key, count, place in self._names:
@@ -205,21 +205,21 @@ class _Arrivals:
                 self._problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
 
 
-_Key = tuple[str, str, str]
+_ObjectKey = tuple[str, str, str]
 """Kind, namespace and name."""
 
 
-class _Names:
+class _TakenNames:
     """Names that are taken by single objects or by numbered series, each with its place."""
 
     def __init__(self) -> None:
-        self._single: dict[_Key, str] = {}
-        self._numbers: dict[_Key, list[tuple[int, str]]] = {}
+        self._single: dict[_ObjectKey, str] = {}
+        self._numbers: dict[_ObjectKey, list[tuple[int, str]]] = {}
         """Numbers and places of single objects whose name ends with a number, by the name before it."""
-        self._series: dict[_Key, tuple[int, str]] = {}
+        self._series: dict[_ObjectKey, tuple[int, str]] = {}
         """Length and place of each numbered series, by its name without the number."""
 
-    def take(self, key: _Key, count: int, where: str) -> tuple[str, str] | None:
+    def take(self, key: _ObjectKey, count: int, where: str) -> tuple[str, str] | None:
         """Take a name, or `count` numbered names; return a name that was already taken, with its place."""
         kind, namespace, name = key
         if count > 1:

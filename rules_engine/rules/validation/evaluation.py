@@ -13,7 +13,7 @@ from rules_engine.rules.evaluation.applicability import Applies, check_applicabi
 from rules_engine.rules.evaluation.steps import failure_step, rule_step
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.compiler import Compiler
-from rules_engine.rules.rule_set.context import Context, Scope
+from rules_engine.rules.rule_set.context import Context, ExpressionScope
 from rules_engine.rules.validation.value import Check, Validation, ValidationAction
 
 MAX_MESSAGE = 5 * 1024
@@ -138,7 +138,7 @@ def _act_on_failure(
     )
 
 
-def _check_message(check: CompiledCheck, scope: Scope) -> str:
+def _check_message(check: CompiledCheck, scope: ExpressionScope) -> str:
     """Return the message expression's value; the static message if it fails, or is blank, too long or multi-line."""
     if check.message is not None:
         try:

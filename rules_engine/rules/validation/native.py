@@ -6,11 +6,11 @@ from rules_engine.model.rules.rule import FailurePolicy, Mode
 from rules_engine.rules.native.cel_text import MAX_NARROW_LENGTH, cel_literal, grouped, label_condition
 from rules_engine.rules.native.expressions import ALL_AMOUNTS, Expressions, match_operands
 from rules_engine.rules.native.mutation import join_operands
-from rules_engine.rules.native.policy import NativeCheck, Scope, Translation, Variable
+from rules_engine.rules.native.policy import NativeCheck, PolicyScope, Translation, Variable
 from rules_engine.rules.validation.evaluation import CompiledCheck, CompiledValidation, static_message
 
 
-def translate_validation(validation: CompiledValidation, scope: Scope) -> Translation:
+def translate_validation(validation: CompiledValidation, scope: PolicyScope) -> Translation:
     """Translate a validation. Raises StaysError."""
     rule, expressions = validation.rule, Expressions(validation, scope.prefix)
     applies, results = f"{scope.prefix}applies", f"{scope.prefix}results"

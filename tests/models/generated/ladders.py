@@ -10,7 +10,15 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelRequirement, LabelSelector, Mode, OptOut
-from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Place, Queued, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import (
+    Counts,
+    Direction,
+    FallbackLadder,
+    Queued,
+    RungPlacement,
+    Unplaced,
+    WhenExhausted,
+)
 from tests.models import ladders as model
 from tests.support.evaluation import container, ladder, mutated, pod, rung
 from tests.support.patching import same
@@ -269,8 +277,8 @@ def rule_of(spec: Any) -> FallbackLadder:
     )
 
 
-def _place(spec: Any) -> Place:
-    return Place(
+def _place(spec: Any) -> RungPlacement:
+    return RungPlacement(
         tolerations=tuple(Toleration(**{"value": "", "effect": "", **item}) for item in spec.get("tolerations", [])),
         annotations=spec.get("annotations", {}),
         runtime_class_name=spec.get("runtimeClassName", ""),

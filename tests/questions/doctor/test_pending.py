@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from rules_engine.questions.doctor.pending import PendingPod, node_sets, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
-from rules_engine.rules.ladder.value import Place, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import RungPlacement, Unplaced, WhenExhausted
 from tests.questions.doctor.test_pending_devices import DEVICE_REASONS
 from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, cluster, event, node, pod, volume_claim
 from tests.support.cluster_files import CONTAINER
@@ -1068,7 +1068,7 @@ class TestLadders:
     TOLERATED = Toleration(key="nvidia.com/gpu", operator="Exists", value="", effect="")
     RUNGS = (
         rung(GPU, name="H100", pool=(("card", "h100"),)),
-        rung(GPU, name="A100", pool=(("card", "a100"),), place=Place(tolerations=(TOLERATED,))),
+        rung(GPU, name="A100", pool=(("card", "a100"),), place=RungPlacement(tolerations=(TOLERATED,))),
     )
     POOLS = ladder(*RUNGS, name="cards", nodes=NodeFilter(require=frozenset(NodeRequirement)), unplaced=Unplaced.FIRST)
     ON_H100 = pod("p", {GPU: 1}, nodeSelector={"card": "h100"})

@@ -66,7 +66,7 @@ def test_the_failure_policy_decides_where_an_injection_breaks(
 def test_the_failure_policy_decides_where_a_validation_breaks(
     policy: FailurePolicy, action: Action, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context.Scope, "holds", broken)
+    monkeypatch.setattr(context.ExpressionScope, "holds", broken)
     decision = validated(asks({GPU: 1}), validation("true", failure_policy=policy))
     assert decision.allowed is allowed
     assert [step.action for step in decision.trace] == [action]
@@ -77,7 +77,7 @@ def test_the_failure_policy_decides_where_a_validation_breaks(
 def test_the_failure_policy_decides_where_matching_breaks(
     policy: FailurePolicy, action: Action, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context.Scope, "holds", broken)
+    monkeypatch.setattr(context.ExpressionScope, "holds", broken)
     rule = validation("true", failure_policy=policy, match_conditions={"any": "true"})
     decision = validated(asks({GPU: 1}), rule)
     assert decision.allowed is allowed
@@ -85,7 +85,7 @@ def test_the_failure_policy_decides_where_matching_breaks(
 
 
 def test_the_message_stands_in_for_a_message_expression_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context.Scope, "value", broken)
+    monkeypatch.setattr(context.ExpressionScope, "value", broken)
     decision = validated(asks({GPU: 1}), validation(check("false", "no", "'never'")))
     assert [step.message for step in decision.trace] == ["no"]
 

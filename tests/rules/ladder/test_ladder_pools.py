@@ -17,7 +17,7 @@ from rules_engine.model.rules.rule import OptOut
 from rules_engine.rules.ladder.analysis import analyse, analyse_on
 from rules_engine.rules.ladder.effective import effective, parts
 from rules_engine.rules.ladder.pools import PodPool
-from rules_engine.rules.ladder.value import Counts, FallbackLadder, Place, Queued, Rung, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, Queued, Rung, RungPlacement, Unplaced, WhenExhausted
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
 from tests.support.placing import lookups
 
@@ -210,7 +210,7 @@ def test_queued_pods_move_if_the_ladder_says_so() -> None:
 
 
 def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
-    first = cards(on("H100", place=Place(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
+    first = cards(on("H100", place=RungPlacement(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
     placed = mutated(selecting(None), first, on=BOTH)
     assert spec_of(placed)["nodeSelector"] == {CARD: "h100"}
     assert (step_of(placed).reason, step_of(placed).annotations) == ("placed", {"type": "h"})
@@ -223,7 +223,7 @@ def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
 
 @pytest.mark.parametrize("exhausted", WhenExhausted)
 def test_an_unplaced_pod_moves_if_it_can_with_what_the_first_rung_gives_it(exhausted: WhenExhausted) -> None:
-    place = Place(tolerations=(DEDICATED,), annotations={"type": "h"})
+    place = RungPlacement(tolerations=(DEDICATED,), annotations={"type": "h"})
     fields: dict[str, Any] = {"unplaced": Unplaced.FIRST, "nodes": MATCHES_POD, "when_exhausted": exhausted}
     rule = cards(on("H100", place=place), on("A100"), **fields)
     tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
@@ -246,7 +246,7 @@ def test_an_unplaced_pod_moves_if_it_can_with_what_the_first_rung_gives_it(exhau
 
 
 def test_missing_tolerations_are_appended() -> None:
-    target = on("A100", place=Place(tolerations=(DEDICATED,)))
+    target = on("A100", place=RungPlacement(tolerations=(DEDICATED,)))
     tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
     rule = cards(on("H100"), target, nodes=MATCHES_POD)
     assert spec_of(mutated(selecting(), rule, on=tainted))["tolerations"] == [RAW_DEDICATED]
@@ -259,7 +259,7 @@ def test_missing_tolerations_are_appended() -> None:
 
 
 def test_a_runtime_class_is_written_only_where_the_pod_names_none() -> None:
-    rule = cards(on("H100"), on("A100", place=Place(runtime_class_name="nvidia")))
+    rule = cards(on("H100"), on("A100", place=RungPlacement(runtime_class_name="nvidia")))
     assert spec_of(mutated(selecting(), rule, on=A100))["runtimeClassName"] == "nvidia"
     assert mutated(selecting(runtimeClassName="nvidia"), rule, on=A100).patch
     left = mutated(selecting(runtimeClassName="kata"), rule, on=A100)
@@ -346,7 +346,7 @@ def test_free_devices_of_the_pool_count() -> None:
 
 
 def test_explanations_and_coverage_name_rungs_by_pool() -> None:
-    place = Place(tolerations=(DEDICATED,), runtime_class_name="nvidia")
+    place = RungPlacement(tolerations=(DEDICATED,), runtime_class_name="nvidia")
     rule = cards(on("H100"), on("A100", place=place))
     settings = {setting.name: setting.value for setting in effective(rule, "default")}
     assert settings["rungs[1].pool"] == {CARD: "a100"}
@@ -411,7 +411,7 @@ def test_the_placement_on_a_pool_is_that_of_the_edited_pod(
     selected: dict[str, str], lines: list[Any], pool: Any, tolerations: list[Toleration]
 ) -> None:
     made = Pod.parse(affine(lines, nodeSelector=selected, tolerations=[{"key": "x", "value": "v"}]))
-    rungs = [rung(GPU, name="to", pool=pool, place=Place(tolerations=tuple(tolerations)))]
+    rungs = [rung(GPU, name="to", pool=pool, place=RungPlacement(tolerations=tuple(tolerations)))]
     pod_pool = PodPool.of(made, made.placement, [key for key, _ in pool])
     assume(not pod_pool.problem)
     assert pod_pool.placement_on(rungs) == made.edited(pod_pool.edits_to(rungs)).placement
@@ -460,7 +460,7 @@ def test_a_label_that_no_node_has_is_named_with_the_nearest_one() -> None:
     ],
 )
 def test_a_toleration_of_no_taint_of_the_pool_is_reported(toleration: Toleration, text: str) -> None:
-    place = Place(tolerations=(toleration,))
+    place = RungPlacement(tolerations=(toleration,))
     rule = cards(on("H100"), on("A100", place=place, origin={"place": on("A100").location}))
     tainted = pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),))
     messages = [f"no node of the pool A100 has a taint that this tolerates: {text}"] if text else []
@@ -483,7 +483,7 @@ def test_a_taint_of_all_nodes_of_a_pool_needs_a_toleration() -> None:
         "each node of the pool A100 has a taint that 'place' does not tolerate: dedicated=a100:NoSchedule"
     )
     assert warnings_on(plain, tainted("a", own), tainted("b"), rule=rule) == []
-    place = Place(tolerations=(DEDICATED,))
+    place = RungPlacement(tolerations=(DEDICATED,))
     assert warnings_on(plain, tainted("a", own), rule=cards(on("H100"), on("A100", place=place))) == []
     # Nothing moves to the first rung.
     assert warnings_on(plain, tainted("a", own), rule=cards(on("A100"), on("H100"))) == []

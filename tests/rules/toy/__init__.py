@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.rules.rule_set.compiled import Kind
+from rules_engine.rules.rule_set.compiled import RuleKind
 from tests.rules.toy.analysis import analyse
 from tests.rules.toy.evaluation import apply_marks, compile_mark, translate_mark
 from tests.rules.toy.reading import read
 from tests.rules.toy.value import Mark, MarkCode
 
-KIND = Kind(
+KIND = RuleKind(
     value=Mark,
     endpoint=Endpoint.MUTATE,
     read=read,

@@ -7,7 +7,7 @@ from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.decision import Action, Step
 from rules_engine.rules.evaluation.applicability import check_applicability
 from rules_engine.rules.evaluation.steps import rule_step, skip_step
-from rules_engine.rules.native.policy import Scope, StaysError, Translation
+from rules_engine.rules.native.policy import PolicyScope, StaysError, Translation
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.rule_set.context import Context
@@ -37,6 +37,6 @@ def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[
     return tuple(steps), edits
 
 
-def translate_mark(compiled: CompiledRule[Mark], _: Scope) -> Translation:
+def translate_mark(compiled: CompiledRule[Mark], _: PolicyScope) -> Translation:
     """Raise StaysError."""
     raise StaysError(f"rules of the kind {compiled.rule.kind} are not exported")

@@ -30,7 +30,7 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.questions.diff.run import DifferenceRun, Side
+    from rules_engine.questions.diff.run import DifferenceRun, RulesSide
     from rules_engine.questions.diff.values import Kind
     from rules_engine.rules.sources.rule_files import RuleFiles
     from rules_engine.rules.sources.rule_sources import RuleSource, Sides
@@ -188,7 +188,7 @@ def _decide_pods(
         )
 
 
-def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "Side":
-    from rules_engine.questions.diff.run import Side
+def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "RulesSide":
+    from rules_engine.questions.diff.run import RulesSide
 
-    return Side(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)
+    return RulesSide(name=_source_names(sources), rule_set=files.rule_set, digest=files.loaded.digest)

@@ -8,15 +8,15 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.diff.answer import DifferenceAnswer, build_answer
-from rules_engine.questions.diff.comparison import Grouping
+from rules_engine.questions.diff.comparison import WorkloadChanges
 from rules_engine.questions.diff.values import (
     ContainerAmount,
     Move,
     Outcome,
     RecordedAdmissions,
     RuleEffect,
-    Submitted,
-    Workload,
+    SubmittedPods,
+    WorkloadName,
     WrittenAmount,
 )
 
@@ -27,7 +27,7 @@ LADDER = RuleId("FallbackLadder/mig-80gb")
 LIMIT = RuleId("Validation/limit")
 INJECTION = RuleId("ResourceInjection/memory")
 
-Pods = tuple[Submitted, Outcome, Outcome]
+Pods = tuple[SubmittedPods, Outcome, Outcome]
 """Equal pods with their outcomes before and after."""
 
 
@@ -35,9 +35,11 @@ def location(file: str, line: int) -> Location:
     return Location(file, line, 7)
 
 
-def submitted(name: str, *, kind: str = "Job", namespace: str = "ml", cluster: str = "", **fields: Any) -> Submitted:
-    return Submitted(
-        workload=Workload(cluster=cluster, namespace=namespace, kind=kind, name=name),
+def submitted(
+    name: str, *, kind: str = "Job", namespace: str = "ml", cluster: str = "", **fields: Any
+) -> SubmittedPods:
+    return SubmittedPods(
+        workload=WorkloadName(cluster=cluster, namespace=namespace, kind=kind, name=name),
         request=pod_request({}, namespace=namespace, user=""),
         **fields,
     )
@@ -118,7 +120,7 @@ RECORDED = RecordedAdmissions(
 def answer(
     pods: Sequence[Pods] = WHOLE, *, clusters: Sequence[str] = ("",), omitted: int = 0, **fields: Any
 ) -> DifferenceAnswer:
-    grouping = Grouping(clusters)
+    grouping = WorkloadChanges(clusters)
     for each, before, after in pods:
         grouping.add(each, before, after)
     grouping.omitted += omitted

@@ -9,7 +9,7 @@ from typing import Any
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.questions.diff.values import Submitted
+from rules_engine.questions.diff.values import SubmittedPods
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, admit_pod
 from tests.support.laws import RESOURCES as GPUS
@@ -20,7 +20,7 @@ from tests.support.patching import apply_as_api_server
 class Seen:
     """The two admissions of a pod, and the pod that each makes."""
 
-    submitted: Submitted
+    submitted: SubmittedPods
     before: Admission
     after: Admission
 
@@ -63,7 +63,7 @@ class Seen:
         )
 
 
-def look(submitted: Submitted, old: RuleSet, new: RuleSet, cluster: Cluster) -> Seen:
+def look(submitted: SubmittedPods, old: RuleSet, new: RuleSet, cluster: Cluster) -> Seen:
     return Seen(submitted, admit_pod(old, submitted.request, cluster), admit_pod(new, submitted.request, cluster))
 
 

@@ -18,7 +18,7 @@ from rules_engine.model.rules.simulation import (
     PodGroup,
     Simulation,
 )
-from rules_engine.questions.simulate.play import Progress, play_simulation
+from rules_engine.questions.simulate.play import SimulationProgress, play_simulation
 from rules_engine.questions.simulate.record import PodRecord, Record
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_sources import PathSource, read_sources
@@ -110,7 +110,7 @@ def played(
     nodes: Sequence[Object],
     *arrivals: Arrival,
     rule_set: RuleSet = NO_RULES,
-    progress: Progress | None = None,
+    progress: SimulationProgress | None = None,
     **members: Any,
 ) -> Record:
     """Play a simulation on objects of the API, without rules by default."""

@@ -8,19 +8,19 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from rules_engine.model.json.output import Output
-from rules_engine.questions.diff.comparison import Grouping, Totals
+from rules_engine.questions.diff.comparison import ClusterCounts, WorkloadChanges
 from rules_engine.questions.diff.values import (
-    Change,
-    Counts,
-    Devices,
+    CountsByName,
+    DeviceCount,
     Kind,
+    OutcomeChange,
     RecordedAdmissions,
-    Workload,
+    WorkloadName,
     largest_first,
 )
 from rules_engine.report.answer import Answer
 
-Side = Literal["old", "new"]
+SideName = Literal["old", "new"]
 
 
 class Verdict(StrEnum):
@@ -35,8 +35,8 @@ class Verdict(StrEnum):
 class DevicesChange(Output, frozen=True, kw_only=True):
     """Numbers of devices under both rule sets."""
 
-    before: Devices
-    after: Devices
+    before: DeviceCount
+    after: DeviceCount
 
 
 class ClusterTotals(Output, frozen=True, kw_only=True):
@@ -46,21 +46,23 @@ class ClusterTotals(Output, frozen=True, kw_only=True):
     pods: Annotated[int, Meta(description="Pods that were decided.")]
     changed: Annotated[int, Meta(description="Pods with a change, or with an outcome that is not known.")]
     beyond_allowed: Annotated[int, Meta(description="Pods with a kind of change that is not allowed.")]
-    as_they_are_now: Annotated[Counts, Meta(description="Live pods that are not decided as submitted, by reason.")]
+    as_they_are_now: Annotated[
+        CountsByName, Meta(description="Live pods that are not decided as submitted, by reason.")
+    ]
     kinds: Annotated[Mapping[Kind, int], Meta(description="Changed pods by kind of change; a pod may have several.")]
-    namespaces: Annotated[Counts, Meta(description="Changed pods by namespace.")]
-    rules: Annotated[Counts, Meta(description="Changed pods by rule whose effect on them differs.")]
-    unknown: Annotated[Counts, Meta(description="Changed pods whose outcome is not known, by reason.")]
+    namespaces: Annotated[CountsByName, Meta(description="Changed pods by namespace.")]
+    rules: Annotated[CountsByName, Meta(description="Changed pods by rule whose effect on them differs.")]
+    unknown: Annotated[CountsByName, Meta(description="Changed pods whose outcome is not known, by reason.")]
     gpus: Annotated[Mapping[str, DevicesChange], Meta(description="Requested by pods with known outcomes.")]
 
 
-class ChangedWorkload(Workload, frozen=True, kw_only=True):
+class ChangedWorkload(WorkloadName, frozen=True, kw_only=True):
     """The pods of a workload that have a change; a pod without an owner is a workload."""
 
     pods: int
 
 
-class PodChange(Change, frozen=True, kw_only=True):
+class PodChange(OutcomeChange, frozen=True, kw_only=True):
     """Different outcomes under both rule sets, with all workloads whose pods have them."""
 
     workloads: tuple[ChangedWorkload, ...]
@@ -72,7 +74,7 @@ class DifferenceAnswer(Answer, frozen=True, kw_only=True):
     old: Annotated[str, Meta(description="The source of the old rules.")]
     new: Annotated[str, Meta(description="The source of the new rules.")]
     same_rules: Annotated[bool, Meta(description="True: both sides have the same rules.")]
-    without_rules: Annotated[tuple[Side, ...], Meta(description="These sides admit every pod as it is.")]
+    without_rules: Annotated[tuple[SideName, ...], Meta(description="These sides admit every pod as it is.")]
     assumed_cluster: Annotated[str | None, Meta(description="Used without --cluster, if rules read nodes.")]
     allowed: Annotated[tuple[Kind, ...], Meta(description="The kinds of change of --allow.")]
     verdict: Annotated[Verdict, Meta(description="Allowed: all changes are of kinds that --allow names.")]
@@ -83,12 +85,12 @@ class DifferenceAnswer(Answer, frozen=True, kw_only=True):
 
 
 def build_answer(
-    grouping: Grouping,
+    grouping: WorkloadChanges,
     *,
     old: str,
     new: str,
     same_rules: bool,
-    without_rules: Iterable[Side] = (),
+    without_rules: Iterable[SideName] = (),
     assumed_cluster: str | None = None,
     recorded: RecordedAdmissions | None = None,
     allowed: frozenset[Kind] = frozenset(),
@@ -119,7 +121,7 @@ def _verdict(clusters: Iterable[ClusterTotals]) -> Verdict:
     return Verdict.ALLOWED if any(each.changed for each in decided) else Verdict.UNCHANGED
 
 
-def _cluster_totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> ClusterTotals:
+def _cluster_totals(name: str, totals: ClusterCounts, allowed: frozenset[Kind]) -> ClusterTotals:
     return ClusterTotals(
         name=name,
         pods=totals.pods,
@@ -143,7 +145,7 @@ def _cluster_totals(name: str, totals: Totals, allowed: frozenset[Kind]) -> Clus
     )
 
 
-def _pod_changes(grouping: Grouping) -> Iterator[PodChange]:
+def _pod_changes(grouping: WorkloadChanges) -> Iterator[PodChange]:
     for change, counts in sorted(grouping.changes.values(), key=lambda each: min(each[1])):
         workloads = (ChangedWorkload(**asdict(each), pods=pods) for each, pods in sorted(counts.items()))
         yield PodChange(**asdict(change), workloads=tuple(workloads))

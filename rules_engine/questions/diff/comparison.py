@@ -10,28 +10,30 @@ from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import Operation, RuleId
 from rules_engine.questions.diff.values import (
     MAX_NAME_LENGTH,
-    Change,
     ContainerAmount,
-    Devices,
+    DeviceCount,
     DifferingRule,
     Kind,
     Outcome,
-    Submitted,
+    OutcomeChange,
+    SubmittedPods,
     UnknownOutcome,
-    Workload,
+    WorkloadName,
 )
 
 
-def compare_outcomes(before: Outcome, after: Outcome) -> Change | None:
+def compare_outcomes(before: Outcome, after: Outcome) -> OutcomeChange | None:
     """Return the change of a pod's outcome; None if both are equal. Locations of rules are not compared."""
     if before.unknown or after.unknown:
         keys = [each.known_key for each in (before, after) if isinstance(each, UnknownOutcome)]
         if len(keys) == 2 and keys[0] == keys[1]:
             return None
         before, after = _without_key(before), _without_key(after)
-        return Change(kinds=(Kind.UNKNOWN,), rules=(), before=before, after=after)
+        return OutcomeChange(kinds=(Kind.UNKNOWN,), rules=(), before=before, after=after)
     kinds = tuple(_change_kinds(before, after))
-    return Change(kinds=kinds, rules=_differing_rules(before, after), before=before, after=after) if kinds else None
+    return (
+        OutcomeChange(kinds=kinds, rules=_differing_rules(before, after), before=before, after=after) if kinds else None
+    )
 
 
 def _without_key(outcome: Outcome) -> Outcome:
@@ -109,7 +111,7 @@ MAX_LINES = 10_000
 """Workloads of all changes that are kept, of the first changed pods: nobody reads more. Totals count all pods."""
 
 
-class Totals(Struct, kw_only=True):
+class ClusterCounts(Struct, kw_only=True):
     """Numbers of pods of one cluster.
 
     `as_it_is`: pods that are decided as they are now, by reason. `by_kinds`: changed pods by the set of their kinds of
@@ -124,10 +126,10 @@ class Totals(Struct, kw_only=True):
     namespaces: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
-    gpus_before: dict[str, Devices] = field(default_factory=dict)
-    gpus_after: dict[str, Devices] = field(default_factory=dict)
+    gpus_before: dict[str, DeviceCount] = field(default_factory=dict)
+    gpus_after: dict[str, DeviceCount] = field(default_factory=dict)
 
-    def add(self, submitted: Submitted, before: Outcome, after: Outcome, change: Change | None) -> None:
+    def add(self, submitted: SubmittedPods, before: Outcome, after: Outcome, change: OutcomeChange | None) -> None:
         """Count equal pods of a workload."""
         count = submitted.count
         self.pods += count
@@ -150,7 +152,7 @@ class Totals(Struct, kw_only=True):
                 self.rules[each.rule] += count
 
 
-class Grouping:
+class WorkloadChanges:
     """Changes of pods by workload.
 
     `totals`: by cluster. `changes`: with the numbers of pods by workload, by the text of the change, since equal
@@ -159,12 +161,12 @@ class Grouping:
     """
 
     def __init__(self, clusters: Iterable[str] = ("",)) -> None:
-        self.totals: Mapping[str, Totals] = {cluster: Totals() for cluster in clusters}
+        self.totals: Mapping[str, ClusterCounts] = {cluster: ClusterCounts() for cluster in clusters}
         self.omitted = 0
-        self.changes: dict[str, tuple[Change, dict[Workload, int]]] = {}
+        self.changes: dict[str, tuple[OutcomeChange, dict[WorkloadName, int]]] = {}
         self._lines = 0
 
-    def add(self, submitted: Submitted, before: Outcome, after: Outcome) -> None:
+    def add(self, submitted: SubmittedPods, before: Outcome, after: Outcome) -> None:
         """Count equal pods of a workload with their outcomes. Raises KeyError for an unknown cluster."""
         change = compare_outcomes(before, after)
         self.totals[submitted.workload.cluster].add(submitted, before, after, change)

@@ -24,7 +24,7 @@ from rules_engine.questions.diff.values import (
     Move,
     Outcome,
     RuleEffect,
-    Submitted,
+    SubmittedPods,
     UnknownOutcome,
     WrittenAmount,
 )
@@ -43,7 +43,7 @@ class Outcomes:
         self._last: tuple[AdmissionRequest, Cluster, Decision, Json] | None = None
         """The last mutation: a live pod is first mutated to check its reconstruction, then to get its outcome."""
 
-    def of(self, submitted: Submitted, cluster: Cluster) -> Outcome:
+    def of(self, submitted: SubmittedPods, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         mutation, pod = self._mutate(submitted.request, cluster)
         validation = None

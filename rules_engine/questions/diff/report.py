@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.model.wording import format_count
 from rules_engine.questions.diff.answer import ClusterTotals, DifferenceAnswer
 from rules_engine.questions.diff.shown_changes import Difference, ShownChange, group_changes
-from rules_engine.questions.diff.values import Counts, Devices, Kind, RecordedAdmissions
+from rules_engine.questions.diff.values import CountsByName, DeviceCount, Kind, RecordedAdmissions
 from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
@@ -137,12 +137,12 @@ def _gpu_changes(totals: ClusterTotals) -> str:
     return ", ".join([*changes[:MAX_GPUS], *more])
 
 
-def _with_sign(after: Devices, before: Devices) -> str:
+def _with_sign(after: DeviceCount, before: DeviceCount) -> str:
     """Return a difference of amounts with its sign."""
     return f"{'−' if after < before else '+'}{_format_devices(abs(after - before))}"
 
 
-def _format_devices(devices: Devices) -> str:
+def _format_devices(devices: DeviceCount) -> str:
     return f"{round(devices, 9):,}"
 
 
@@ -171,7 +171,7 @@ def _kind_rows(answer: DifferenceAnswer, totals: Sequence[ClusterTotals]) -> Ite
             yield name, *map(_count_cell, numbers)
 
 
-def _count_rows(counters: Sequence[Counts]) -> Sequence[tuple[str, ...]]:
+def _count_rows(counters: Sequence[CountsByName]) -> Sequence[tuple[str, ...]]:
     """Return the rows of numbers of pods, the largest first."""
     total: Counter[str] = Counter()
     for counter in counters:

@@ -11,8 +11,8 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.questions.diff.answer import DifferenceAnswer, build_answer
-from rules_engine.questions.diff.comparison import Grouping
-from rules_engine.questions.diff.input.inputs import Inputs
+from rules_engine.questions.diff.comparison import WorkloadChanges
+from rules_engine.questions.diff.input.inputs import DiffInputs
 from rules_engine.questions.diff.input.views import extended_claim
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Kind
@@ -27,7 +27,7 @@ NO_LIVE_POD = "no live pod found: give the pods with -f or --from-log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class RulesSide:
     """The rules before or after a change: their source as the user names it, the rules, and their digest."""
 
     name: str
@@ -45,8 +45,8 @@ class DifferenceRun:
 
 
 def diff(
-    old: Side | RuleSet,
-    new: Side | RuleSet,
+    old: RulesSide | RuleSet,
+    new: RulesSide | RuleSet,
     *,
     manifests: Sequence[Path] = (),
     log: Path | None = None,
@@ -74,8 +74,8 @@ def diff(
         assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
-    inputs = Inputs(manifests, log, clusters, default, collected)
-    grouping = Grouping(inputs.columns)
+    inputs = DiffInputs(manifests, log, clusters, default, collected)
+    grouping = WorkloadChanges(inputs.columns)
     if not collected.failed:
         _report_missing_objects(clusters, collected, reads_namespaces=any(read.namespaces for read in reads))
         _decide_pods(old, new, inputs, namespace, grouping, report)
@@ -84,7 +84,7 @@ def diff(
         where = [Location(str(path), 1, 1) for path in manifests] or [reading.location for reading in clusters]
         message = "no pod and no workload found" if manifests else NO_LIVE_POD
         collected.error(Code.NOT_A_POD, message, where[0])
-    sides: Mapping[Literal["old", "new"], Side] = {"old": old, "new": new}
+    sides: Mapping[Literal["old", "new"], RulesSide] = {"old": old, "new": new}
     answer = build_answer(
         grouping,
         old=old.name,
@@ -102,8 +102,8 @@ def diff(
     )
 
 
-def _side(rules: Side | RuleSet, name: str) -> Side:
-    return rules if isinstance(rules, Side) else Side(name=name, rule_set=rules, digest=str(id(rules)))
+def _side(rules: RulesSide | RuleSet, name: str) -> RulesSide:
+    return rules if isinstance(rules, RulesSide) else RulesSide(name=name, rule_set=rules, digest=str(id(rules)))
 
 
 def _report_missing_objects(clusters: Iterable[ClusterReading], problems: Problems, *, reads_namespaces: bool) -> None:
@@ -127,7 +127,12 @@ def usage_resources(rule_sets: Iterable[RuleSet]) -> Set[str] | None:
 
 
 def _decide_pods(
-    old: Side, new: Side, inputs: Inputs, namespace: str, grouping: Grouping, report: ReportProgress
+    old: RulesSide,
+    new: RulesSide,
+    inputs: DiffInputs,
+    namespace: str,
+    grouping: WorkloadChanges,
+    report: ReportProgress,
 ) -> None:
     """Add the changes of all pods."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)

@@ -15,15 +15,15 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.rules.evaluation.rule_reads import USER
 
-Counts = Mapping[str, int]
-Devices = int | float
+CountsByName = Mapping[str, int]
+DeviceCount = int | float
 
 MAX_NAME_LENGTH = 320
 """Characters of the names of workloads and of the names that totals count. Kubernetes has no longer names: a subdomain
 has up to 253 characters, and a name in it up to 63."""
 
 
-class Workload(Output, frozen=True, kw_only=True, order=True):
+class WorkloadName(Output, frozen=True, kw_only=True, order=True):
     """The owner of pods, or a pod without an owner."""
 
     cluster: Annotated[str, Meta(description='"" for a single cluster.')] = ""
@@ -39,14 +39,14 @@ class Workload(Output, frozen=True, kw_only=True, order=True):
         return cls(cluster=cluster, namespace=namespace, kind=kind, name=name)
 
 
-class Submitted(Struct, frozen=True, kw_only=True):
+class SubmittedPods(Struct, frozen=True, kw_only=True):
     """Equal pods of a workload with the request that creates them.
 
     `missing`: paths of members of the request that the input lacks, by name. `as_it_is`: the reason why a live pod is
     decided as it is now; "" if the old rules, applied to its template, yield the pod.
     """
 
-    workload: Workload
+    workload: WorkloadName
     request: AdmissionRequest
     count: int = 1
     missing: Mapping[str, MemberPath] = USER
@@ -129,9 +129,9 @@ class Outcome(Output, frozen=True, kw_only=True):
         Mapping[str, str | None], Meta(description="Annotations that rules write; null: remove.")
     ] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    gpus: Annotated[Mapping[str, Devices], Meta(description="Devices that the whole pod requests, by resource.")] = (
-        field(default_factory=dict)
-    )
+    gpus: Annotated[
+        Mapping[str, DeviceCount], Meta(description="Devices that the whole pod requests, by resource.")
+    ] = field(default_factory=dict)
     rules: Annotated[tuple[RuleEffect, ...], Meta(description="The contributing rules, in order of evaluation.")] = ()
 
     @property
@@ -177,7 +177,7 @@ class DifferingRule(Output, frozen=True, kw_only=True):
     after: Annotated[Location | None, Meta(description="The same under the new rules.")]
 
 
-class Change(Output, frozen=True, kw_only=True):
+class OutcomeChange(Output, frozen=True, kw_only=True):
     """Different outcomes of a pod under both rule sets."""
 
     kinds: tuple[Kind, ...]
@@ -193,10 +193,10 @@ class RecordedAdmissions(Output, frozen=True, kw_only=True):
     admissions: Annotated[int, Meta(description="Lines of decisions.")]
     replayed: Annotated[int, Meta(description="Those that were decided again under both rule sets.")]
     later_calls: Annotated[int, Meta(description="Calls of /validate whose pod is decided with its call of /mutate.")]
-    not_replayable: Annotated[Counts, Meta(description="Lines of decisions that cannot be decided again.")]
-    unreadable: Annotated[Counts, Meta(description="Lines that are not lines of a decision log, by reason.")]
+    not_replayable: Annotated[CountsByName, Meta(description="Lines of decisions that cannot be decided again.")]
+    unreadable: Annotated[CountsByName, Meta(description="Lines that are not lines of a decision log, by reason.")]
 
 
-def largest_first(counts: Counts) -> Counts:
+def largest_first(counts: CountsByName) -> CountsByName:
     """Return counts in descending order, then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -8,7 +8,7 @@ from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, DIAGNOS
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.questions.doctor import overview
 from rules_engine.questions.doctor.gpu_objects import workload_of
-from rules_engine.questions.doctor.grouping import Grouping
+from rules_engine.questions.doctor.grouping import FindingGrouping
 from rules_engine.questions.doctor.incomplete_offers import find_incomplete_offers
 from rules_engine.questions.doctor.never_created import find_never_created
 from rules_engine.questions.doctor.pending import pending_pods
@@ -59,7 +59,7 @@ def doctor(
         *evaluation.findings,
     )
     owner_of = partial(workload_of, cluster)
-    grouping = Grouping(
+    grouping = FindingGrouping(
         frozenset(node.name for node in cluster.nodes),
         {each.diagnostic.id: each.diagnostic.caused_by for each in diagnostics},
         owner_of,

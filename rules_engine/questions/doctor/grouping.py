@@ -16,7 +16,7 @@ Caused = tuple[Finding, tuple[Finding, ...]]
 """A finding with its effects."""
 
 
-class Grouping:
+class FindingGrouping:
     """Groups of findings that have the same cause.
 
     `nodes`: the names of all nodes. `caused_by`: reasons of other findings that cause those of a Diagnostic on the same

@@ -126,7 +126,7 @@ def _is_own_refusal(message: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
+class _CreationRefusal:
     """The reason why the API server refused a pod, with its explanation."""
 
     reason: NeverCreatedReason
@@ -153,7 +153,7 @@ def _build_finding(
     )
 
 
-def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
+def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _CreationRefusal:
     quota_match = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
     if quota_match is not None:
         return _quota_refusal(about, quota_match, cluster)
@@ -163,7 +163,7 @@ def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> 
     not_called = _NOT_CALLED.search(message)
     if not_called is not None:
         return _webhook_failure(not_called["webhook"], not_called["why"] or "")
-    return _Refusal(
+    return _CreationRefusal(
         reason=NeverCreatedReason.OTHER,
         message="the API server refused them",
         cause="The API server or an admission policy does not accept the pods of the workload's template.",
@@ -177,14 +177,14 @@ def _describe_remedy(about: ObjectName) -> Remedy:
     return Remedy(text="Look at the workload and its events.", command=line)
 
 
-def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _Refusal:
+def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _CreationRefusal:
     name = match["quota"]
     quota = cluster.find("ResourceQuota", name, about.namespace)
     status = quota.status if quota is not None else {}
     used, hard = as_string_map(status.get("used")), as_string_map(status.get("hard"))
     amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
     exceeded = match.re is _EXCEEDED
-    return _Refusal(
+    return _CreationRefusal(
         reason=NeverCreatedReason.QUOTA,
         message=f"quota {name} {'is exceeded' if exceeded else 'requires amounts that the pods do not set'}",
         cause="A ResourceQuota limits the sum over all pods of a namespace, whatever the nodes have free."
@@ -203,11 +203,11 @@ def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObje
     )
 
 
-def _denial(about: ObjectName, webhook: str, why: str) -> _Refusal:
+def _denial(about: ObjectName, webhook: str, why: str) -> _CreationRefusal:
     rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OWN_WEBHOOKS else []
     evidence = (why,) if why else ()
     if rules:
-        return _Refusal(
+        return _CreationRefusal(
             reason=NeverCreatedReason.DENIED_BY_RULE,
             message=f"denied by {join_names(rules)} of gpu-rules",
             cause="A rule of gpu-rules denies the pods of the workload's template.",
@@ -221,7 +221,7 @@ def _denial(about: ObjectName, webhook: str, why: str) -> _Refusal:
                 ),
             ),
         )
-    return _Refusal(
+    return _CreationRefusal(
         reason=NeverCreatedReason.DENIED_BY_WEBHOOK,
         message=f"denied by the webhook {webhook}",
         cause="An admission webhook denies the pods of the workload's template.",
@@ -233,8 +233,8 @@ def _denial(about: ObjectName, webhook: str, why: str) -> _Refusal:
     )
 
 
-def _webhook_failure(webhook: str, why: str) -> _Refusal:
-    return _Refusal(
+def _webhook_failure(webhook: str, why: str) -> _CreationRefusal:
+    return _CreationRefusal(
         reason=NeverCreatedReason.WEBHOOK_FAILED,
         message=f"the webhook {webhook} could not be called",
         cause="A webhook whose failurePolicy is Fail denies every pod that it cannot be called for.",

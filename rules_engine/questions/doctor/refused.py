@@ -42,7 +42,7 @@ def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
+class _KubeletRefusal:
     """The reason why a kubelet refused a pod, with its explanation."""
 
     reason: RefusedReason
@@ -51,11 +51,11 @@ class _Refusal:
     remedies: tuple[Remedy, ...]
 
 
-def _parse_refusal(reason: str, message: str, requested: str) -> _Refusal:
+def _parse_refusal(reason: str, message: str, requested: str) -> _KubeletRefusal:
     shared, unavailable = _SHARED.search(message), _UNAVAILABLE.search(message)
     if shared is not None:
         most = shared[1]
-        return _Refusal(
+        return _KubeletRefusal(
             reason=RefusedReason.SHARED_GPUS,
             message=f"the pod requests {requested}, but a container gets {most} at most where GPUs are shared",
             cause="A share is a slot of time on a card, not a part of it: two shares may be of the same card.",
@@ -68,14 +68,14 @@ def _parse_refusal(reason: str, message: str, requested: str) -> _Refusal:
         )
     resource = unavailable[1] if unavailable is not None else reason.removeprefix(OUT_OF)
     if is_device(resource):
-        return _Refusal(
+        return _KubeletRefusal(
             reason=RefusedReason.DEVICES_UNAVAILABLE,
             message=f"the node has too little {resource} left for the pod",
             cause="Other pods hold the devices, or devices became unhealthy, since the pod was scheduled.",
             remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
         )
     if reason == TOPOLOGY or "topology" in message.lower():
-        return _Refusal(
+        return _KubeletRefusal(
             reason=RefusedReason.TOPOLOGY,
             message=f"the node cannot align {requested} with the other resources of the pod on its NUMA nodes",
             cause="The scheduler counts what is free on a whole node, the kubelet's topology manager by NUMA node.",
@@ -85,13 +85,13 @@ def _parse_refusal(reason: str, message: str, requested: str) -> _Refusal:
             ),
         )
     if reason.startswith(OUT_OF):
-        return _Refusal(
+        return _KubeletRefusal(
             reason=RefusedReason.OTHER,
             message=f"the node has too little {resource} left for the pod",
             cause="Other pods used it since the pod was scheduled.",
             remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
         )
-    return _Refusal(
+    return _KubeletRefusal(
         reason=RefusedReason.OTHER,
         message="the node refused the pod",
         cause="The kubelet could not allocate what the pod requests.",

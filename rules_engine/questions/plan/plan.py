@@ -32,7 +32,7 @@ from rules_engine.questions.plan.space import (
     plan_cluster,
     rank,
 )
-from rules_engine.questions.simulate.figures import By, Figures, Key, best, compute_figures
+from rules_engine.questions.simulate.figures import By, FigureKey, Figures, best, compute_figures
 from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.questions.simulate.record import Record
 from rules_engine.questions.simulate.words import arrival_title
@@ -137,7 +137,7 @@ def make_plan(
         notices.append(f"pods with GPUs on planned nodes, which are left out: {cluster.left_out:,}")
     space = Space(cluster.nodes, number, layouts)
     figures: dict[Candidate, Figures] = {}
-    keys: dict[Candidate, Key] = {}
+    keys: dict[Candidate, FigureKey] = {}
     interrupted = False
     try:
         for candidate in islice(space.choose(keys, Random(cluster.base.seed)), MAX_TRIED):  # noqa: S311

@@ -14,7 +14,7 @@ from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.mig import MIG_RESOURCE, Layout, device_resource
 from rules_engine.model.rules.simulation import Simulation
-from rules_engine.questions.simulate.figures import Key
+from rules_engine.questions.simulate.figures import FigureKey
 
 WHOLE_CARD = "nvidia.com/gpu"
 
@@ -130,7 +130,7 @@ STEPS = 3
 """Random steps from the best candidate to the start of the next walk."""
 
 
-def rank(keys: Mapping[Candidate, Key]) -> Sequence[Candidate]:
+def rank(keys: Mapping[Candidate, FigureKey]) -> Sequence[Candidate]:
     """Return candidates, the best first."""
     return sorted(keys, key=lambda candidate: (keys[candidate], candidate))
 
@@ -175,7 +175,7 @@ class Space:
             return combinations_with_replacement(self._plans, self._nodes)
         return product(self._plans, repeat=self._nodes)
 
-    def choose(self, keys: Mapping[Candidate, Key], random: Random) -> Iterator[Candidate]:
+    def choose(self, keys: Mapping[Candidate, FigureKey], random: Random) -> Iterator[Candidate]:
         """Yield all candidates in a random order; without end those of walks to better neighbours if they are too many.
 
         The caller adds the key of a candidate to `keys` before it takes the next one. No candidate is yielded twice.

@@ -24,7 +24,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
-from rules_engine.questions.preflight.reading import Submitted, read_inputs
+from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import (
     ClusterState,
     PodsByWorkload,
@@ -160,7 +160,7 @@ def preflight(
 
 def _workload_answer(
     state: ClusterState,
-    workload: Submitted,
+    workload: SubmittedWorkload,
     pods: Sequence[SimulatedPod],
     pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
@@ -221,7 +221,7 @@ def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator
             yield from ((name, ", ".join(words)) for name, words in reasons.items() if words)
 
 
-def _namespace_notices(state: ClusterState, workload: Submitted) -> Iterator[str]:
+def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iterator[str]:
     """Yield what is not checked of a workload's namespace."""
     objects, namespace = state.simulation.objects, workload.arrival.namespace
     if any(item.namespace == namespace for item in objects.of("LimitRange")):
@@ -258,7 +258,7 @@ def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
             yield f"the cluster's view has no PriorityClass {name}: the pods count with priority 0"
 
 
-def _first_deciders(workload: Submitted, pods: Sequence[SimulatedPod]) -> Iterator[str]:
+def _first_deciders(workload: SubmittedWorkload, pods: Sequence[SimulatedPod]) -> Iterator[str]:
     """Yield what decides on pods before the scheduler does, or in its place."""
     yield from workload.decided_first
     for pod in pods:

@@ -29,7 +29,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.questions.doctor.pending.excluded import taint_text
-from rules_engine.questions.preflight.reading import Submitted
+from rules_engine.questions.preflight.reading import SubmittedWorkload
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.counts import DeviceCounts, edits_between
@@ -145,7 +145,7 @@ class ChangeSearch:
         self,
         state: ClusterState,
         rule_set: RuleSet,
-        workloads: Sequence[Submitted],
+        workloads: Sequence[SubmittedWorkload],
         number: int,
         pods: Sequence[SimulatedPod],
     ) -> None:

@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 _COMPUTE = ("cpu", "memory")
 _ZERO = Quantity(0)
 
-Usage = Mapping[str, Quantity]
+QuotaUsage = Mapping[str, Quantity]
 """Amounts by the name of a quota's resource, such as `requests.nvidia.com/gpu`."""
 
 
@@ -24,8 +24,8 @@ class Quota:
     """The hard limits of a ResourceQuota, and the usage that its controller recorded. `unchecked`: other limits."""
 
     name: str
-    hard: Usage
-    used: Usage
+    hard: QuotaUsage
+    used: QuotaUsage
     unchecked: Sequence[str]
 
     @classmethod
@@ -34,7 +34,7 @@ class Quota:
         hard = _read_amounts(as_mapping(item.status.get("hard")) or as_mapping(item.spec.get("hard")))
         recorded = as_mapping(item.status.get("used"))
         running = (pod for pod in pods if pod.namespace == item.namespace and not is_finished(pod))
-        used: Usage = {}
+        used: QuotaUsage = {}
         if recorded:
             used = _read_amounts(recorded)
         else:
@@ -44,7 +44,7 @@ class Quota:
         return cls(name=item.name, hard=checked, used=used, unchecked=sorted(hard.keys() - checked.keys()))
 
 
-def refusal(quotas: Sequence[Quota], pod: Pod, earlier: Usage) -> str:
+def refusal(quotas: Sequence[Quota], pod: Pod, earlier: QuotaUsage) -> str:
     """Return why the quotas of a namespace refuse a pod, in the words of the API server; "" if they admit it.
 
     `earlier`: the usage of pods that were admitted since the recorded usage.
@@ -69,11 +69,11 @@ def refusal(quotas: Sequence[Quota], pod: Pod, earlier: Usage) -> str:
     return ""
 
 
-def add_usage(usage: Usage, more: Usage) -> Usage:
+def add_usage(usage: QuotaUsage, more: QuotaUsage) -> QuotaUsage:
     return {**usage, **{name: usage.get(name, _ZERO) + amount for name, amount in more.items()}}
 
 
-def usage_of(pod: Pod) -> Usage:
+def usage_of(pod: Pod) -> QuotaUsage:
     """Return what a pod adds to the usage of quotas."""
     usage = {"pods": Quantity.of(1)}
     for resource, nanos in pod.effective_requests().items():
@@ -91,7 +91,7 @@ def usage_of(pod: Pod) -> Usage:
     return usage
 
 
-def _read_amounts(raw: Object) -> Usage:
+def _read_amounts(raw: Object) -> QuotaUsage:
     amounts = {}
     for name, amount in raw.items():
         try:

@@ -23,7 +23,7 @@ QUEUE_LABELS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class SubmittedWorkload:
     """A workload of a manifest. `count_field`: the field with the number of its pods, "" if it has none or several.
 
     `decided_first`: what decides before the scheduler: components with queues, or who resumes it.
@@ -38,15 +38,17 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class PreflightInputs:
     """The workloads in order, and their cluster as a simulation. `problems`: warnings."""
 
-    workloads: Sequence[Submitted]
+    workloads: Sequence[SubmittedWorkload]
     simulation: Simulation
     problems: tuple[Problem, ...]
 
 
-def read_inputs(manifests: Sequence[Manifest], objects: ClusterObjects, *, name: str, namespace: str) -> Inputs:
+def read_inputs(
+    manifests: Sequence[Manifest], objects: ClusterObjects, *, name: str, namespace: str
+) -> PreflightInputs:
     """Return the workloads of manifests and the cluster `name`. `namespace`: of manifests without one.
 
     Raises InputError.
@@ -64,12 +66,12 @@ def read_inputs(manifests: Sequence[Manifest], objects: ClusterObjects, *, name:
     )
     if problems.failed:
         raise InputError(problems.items)
-    return Inputs(workloads=workloads, simulation=simulation, problems=tuple(problems.items))
+    return PreflightInputs(workloads=workloads, simulation=simulation, problems=tuple(problems.items))
 
 
 def _read_workloads(
     pods: Iterable[Manifest], namespace: str, reader: WorkloadReader, problems: Problems
-) -> Iterator[Submitted]:
+) -> Iterator[SubmittedWorkload]:
     places: dict[tuple[str, str, str], Location] = {}
     for number, (_, group) in enumerate(groupby(pods, key=lambda pod: id(pod.root)), 1):
         templates = tuple(group)
@@ -88,7 +90,7 @@ def _read_workloads(
             problems.error(Code.DUPLICATE_NAME, message, first.location)
         places[key] = first.location
         if workload.groups:
-            yield Submitted(
+            yield SubmittedWorkload(
                 kind=workload.kind,
                 name=workload.name,
                 location=first.location,

@@ -22,12 +22,12 @@ from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
-from rules_engine.questions.preflight.quotas import Quota, Usage, add_usage, refusal, usage_of
+from rules_engine.questions.preflight.quotas import Quota, QuotaUsage, add_usage, refusal, usage_of
 from rules_engine.questions.simulate.admission import Admitted, Template
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
 from rules_engine.questions.simulate.play import Play
 from rules_engine.questions.simulate.queue import is_selective
-from rules_engine.questions.simulate.record import Amounts
+from rules_engine.questions.simulate.record import NanosByResource
 from rules_engine.rules.evaluation import RuleSet
 
 
@@ -141,7 +141,7 @@ class _WorkloadRun:
         self._ending = ending
         self._is_ending = False
         self._names = state.play.names.copy()
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, QuotaUsage] = {}
         """The usage of quotas by the pods so far, by namespace."""
         self._placed: dict[str, SimulatedPod] = {}
         """The pods that run, by name."""
@@ -264,6 +264,6 @@ class _WorkloadRun:
             given = placed.admitted.record.given
         self._hold(victim.node, given, -1)
 
-    def _hold(self, number: int, given: Amounts, sign: int) -> None:
+    def _hold(self, number: int, given: NanosByResource, sign: int) -> None:
         self._state.play.hold(number, given, sign)
         self._undo.callback(self._state.play.hold, number, given, -sign)

@@ -22,7 +22,7 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import AdmittedPod, Amounts, Fallback
+from rules_engine.questions.simulate.record import AdmittedPod, Fallback, NanosByResource
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 
@@ -86,7 +86,7 @@ class Admissions:
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
         """Decisions on generated pods with the same view of the cluster."""
-        self._requested: dict[Template, Amounts] = {}
+        self._requested: dict[Template, NanosByResource] = {}
         self._admitted: dict[tuple[Template, object], Admitted] = {}
         self._pods: dict[tuple[bytes, LabelSelector | None], SchedulablePod] = {}
 
@@ -183,7 +183,7 @@ class Admissions:
             schedulable = self._pods[key] = SchedulablePod.of(raw, template.selector)
         return schedulable
 
-    def _requested_by(self, template: Template) -> Amounts:
+    def _requested_by(self, template: Template) -> NanosByResource:
         requests = self._requested.get(template)
         if requests is None:
             try:

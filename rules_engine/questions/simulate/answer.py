@@ -16,7 +16,6 @@ from rules_engine.model.rules.simulation import Milliseconds, NodeState, Strateg
 from rules_engine.questions.simulate.figures import By, Figures, GpuHours, best, compute_figures
 from rules_engine.questions.simulate.record import Fallback, PodRecord, Record, State
 from rules_engine.questions.simulate.totals import (
-    Amounts,
     ClusterUse,
     Denial,
     FallbackTotal,
@@ -24,6 +23,7 @@ from rules_engine.questions.simulate.totals import (
     NotModelled,
     PodNames,
     Units,
+    UnitsByResource,
     Waiting,
     count_fallbacks,
     group_denials,
@@ -79,8 +79,8 @@ class PodResult(Output, frozen=True, kw_only=True):
     name: str
     arrival: Annotated[str | None, Meta(description="Kind/name of what arrived; null: it was there at the beginning.")]
     priority: int
-    requested: Amounts
-    given: Amounts
+    requested: UnitsByResource
+    given: UnitsByResource
     fallbacks: tuple[Fallback, ...]
     warnings: Annotated[tuple[str, ...], Meta(description="Warnings of the rules.")]
     state: State

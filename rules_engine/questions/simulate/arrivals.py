@@ -15,16 +15,16 @@ from rules_engine.questions.simulate.admission import Template, marshal_value
 from rules_engine.questions.simulate.record import PodRecord
 
 
-class PodNames:
+class UniquePodNames:
     """The names of all pods so far. Each pod has a name of its own, as in a cluster that keeps pods that have ended."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
         """The last number appended to each name that is taken."""
 
-    def copy(self) -> "PodNames":
+    def copy(self) -> "UniquePodNames":
         """Return the names so far, to which others are added apart from these."""
-        names = PodNames()
+        names = UniquePodNames()
         names._taken = {**self._taken}
         return names
 

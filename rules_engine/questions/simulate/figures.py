@@ -13,13 +13,13 @@ from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import card_share
-from rules_engine.questions.simulate.record import Amounts, Record
+from rules_engine.questions.simulate.record import NanosByResource, Record
 from rules_engine.questions.simulate.stranded import stranded_card_time
 from rules_engine.questions.simulate.usage import distinct_admissions, run_time, time_span, waiting_time
 
 Row = TypeVar("Row")
 
-Key = tuple[Fraction | int, ...]
+FigureKey = tuple[Fraction | int, ...]
 """A sort key of figures, the best first."""
 
 
@@ -61,7 +61,7 @@ class By(StrEnum):
     GIVEN = "given"
     UNSERVED = "unserved"
 
-    def key(self, figures: Figures) -> Key:
+    def key(self, figures: Figures) -> FigureKey:
         """Return a key that is least for the best figures.
 
         WAITING: fewest pods that will never run, then the least mean waiting time. GIVEN: most GPU-hours given, without
@@ -98,7 +98,7 @@ def compute_figures(record: Record) -> Figures:
     )
 
 
-def _count_cards(amounts: Amounts) -> Fraction:
+def _count_cards(amounts: NanosByResource) -> Fraction:
     """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
     return sum(
         (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()

@@ -31,15 +31,15 @@ from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEven
 from rules_engine.model.wording import format_count
 from rules_engine.questions.simulate.admission import Admissions, Admitted
 from rules_engine.questions.simulate.answer import SimulationAnswer, build_answer
-from rules_engine.questions.simulate.arrivals import ArrivedPod, ExistingPods, PlannedArrival, PodNames, Run
+from rules_engine.questions.simulate.arrivals import ArrivedPod, ExistingPods, PlannedArrival, Run, UniquePodNames
 from rules_engine.questions.simulate.figures import By
 from rules_engine.questions.simulate.queue import Queue
-from rules_engine.questions.simulate.record import Amounts, PodRecord, Record, State
+from rules_engine.questions.simulate.record import NanosByResource, PodRecord, Record, State
 from rules_engine.questions.simulate.rules_view import RulesView
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 
-Progress = Callable[[int, int], None]
+SimulationProgress = Callable[[int, int], None]
 """Called with the number of pods so far and the total number of pods."""
 
 STEPS_PER_REPORT = 100
@@ -79,7 +79,7 @@ class _SimulatedNode(Struct, eq=False):
 
 
 _Payload = _Running | NodeEvent | PlannedArrival
-_Event = tuple[Milliseconds, _EventKind, int, _Payload]
+_QueuedEvent = tuple[Milliseconds, _EventKind, int, _Payload]
 """An event: time, kind, and the pod, node event or arrival with its number, which has one event of a kind at a time."""
 
 
@@ -114,7 +114,7 @@ def simulate(
 
 
 def play_simulation(
-    simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None
+    simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: SimulationProgress | None = None
 ) -> Record:
     """Play a simulation with a rule set of the name `rules`.
 
@@ -136,7 +136,7 @@ class Play:
     `cycle`: the scheduler; `view`: the cluster as rules see it; `admissions`: decisions; `names`: of pods.
     """
 
-    def __init__(self, simulation: Simulation, rule_set: RuleSet, progress: Progress | None = None) -> None:
+    def __init__(self, simulation: Simulation, rule_set: RuleSet, progress: SimulationProgress | None = None) -> None:
         self._simulation = simulation
         self._progress = progress
         self._now: Milliseconds = 0
@@ -161,10 +161,10 @@ class Play:
             namespaces_read=bool(simulation.objects.of("Namespace")),
             devices_not_modelled=self.cycle.devices.not_modelled,
         )
-        self.names = PodNames()
+        self.names = UniquePodNames()
         self._existing = ExistingPods()
         self._pods: list[PodRecord] = []
-        self._events: list[_Event] = []
+        self._events: list[_QueuedEvent] = []
         self._arriving: deque[tuple[Run, ArrivedPod | None]] = deque()
         """Pods that arrive now, each with the pod that it replaces."""
         self._expected = 0
@@ -226,7 +226,7 @@ class Play:
         """The nodes of the pods that run, by namespace/name."""
         return {name: simulated.node.name for simulated in self._nodes for name in simulated.running}
 
-    def given(self, pod: BoundPod) -> Amounts:
+    def given(self, pod: BoundPod) -> NanosByResource:
         """Return the amounts of a pod that runs."""
         return self._nodes[pod.node].running[pod.name].arrived_pod.record.admitted.given
 
@@ -256,7 +256,7 @@ class Play:
         if until is None or at <= until:
             heappush(self._events, (at, kind, number, payload))
 
-    def _next_event(self) -> _Event | None:
+    def _next_event(self) -> _QueuedEvent | None:
         """Return the next event; outdated events are dropped."""
         events = self._events
         while events:
@@ -272,7 +272,7 @@ class Play:
             return events[0]
         return None
 
-    def _happen(self, event: _Event) -> None:
+    def _happen(self, event: _QueuedEvent) -> None:
         """Play the next event."""
         heappop(self._events)
         _, kind, _, payload = event
@@ -430,7 +430,7 @@ class Play:
             run.created += 1
             self._arriving.append((run, None))
 
-    def hold(self, number: int, amounts: Amounts, sign: int) -> None:
+    def hold(self, number: int, amounts: NanosByResource, sign: int) -> None:
         """Show rules that a pod holds amounts of a node, or has left it with the sign -1."""
         self.view.hold(self._nodes[number].node.name, amounts, sign)
         if neighbours := self.cycle.devices.neighbours(number):

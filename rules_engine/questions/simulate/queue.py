@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.questions.simulate.arrivals import ArrivedPod
 
-_Place = tuple[int, int]
+_QueuePosition = tuple[int, int]
 """A place in the queue: the priority, negative, and the number of the pod."""
 
 _ACTIVE = -1
 """The number of the source of active groups, beside those of families."""
 
 
-class _Family(Struct, eq=False):
+class _DemandFamily(Struct, eq=False):
     """Groups that need the same amount of their scarcest resource, in queue order.
 
     `probe`: a pod that needs only that amount. Most releases leave no room for most families; checking the probe shows
@@ -33,18 +33,18 @@ class _Family(Struct, eq=False):
     """
 
     probe: SchedulablePod
-    groups: list[tuple[_Place, "_Group"]]
+    groups: list[tuple[_QueuePosition, "_WaitingGroup"]]
 
 
-class _Group(Struct, eq=False):
+class _WaitingGroup(Struct, eq=False):
     """Equal waiting pods, in the order of their arrival."""
 
     pod: SchedulablePod
-    family: _Family
+    family: _DemandFamily
     pods: deque[ArrivedPod]
 
     @property
-    def place(self) -> _Place:
+    def place(self) -> _QueuePosition:
         return -self.pod.requirements.priority, self.pods[0].number
 
 
@@ -53,14 +53,14 @@ class Queue:
 
     def __init__(self, cycle: SchedulingCycle) -> None:
         self._cycle = cycle
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, _WaitingGroup] = {}
         """By the identity of the pod, which the group keeps alive."""
-        self._families: dict[object, _Family] = {}
-        self._selective: dict[int, _Group] = {}
+        self._families: dict[object, _DemandFamily] = {}
+        self._selective: dict[int, _WaitingGroup] = {}
         """The groups with topology spread, pod affinity or anti-affinity."""
         self._freed: set[int] = set()
         """Nodes that pods have left, or whose state has changed, since the groups were tried."""
-        self._active: dict[int, _Group] = {}
+        self._active: dict[int, _WaitingGroup] = {}
         """Groups to try on all nodes: new groups, and groups that a change may help on other nodes than its own."""
 
     @property
@@ -79,7 +79,7 @@ class Queue:
         if group is not None:
             group.pods.append(waiting)
             return
-        group = self._groups[id(pod)] = _Group(pod, self._family_of(pod), deque((waiting,)))
+        group = self._groups[id(pod)] = _WaitingGroup(pod, self._family_of(pod), deque((waiting,)))
         _insert_group(group)
         if is_selective(pod):
             self._selective[id(pod)] = group
@@ -138,13 +138,13 @@ class Queue:
         for group in self._groups.values():
             yield group.pod, group.pods
 
-    def _with_room(self, family: _Family, nodes: list[int], failed: Set[int]) -> Iterator[_Group]:
+    def _with_room(self, family: _DemandFamily, nodes: list[int], failed: Set[int]) -> Iterator[_WaitingGroup]:
         """Yield the groups of a family, in queue order, for which freed nodes may have room when they are read.
 
         Until the next change, nodes only get fuller. A group moves behind when its first pod runs, and comes again.
         """
         cycle, groups = self._cycle, family.groups
-        last: _Place = (-sys.maxsize, 0)
+        last: _QueuePosition = (-sys.maxsize, 0)
         nodes = [number for number in nodes if groups and cycle.may_fit(family.probe, number)]
         while nodes:
             position = bisect_right(groups, last, key=itemgetter(0))
@@ -157,17 +157,17 @@ class Queue:
                     yield group
                     nodes = [number for number in nodes if cycle.may_fit(family.probe, number)]
 
-    def _family_of(self, pod: SchedulablePod) -> _Family:
+    def _family_of(self, pod: SchedulablePod) -> _DemandFamily:
         resource, _ = pod.amounts[0]
         # Nodes and pods differ in cpu and memory, so no amount of these would cover many groups.
         scarce = pod.amounts[:1] if "/" in resource else pod.amounts[-1:]
         key = (scarce, pod.priority, pod.preempts)
         family = self._families.get(key)
         if family is None:
-            family = self._families[key] = _Family(replace(pod, amounts=scarce), [])
+            family = self._families[key] = _DemandFamily(replace(pod, amounts=scarce), [])
         return family
 
-    def _take_first(self, group: _Group) -> bool:
+    def _take_first(self, group: _WaitingGroup) -> bool:
         """Remove the first pod of a group; return True if there are others."""
         _remove_group(group)
         group.pods.popleft()
@@ -179,17 +179,17 @@ class Queue:
         self._active.pop(id(group.pod), None)
         return False
 
-    def _activate(self, pod: SchedulablePod, groups: Iterable[_Group], *, left: bool) -> None:
+    def _activate(self, pod: SchedulablePod, groups: Iterable[_WaitingGroup], *, left: bool) -> None:
         for group in groups:
             if _may_help(group.pod, pod, left=left):
                 self._active[id(group.pod)] = group
 
 
-def _insert_group(group: _Group) -> None:
+def _insert_group(group: _WaitingGroup) -> None:
     insort(group.family.groups, (group.place, group), key=itemgetter(0))
 
 
-def _remove_group(group: _Group) -> None:
+def _remove_group(group: _WaitingGroup) -> None:
     del group.family.groups[bisect_left(group.family.groups, group.place, key=itemgetter(0))]
 
 

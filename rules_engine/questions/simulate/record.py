@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent, Simulation
 
-Amounts = Mapping[str, int]
+NanosByResource = Mapping[str, int]
 """Amounts by resource, in nanos."""
 
 
@@ -42,8 +42,8 @@ class AdmittedPod(Struct, frozen=True, kw_only=True):
     `message`: of the denial, "" if allowed; `denied_by`: its rule.
     """
 
-    requested: Amounts
-    given: Amounts
+    requested: NanosByResource
+    given: NanosByResource
     fallbacks: tuple[Fallback, ...] = ()
     warnings: tuple[str, ...] = ()
     message: str = ""

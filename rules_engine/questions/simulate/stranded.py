@@ -12,7 +12,7 @@ from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.questions.simulate.record import Record, State
 from rules_engine.questions.simulate.usage import distinct_admissions, run_time, time_span
 
-_Devices = tuple[tuple[str, int], ...]
+_DeviceAmounts = tuple[tuple[str, int], ...]
 """GPU devices of a pod: resources with their amounts in nanos."""
 
 
@@ -24,12 +24,12 @@ def stranded_card_time(record: Record) -> Fraction:
     cards of different vendors do not add up. Only GPU devices count: a pod whose devices fit on a node waits for
     another reason, such as cpu or taints. States of nodes do not count.
     """
-    devices: dict[int, _Devices] = {
+    devices: dict[int, _DeviceAmounts] = {
         id(each): tuple(sorted((name, amount) for name, amount in each.given.items() if amount and is_gpu(name)))
         for each in distinct_admissions(record.pods)
     }
-    changes: list[tuple[Milliseconds, _Devices, str, int]] = []
-    waiting_kinds: set[_Devices] = set()
+    changes: list[tuple[Milliseconds, _DeviceAmounts, str, int]] = []
+    waiting_kinds: set[_DeviceAmounts] = set()
     for pod in record.pods:
         kind = devices[id(pod.admitted)]
         if not kind or pod.state is State.DENIED:
@@ -44,7 +44,7 @@ def stranded_card_time(record: Record) -> Fraction:
     if not waiting_kinds:
         return Fraction()
     changes.sort(key=lambda change: change[0])
-    state = _State(record, waiting_kinds, {name for kind in devices.values() for name, _ in kind})
+    state = _Snapshot(record, waiting_kinds, {name for kind in devices.values() for name, _ in kind})
     total = at = 0
     for time, kind, node, sign in changes:
         if time != at:
@@ -57,11 +57,11 @@ def stranded_card_time(record: Record) -> Fraction:
     return Fraction(total + state.stranded() * (time_span(record) - at), state.scale * NANOS)
 
 
-class _State:
+class _Snapshot:
     """Free devices and waiting pods at a moment. Cards are whole numbers of 1/`scale` of a card's nanos."""
 
-    def __init__(self, record: Record, kinds: Set[_Devices], held: Set[str]) -> None:
-        self.waiting: Counter[_Devices] = Counter()
+    def __init__(self, record: Record, kinds: Set[_DeviceAmounts], held: Set[str]) -> None:
+        self.waiting: Counter[_DeviceAmounts] = Counter()
         names = held | {name for node in record.nodes for name in node.allocatable if is_gpu(name)}
         self.scale = lcm(*(card_share(name).denominator for name in names))
         self._cards = {name: int(card_share(name) * self.scale) for name in names}
@@ -77,7 +77,7 @@ class _State:
                 node.name, tuple((name, each.nanos) for name, each in node.allocatable.items() if is_gpu(name)), -1
             )
 
-    def hold(self, node: str, devices: _Devices, sign: int) -> None:
+    def hold(self, node: str, devices: _DeviceAmounts, sign: int) -> None:
         """Take devices of a node, or free them with the sign -1."""
         free = self._free[node]
         self._count_node(free, -1)

@@ -24,7 +24,7 @@ from rules_engine.questions.simulate.usage import (
 Units = int | float
 """Cores, bytes, devices or seconds."""
 
-Amounts = Annotated[Mapping[str, Units], Meta(description="By resource.")]
+UnitsByResource = Annotated[Mapping[str, Units], Meta(description="By resource.")]
 PodNames = Annotated[tuple[str, ...], Meta(description="Namespace and name of each.")]
 
 Level = tuple[Milliseconds, Milliseconds, int]
@@ -90,7 +90,7 @@ class Waiting(Output, frozen=True, kw_only=True):
 
     pods: PodNames
     message: Annotated[str, Meta(description="The scheduler's.")]
-    given: Amounts
+    given: UnitsByResource
     longest_seconds: Annotated[Units, Meta(description="The time that the first of them has waited.")]
 
 

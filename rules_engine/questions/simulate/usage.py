@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import AdmittedPod, Amounts, PodRecord, Record
+from rules_engine.questions.simulate.record import AdmittedPod, NanosByResource, PodRecord, Record
 
 PARTS = 120
 """Parts of the time for which a mean use is computed: a curve with this many points is smooth on a page."""
@@ -49,7 +49,7 @@ def use_intervals(
 
     The intervals follow each other from 0 to the end of the simulation.
     """
-    changes: list[tuple[Milliseconds, int, Amounts]] = []
+    changes: list[tuple[Milliseconds, int, NanosByResource]] = []
     for pod in pods:
         start, end = run_time(pod, record)
         if start < end:

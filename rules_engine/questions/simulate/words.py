@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_duration
 from rules_engine.questions.simulate.answer import PodResult
 from rules_engine.questions.simulate.record import State
-from rules_engine.questions.simulate.totals import Amounts, Units
+from rules_engine.questions.simulate.totals import Units, UnitsByResource
 
 BEGINNING = "at the beginning"
 """Title of pods that existed at the beginning."""
@@ -25,7 +25,7 @@ def format_seconds(seconds: Units | Fraction) -> str:
     return format_duration(round(seconds * 1000))
 
 
-def format_gpus(amounts: Amounts) -> str:
+def format_gpus(amounts: UnitsByResource) -> str:
     """Return the GPUs in amounts; all amounts if there are no GPUs."""
     gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
     chosen = gpus or {name: held for name, held in amounts.items() if held}

@@ -18,17 +18,17 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Match, Mode, OptOut, Rule
 from rules_engine.questions.diff import comparison as grouping
 from rules_engine.questions.diff.answer import DevicesChange, DifferenceAnswer, Verdict, build_answer
-from rules_engine.questions.diff.comparison import Grouping, compare_outcomes
+from rules_engine.questions.diff.comparison import WorkloadChanges, compare_outcomes
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import (
     MAX_NAME_LENGTH,
-    Change,
     Kind,
     Move,
     Outcome,
-    Submitted,
+    OutcomeChange,
+    SubmittedPods,
     UnknownOutcome,
-    Workload,
+    WorkloadName,
 )
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Counts, Rung, WhenExhausted
@@ -69,9 +69,11 @@ EXPRESSIONS = (
 ANNOTATIONS: tuple[dict[str, str], ...] = ({}, {"a/b": "c"}, {"a/b": "d"}, {"e": "f"}, {SKIP_ANNOTATION: "true"})
 
 
-def submitted(made: Json, *, name: str = "job", namespace: str = "ml", user: str = "ada", **fields: Any) -> Submitted:
-    return Submitted(
-        workload=Workload.of("", namespace, "Job", name),
+def submitted(
+    made: Json, *, name: str = "job", namespace: str = "ml", user: str = "ada", **fields: Any
+) -> SubmittedPods:
+    return SubmittedPods(
+        workload=WorkloadName.of("", namespace, "Job", name),
         request=pod_request(made, namespace=namespace, user=user),
         **fields,
     )
@@ -81,7 +83,7 @@ def outcome(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) ->
     return Outcomes(compiled(*rules)).of(submitted(made, **fields), on)
 
 
-def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster()) -> Change:  # noqa: B008 - immutable
+def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster()) -> OutcomeChange:  # noqa: B008 - immutable
     """Return the change of a pod's outcome. Asserts that there is one, and that both sides without it are equal."""
     before, after = outcome(made, *old, on=on), outcome(made, *new, on=on)
     assert compare_outcomes(before, before) is None
@@ -90,7 +92,7 @@ def changed(made: Json, old: list[Rule], new: list[Rule], on: Cluster = cluster(
     return change
 
 
-def names(change: Change) -> tuple[str, ...]:
+def names(change: OutcomeChange) -> tuple[str, ...]:
     return tuple(each.rule for each in change.rules)
 
 
@@ -381,13 +383,13 @@ def test_no_change_for_an_unknown_user_is_none_for_any_user(data: st.DataObject)
 DENIED = Outcome(allowed=False, message="no")
 
 
-def lines(groups: Grouping) -> list[tuple[Change, str, int]]:
+def lines(groups: WorkloadChanges) -> list[tuple[OutcomeChange, str, int]]:
     """Return the changes with the name and the number of pods of each workload."""
     return [(change, each.name, each.pods) for change in answered(groups).changes for each in change.workloads]
 
 
 def test_pods_of_one_workload_with_equal_changes_are_one_line() -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     warned = Outcome(warnings=("w",))
     pods = (("b", warned), ("a", DENIED), ("b", DENIED), ("b", warned), ("c", Outcome()))
     for name, after in pods:
@@ -399,7 +401,7 @@ def test_pods_of_one_workload_with_equal_changes_are_one_line() -> None:
 
 
 def test_gpus_are_summed_over_admitted_pods() -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     whole, part = Outcome(gpus={GPU: 1}), Outcome(gpus={MIG1: 2})
     groups.add(submitted(asks({}), count=3), part, whole)
     groups.add(submitted(asks({})), whole, DENIED)
@@ -419,7 +421,7 @@ def test_gpus_are_summed_over_admitted_pods() -> None:
 
 
 def test_pods_that_are_decided_as_they_are_now_are_counted() -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     groups.add(submitted(asks({}), as_it_is="no controller", count=2), Outcome(), Outcome())
     groups.add(submitted(asks({})), Outcome(), Outcome())
     assert groups.totals[""].as_it_is == {"no controller": 2}
@@ -427,14 +429,14 @@ def test_pods_that_are_decided_as_they_are_now_are_counted() -> None:
 
 
 def test_each_cluster_has_its_own_totals() -> None:
-    groups = Grouping(["east", "west"])
-    here = replace(submitted(asks({})), workload=Workload(cluster="west", namespace="ml", kind="Job", name="a"))
+    groups = WorkloadChanges(["east", "west"])
+    here = replace(submitted(asks({})), workload=WorkloadName(cluster="west", namespace="ml", kind="Job", name="a"))
     groups.add(here, Outcome(), DENIED)
     found = answered(groups)
     assert ([each.changed for each in found.clusters], found.verdict) == ([0, 1], Verdict.CHANGED)
 
 
-def answered(groups: Grouping, allowed: Iterable[Kind] = ()) -> DifferenceAnswer:
+def answered(groups: WorkloadChanges, allowed: Iterable[Kind] = ()) -> DifferenceAnswer:
     return build_answer(groups, old="a", new="b", same_rules=False, allowed=frozenset(allowed))
 
 
@@ -447,7 +449,7 @@ def answered(groups: Grouping, allowed: Iterable[Kind] = ()) -> DifferenceAnswer
     ],
 )
 def test_changes_are_allowed_if_every_kind_of_each_is(allowed: list[Kind], verdict: Verdict) -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     assert answered(groups, allowed).verdict is Verdict.NOTHING_DECIDED
     groups.add(submitted(asks({})), Outcome(), Outcome())
     assert answered(groups, allowed).verdict is Verdict.UNCHANGED
@@ -457,7 +459,7 @@ def test_changes_are_allowed_if_every_kind_of_each_is(allowed: list[Kind], verdi
 
 def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "MAX_LINES", 2)
-    groups = Grouping()
+    groups = WorkloadChanges()
     for name in "abcdea":
         groups.add(submitted(asks({}), name=name, namespace=name), Outcome(), DENIED)
     assert [(name, pods) for _, name, pods in lines(groups)] == [("a", 2), ("b", 1)]
@@ -466,7 +468,7 @@ def test_changed_pods_beyond_the_bound_have_no_line_but_count(monkeypatch: pytes
 
 
 def test_long_names_are_cut() -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     long = "x" * 1_000
     after = Outcome(warnings=("w",), gpus={long: 1})
     groups.add(submitted(asks({}), name=long, namespace=long), Outcome(), after)
@@ -478,7 +480,7 @@ def test_long_names_are_cut() -> None:
 
 
 def test_equal_amounts_in_other_formats_are_lines_of_their_own() -> None:
-    groups = Grouping()
+    groups = WorkloadChanges()
     for written in ("1Ki", "1024", "1Ki"):
         groups.add(submitted(asks({})), Outcome(), Outcome(resources=(amount("c", "memory", None, written),)))
     assert [(change.after.resources[0].limit, pods) for change, _, pods in lines(groups)] == [("1Ki", 2), ("1024", 1)]
@@ -527,7 +529,7 @@ def rule_sets(*, user: bool = False) -> st.SearchStrategy[RuleSet]:
 def test_kinds_and_totals_agree_with_a_second_implementation(data: st.DataObject) -> None:
     old, new, view = data.draw(rule_sets()), data.draw(rule_sets()), data.draw(clusters())
     before, after = Outcomes(old), Outcomes(new)
-    found, seen = Grouping(), []
+    found, seen = WorkloadChanges(), []
     for made in data.draw(st.lists(pods(shared=True) | levelled_pods(), min_size=1, max_size=4)):
         for name in ("a", "b", "a"):
             namespace = data.draw(st.sampled_from(["ml", "prod"]))

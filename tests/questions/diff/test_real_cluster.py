@@ -19,10 +19,10 @@ from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.problem import Problems
-from rules_engine.questions.diff.comparison import Grouping
-from rules_engine.questions.diff.input.inputs import Inputs
+from rules_engine.questions.diff.comparison import WorkloadChanges
+from rules_engine.questions.diff.input.inputs import DiffInputs
 from rules_engine.questions.diff.outcomes import Outcomes
-from rules_engine.questions.diff.values import Outcome, Submitted
+from rules_engine.questions.diff.values import Outcome, SubmittedPods
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.real import GPU, MIG, REAL, kubernetes, together
@@ -183,12 +183,12 @@ def loaded(folder: Path, text: str) -> RuleSet:
 
 def decided(
     old: RuleSet, new: RuleSet, cluster: Path, *manifests: Path
-) -> tuple[Grouping, list[tuple[Submitted, Outcome, Outcome]]]:
+) -> tuple[WorkloadChanges, list[tuple[SubmittedPods, Outcome, Outcome]]]:
     """Return the difference of two rule sets on the pods of manifests, else on those of a cluster."""
     diagnostics = Problems()
-    before, after, grouping = Outcomes(old), Outcomes(new), Grouping()
+    before, after, grouping = Outcomes(old), Outcomes(new), WorkloadChanges()
     found = []
-    inputs = Inputs(manifests, None, [read_cluster([cluster], whole=True)], Cluster(nodes=()), diagnostics)
+    inputs = DiffInputs(manifests, None, [read_cluster([cluster], whole=True)], Cluster(nodes=()), diagnostics)
     for submitted, view in inputs.pods(before.mutate_request, "default", None):
         outcomes = before.of(submitted, view), after.of(submitted, view)
         grouping.add(submitted, *outcomes)
@@ -320,7 +320,7 @@ def test_manifests_are_decided_as_the_pods_that_they_make(world: World, tmp_path
     assert made == {group: amounts_of(outcome) for group, outcome in predicted.items() if outcome.allowed}
 
 
-def by_group(world: World, outcomes: Iterable[tuple[Submitted, Outcome]]) -> dict[Group, list[Outcome]]:
+def by_group(world: World, outcomes: Iterable[tuple[SubmittedPods, Outcome]]) -> dict[Group, list[Outcome]]:
     """Return the outcomes of the pods of each controller of the test run."""
     found: dict[Group, list[Outcome]] = {}
     for submitted, outcome in outcomes:

@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from rules_engine.questions.diff import run as runs
 from rules_engine.questions.diff.answer import DifferenceAnswer, Verdict
 from rules_engine.questions.diff.report import difference_report
-from rules_engine.questions.diff.run import DifferenceRun, Side, diff
+from rules_engine.questions.diff.run import DifferenceRun, RulesSide, diff
 from rules_engine.report.answer import answer_text
 from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
@@ -36,8 +36,8 @@ NO_ADA = compiled(validation(check("object.metadata.name != 'ada'", "no ada")))
 FALL = compiled(ladder(MIG1, GPU))
 
 
-def side(name: str, rule_set: RuleSet) -> Side:
-    return Side(name=name, rule_set=rule_set, digest=name)
+def side(name: str, rule_set: RuleSet) -> RulesSide:
+    return RulesSide(name=name, rule_set=rule_set, digest=name)
 
 
 def decided(

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
-from rules_engine.questions.doctor.grouping import Grouping
+from rules_engine.questions.doctor.grouping import FindingGrouping
 from rules_engine.questions.doctor.values import FindingGroup
 
 
@@ -33,7 +33,7 @@ CAUSED_BY = {
 
 
 def groups(*findings: Finding, nodes: Container[str] = ()) -> tuple[FindingGroup, ...]:
-    return Grouping(nodes, CAUSED_BY, job_of).group(findings)
+    return FindingGrouping(nodes, CAUSED_BY, job_of).group(findings)
 
 
 def job_of(name: ObjectName) -> ObjectName | None:

@@ -19,7 +19,7 @@ from rules_engine.model.rules.simulation import Arrival, Distribution, Simulatio
 from rules_engine.questions.plan.plan import PlanAnswer, PlanError, make_plan, possible_resources
 from rules_engine.questions.plan.report import plan_report
 from rules_engine.questions.plan.space import MAX_TRIED, Candidate, Space, count_devices, plan_cluster
-from rules_engine.questions.simulate.figures import By, Key
+from rules_engine.questions.simulate.figures import By, FigureKey
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import Counts, Direction
 from tests.support.api import GPU, node
@@ -76,7 +76,7 @@ def draw_arrival(random: Random, number: int) -> Arrival:
 
 def brute_force(
     load: Simulation, rules: RuleSet, wanted: frozenset[str], nodes: int, cards: int, by: By
-) -> tuple[Key, bool]:
+) -> tuple[FigureKey, bool]:
     """Play all layouts of all cards with the naive simulator; return the least key, and whether any pod ever ran."""
     profiles = frozenset(name for name in EVERY if f"nvidia.com/mig-{name.replace('+', '.')}" in wanted)
     layouts = [dict(each) for each in largest_layouts("A30", profiles) if each]
@@ -97,7 +97,7 @@ def brute_force(
     return min(keys, default=()), ran
 
 
-def naive_key(naive: NaiveSimulation, load: Simulation, by: By) -> Key:
+def naive_key(naive: NaiveSimulation, load: Simulation, by: By) -> FigureKey:
     pods = naive.play()
     end = naive.now if load.until is None else load.until
     never = [pod for pod in pods if pod.bound is None]
@@ -223,8 +223,8 @@ class TestChoice:
 
     nodes = plan_cluster(simulation([]), (), 2, {}).nodes
 
-    def choose(self, space: Space, plays: int) -> dict[Candidate, Key]:
-        keys: dict[Candidate, Key] = {}
+    def choose(self, space: Space, plays: int) -> dict[Candidate, FigureKey]:
+        keys: dict[Candidate, FigureKey] = {}
         for candidate in islice(space.choose(keys, Random(1)), plays):
             assert candidate not in keys
             keys[candidate] = key(candidate)
@@ -251,7 +251,7 @@ class TestChoice:
         assert len(self.choose(space, MAX_TRIED)) == MAX_TRIED
 
 
-def key(candidate: Candidate) -> Key:
+def key(candidate: Candidate) -> FigureKey:
     """Return how far the numbers of two devices are from those that are wanted."""
     devices = count_devices(candidate)
     return (abs(devices["nvidia.com/mig-1g.10gb"] - 13) + abs(devices["nvidia.com/mig-2g.20gb"] - 9),)

@@ -20,7 +20,7 @@ from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.questions.diff.input.live_input import LivePods, MutatePod
 from rules_engine.questions.diff.input.live_pods import missing_values
 from rules_engine.questions.diff.input.recorded_input import RecordedInput
-from rules_engine.questions.diff.values import Submitted, Workload
+from rules_engine.questions.diff.values import SubmittedPods, WorkloadName
 
 EXAMPLE = "pods of tests, inventories and simulations are no input"
 LIVE_OBJECT = "this is a live object: give the file with --cluster"
@@ -29,7 +29,7 @@ _GROUP = API_VERSION.partition("/")[0]
 """The API group of tests, inventories and simulations."""
 
 
-class Inputs:
+class DiffInputs:
     """The pods of manifests and of a decision log; without both, the live pods of the clusters.
 
     `default`: the cluster if there are no others. `columns`: the clusters by name, "" for a single one. `recorded`: the
@@ -61,7 +61,9 @@ class Inputs:
         """The number of live pods, which are decided if there are no others."""
         return sum(map(len, self._live))
 
-    def pods(self, mutated: MutatePod, namespace: str, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
+    def pods(
+        self, mutated: MutatePod, namespace: str, usage: Set[str] | None
+    ) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield pods as they were submitted, with the clusters on which they are decided.
 
         `mutated` applies the old rules. `namespace`: for manifests without a namespace. `usage`: the resources whose
@@ -74,7 +76,7 @@ class Inputs:
                 workload = structs.replace(submitted.workload, cluster=name)
                 yield structs.replace(submitted, workload=workload), cluster
 
-    def _submitted(self, namespace: str) -> Iterator[Submitted]:
+    def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
         refused: set[str] = set()
         for part in stream_manifests(self._manifests):
             problems = Problems()
@@ -103,17 +105,17 @@ def _refusal(manifest: Manifest) -> str:
     return LIVE_OBJECT if text_member(as_mapping(root.get("metadata")), "uid") else ""
 
 
-def submit_manifest(manifest: Manifest, default_namespace: str, problems: Problems) -> Submitted:
+def submit_manifest(manifest: Manifest, default_namespace: str, problems: Problems) -> SubmittedPods:
     """Return the pods of a manifest, as its controller submits them.
 
     `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or
     its changes would not count. A malformed number of pods is a problem.
     """
     namespace = manifest.namespace or default_namespace
-    workload = Workload.of("", namespace, manifest.kind, manifest.name)
+    workload = WorkloadName.of("", namespace, manifest.kind, manifest.name)
     request = pod_request(manifest.submitted(), namespace=namespace)
     count = max(1, pod_count(manifest, problems))
-    return Submitted(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
+    return SubmittedPods(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
 
 
 def _column_names(clusters: Sequence[ClusterReading]) -> Sequence[str]:

@@ -13,7 +13,7 @@ from rules_engine.model.problems.source import escape_controls
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.questions.diff.input import limit_ranges, live_pods
 from rules_engine.questions.diff.input.views import ViewsWithout
-from rules_engine.questions.diff.values import Submitted, Workload
+from rules_engine.questions.diff.values import SubmittedPods, WorkloadName
 
 _GROUPS: Mapping[str, str] = {
     "DaemonSet": "apps",
@@ -108,7 +108,7 @@ class LivePods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def submit(self, mutated: MutatePod, usage: Set[str] | None) -> Iterator[tuple[Submitted, Cluster]]:
+    def submit(self, mutated: MutatePod, usage: Set[str] | None) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield each pod as it was submitted, and the view of the cluster without it.
 
         `mutated` applies the old rules. `usage`: the resources whose usage rules of either side read; None: any.
@@ -118,12 +118,12 @@ class LivePods:
             view = views.without(pod)
             yield self._restore_pod(pod, view, mutated), view
 
-    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> Submitted:
+    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> SubmittedPods:
         namespace = pod.namespace
         missing = live_pods.missing_values(pod)
         found_controller = find_controller(pod)
         owner = found_controller.owner if found_controller is not None else _owner_of(pod)
-        workload = Workload.of(self._name, namespace, owner.kind, owner.name)
+        workload = WorkloadName.of(self._name, namespace, owner.kind, owner.name)
         restored = (
             live_pods.restore_from_template(pod, found_controller.template) if found_controller is not None else None
         )
@@ -133,10 +133,10 @@ class LivePods:
             request = pod_request(self._add_defaults(restored, pod, namespace, view, mutated), namespace=namespace)
             made = mutated(request, view)
             if made is not None and live_pods.has_equal_resources(made, pod):
-                return Submitted(workload=workload, request=request, missing=missing)
+                return SubmittedPods(workload=workload, request=request, missing=missing)
             reason = DENIED if made is None else OTHER_RESOURCES
         request = pod_request(live_pods.strip_live_fields(pod), namespace=namespace)
-        return Submitted(workload=workload, request=request, missing=missing, as_it_is=reason)
+        return SubmittedPods(workload=workload, request=request, missing=missing, as_it_is=reason)
 
     def _add_defaults(
         self, restored: dict[str, Json], pod: PodObject, namespace: str, view: Cluster, mutated: MutatePod

@@ -23,7 +23,7 @@ from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.logged_decision import LEFT_OUT
-from rules_engine.questions.diff.values import RecordedAdmissions, Submitted, Workload, largest_first
+from rules_engine.questions.diff.values import RecordedAdmissions, SubmittedPods, WorkloadName, largest_first
 
 MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""
@@ -45,7 +45,7 @@ UNREADABLE = "the recorded request cannot be read"
 _DECODE_ERRORS = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Line(Struct, frozen=True):
+class _DecisionLine(Struct, frozen=True):
     """A line of a decision."""
 
     endpoint: str
@@ -65,7 +65,7 @@ class _Line(Struct, frozen=True):
         return sha256("\0".join(names).encode()).digest()
 
 
-def _parse_line(text: bytes) -> _Line | str:
+def _parse_line(text: bytes) -> _DecisionLine | str:
     """Return a line of a decision, or the reason why it is none."""
     try:
         return _decode_line(text)
@@ -91,10 +91,10 @@ def _begins_with_decision(path: Path) -> bool:
             head = file.read(MAX_LINE_BYTES)
     except OSError:
         return False  # reported when it is read
-    return any(isinstance(_parse_line(line), _Line) for line in head.split(b"\n", HEAD_LINES)[:HEAD_LINES])
+    return any(isinstance(_parse_line(line), _DecisionLine) for line in head.split(b"\n", HEAD_LINES)[:HEAD_LINES])
 
 
-_decode_line = Decoder(_Line).decode
+_decode_line = Decoder(_DecisionLine).decode
 _decode_request = Decoder(dict[str, Any]).decode
 
 
@@ -112,7 +112,7 @@ class RecordedInput:
         self._waiting: list[bytes] = []
         """Lines of /validate whose call of /mutate may follow, since lines of several replicas may be mixed."""
 
-    def pods(self) -> Iterator[Submitted]:
+    def pods(self) -> Iterator[SubmittedPods]:
         """Yield each pod once, as it was submitted. Unreadable lines are counted; the first ones get a warning each."""
         try:
             with nullcontext(standard_input()) if self._path == STDIN else self._path.open("rb") as file:
@@ -142,7 +142,7 @@ class RecordedInput:
     def _warn(self, message: str, number: int) -> None:
         self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))
 
-    def _read(self, lines: Iterable[bytes | None]) -> Iterator[Submitted | None]:
+    def _read(self, lines: Iterable[bytes | None]) -> Iterator[SubmittedPods | None]:
         """Yield the pod of each line that is decided again."""
         for number, text in enumerate(lines, start=1):
             if text is not None and not text.strip():
@@ -158,7 +158,7 @@ class RecordedInput:
         for text in self._waiting:
             yield self._submit(_decode_line(text))
 
-    def _submit(self, line: _Line, text: bytes = b"") -> Submitted | None:
+    def _submit(self, line: _DecisionLine, text: bytes = b"") -> SubmittedPods | None:
         """Return the pod of a line if it is decided again; with its `text`, it may be decided after all others."""
         if line.endpoint == MUTATE:
             self._calls.add(line.call(line.pod))
@@ -179,9 +179,9 @@ class RecordedInput:
             return None
         self._replayed += 1
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)
-        return Submitted(workload=Workload.of("", line.namespace, kind, name), request=request, missing=missing)
+        return SubmittedPods(workload=WorkloadName.of("", line.namespace, kind, name), request=request, missing=missing)
 
-    def _was_called(self, line: _Line, request: AdmissionRequest) -> bool:
+    def _was_called(self, line: _DecisionLine, request: AdmissionRequest) -> bool:
         """Return True if /mutate was called for the pod, or for a pod of its workload."""
         generated = text_member(as_mapping(as_mapping(request.object).get("metadata")), "generateName")
         return any(line.call(pod) in self._calls for pod in (line.pod, f"{generated}*"))

@@ -20,7 +20,7 @@ from rules_engine.model.wording import format_count
 from rules_engine.questions.doctor.drivers import Drivers, Matching
 from rules_engine.questions.doctor.pending.excluded import Exclusion
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
-from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, quote_message, shell_command
 
@@ -41,7 +41,7 @@ def _class_remedy(device_class: DeviceClass) -> Remedy:
     )
 
 
-def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
     """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
     amounts = dict((*request.gpus, *request.others))
     budget = Budget()
@@ -57,7 +57,7 @@ def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
         total = sum(counts.values())
         if total > MAX_CLAIM_DEVICES:
             text = " and ".join(f"{count} {name}" for name, count in counts.items())
-            return Explanation(
+            return PendingExplanation(
                 reason=PendingReason.TOO_MANY_DEVICES,
                 message=f"{text} are {total} devices in one ResourceClaim, which has {MAX_CLAIM_DEVICES} at most",
                 cause="The scheduler makes one claim for all devices of a pod, and gives up the pod on all nodes.",
@@ -72,7 +72,7 @@ def explain_given_up(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
     return None
 
 
-def _reached_nodes(request: Request, sets: NodeSets, drivers: Drivers) -> NodeSet:
+def _reached_nodes(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> NodeSet:
     """Return the nodes that pass the filters before that of devices, and where drivers serve the request."""
     reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
     delegating = 0
@@ -90,8 +90,8 @@ def _served_nodes(resource: str, drivers: Drivers) -> NodeSet:
 
 def _explain_failure(
     resource: str, device_class: DeviceClass, failures: Sequence[str], further: str = ""
-) -> Explanation:
-    return Explanation(
+) -> PendingExplanation:
+    return PendingExplanation(
         reason=PendingReason.SELECTOR_FAILS,
         message=f"{failures[0]}; the class serves {resource}",
         cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
@@ -106,7 +106,7 @@ def _explain_failure(
     )
 
 
-def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Explanation | None:
+def explain_unserved(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
     """Explain a request of a resource of which a DeviceClass serves no device on any node."""
     for name, _ in request.gpus:
         if name in drivers.classes and not sets.covering_nodes(((name, 1),), Offered.ALLOCATABLE):
@@ -114,8 +114,8 @@ def explain_unserved(request: Request, sets: NodeSets, drivers: Drivers) -> Expl
     return None
 
 
-def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> Explanation:
-    explanation = partial(Explanation, missing=(resource,))
+def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> PendingExplanation:
+    explanation = partial(PendingExplanation, missing=(resource,))
     matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
@@ -197,7 +197,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
     )
 
 
-def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drivers) -> Explanation:
+def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers: Drivers) -> PendingExplanation:
     """Return the explanation of a shortage, with the devices of drivers that are in use, if drivers serve it."""
     short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
     if not short:
@@ -225,7 +225,7 @@ def explain_taken(explanation: Explanation, exclusion: Exclusion, drivers: Drive
     return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED, cause=cause)
 
 
-def with_lost_devices(explanation: Explanation, drivers: Drivers) -> Explanation:
+def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> PendingExplanation:
     """Return the explanation of a request that exceeds each node, with devices that the scheduler does not use."""
     lines: list[str] = []
     for name in explanation.missing:
@@ -281,7 +281,9 @@ def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several
         yield f"{more:,} {one if more == 1 else several}"
 
 
-def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet) -> Explanation | None:
+def explain_claims(
+    pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet
+) -> PendingExplanation | None:
     """Explain a pod if a claim of it is missing or being deleted, or allocated on nodes without room for the pod."""
     if CLAIM in cluster.absent:
         return None
@@ -293,7 +295,7 @@ def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, ro
         own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
         name = text_member(each, "resourceClaimName") or created.get(own, "")
         claim = cluster.find(CLAIM, name, pod.namespace)
-        explanation: Explanation | None
+        explanation: PendingExplanation | None
         if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
             explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod is being deleted", ())
         elif claim is not None:
@@ -313,9 +315,9 @@ def explain_claims(pod: PodObject, cluster: ClusterObjects, drivers: Drivers, ro
     return None
 
 
-def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Explanation:
+def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> PendingExplanation:
     command = ("kubectl", "get", "resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.CLAIM_MISSING,
         message=message,
         cause="The scheduler waits until all claims of a pod exist.",
@@ -327,7 +329,7 @@ def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Exp
     )
 
 
-def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Explanation | None:
+def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> PendingExplanation | None:
     selector = as_mapping(claim.status.get("allocation")).get("nodeSelector")
     if selector is None or not room:
         return None
@@ -339,7 +341,7 @@ def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Exp
     if any(reaches(selection, nodes[number]) for number in numbers_of(room)):
         return None
     reached = [node.name for node in nodes if reaches(selection, node)]
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.CLAIM_ELSEWHERE,
         severity=FindingSeverity.WARNING,
         message=f"{CLAIM} {claim.namespace}/{claim.name} of the pod is allocated on other nodes than those with enough "

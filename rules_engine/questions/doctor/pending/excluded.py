@@ -9,7 +9,7 @@ from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeTerm
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
-from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, shell_command
 
@@ -23,7 +23,7 @@ EXCLUDED = frozenset(
 
 SELECTOR_REMEDY = Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM)
 
-_Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
+_Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], PendingExplanation], str]
 """The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""
 
 
@@ -35,10 +35,10 @@ class Exclusion:
     for it, so that the scheduler may still choose them.
     """
 
-    def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
+    def __init__(self, request: PendingRequest, sets: NodeSets, offering: NodeSet) -> None:
         self.offering = self.left = offering
         self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_list_nodes(sets, offering)}",)
-        self.explanation: Explanation | None = None
+        self.explanation: PendingExplanation | None = None
         self.presumed = False
         self.request = request
         self.sets = sets
@@ -78,13 +78,13 @@ def _list_nodes(sets: NodeSets, nodes: NodeSet) -> str:
     return join_names([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
 
 
-def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
     sets, placement = exclusion.sets, exclusion.request.placement
     taints = sets.repelling_taints(placement, excluded, *LIFECYCLE)
     texts = [taint_text(taint) for taint in taints]
     mismatch = not excluded & sets.matching_nodes(placement)
     clause = ", and does not match the pod's node selector or affinity" if mismatch else ""
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.TAINT,
         message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
         f"{join_names(texts)}{clause}",
@@ -118,11 +118,11 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
     sets, placement = exclusion.sets, exclusion.request.placement
     repelling_taints = sets.repelling_taints(placement, exclusion.offering & sets.matching_nodes(placement), *LIFECYCLE)
     taints = [taint_text(taint) for taint in repelling_taints]
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's "
         "node selector or affinity",
@@ -177,8 +177,8 @@ def _match_count(matched: NodeSet, excluded: NodeSet) -> str:
     return f"matches {matched.bit_count()} of {excluded.bit_count()}"
 
 
-def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
-    return Explanation(
+def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
+    return PendingExplanation(
         reason=PendingReason.CORDON,
         severity=FindingSeverity.WARNING,
         message=f"each node that offers {exclusion.request.text} to the pod is cordoned: {exclusion.names(excluded)}",
@@ -194,7 +194,7 @@ def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
     )
 
 
-def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
+def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
     presumed = excluded & exclusion.sets.presumed
     taints = exclusion.sets.repelling_taints(exclusion.request.placement, excluded & ~presumed)
     evidence: Sequence[str] = [f"{taint_text(taint)} on {exclusion.names(nodes)}" for taint, nodes in taints.items()]
@@ -203,7 +203,7 @@ def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> Explanation:
             *evidence,
             f"no taint for NotReady on {exclusion.names(presumed)}, whose condition Ready is not True",
         ]
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.NOT_READY,
         message=f"no node that offers {exclusion.request.text} to the pod is Ready: {exclusion.names(excluded)}",
         cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",

@@ -8,12 +8,12 @@ from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count
 from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.excluded import Exclusion
-from rules_engine.questions.doctor.pending.request import Explanation
+from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import join_names, shell_command
 
 
-def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
+def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[PendingExplanation | None, NodeSet]:
     """Explain why a pod fits on none of the remaining nodes, or return None and the nodes on which it fits."""
     request, sets = exclusion.request, exclusion.sets
     free = exclusion.left & sets.covering_nodes(request.gpus, Offered.AVAILABLE)
@@ -46,7 +46,7 @@ def _holder_lines(resources: Sequence[str], exclusion: Exclusion, holders: Holde
     return tuple(line for resource in resources for line in holders.evidence(resource, names))
 
 
-def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> Explanation:
+def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Holders) -> PendingExplanation:
     sets = exclusion.sets
     spare = [
         f"{format_amount(name, total)} {name}"
@@ -54,7 +54,7 @@ def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Hol
         if is_gpu(name) and name not in short
     ]
     none_free = all(sets.total(resource, Offered.AVAILABLE, exclusion.left) == 0 for resource in short)
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.ALL_ALLOCATED,
         severity=FindingSeverity.WARNING,
         message=(
@@ -96,11 +96,11 @@ def _list_pods_remedy(node: str) -> Remedy:
     )
 
 
-def _explain_scattering(exclusion: Exclusion, holders: Holders) -> Explanation:
+def _explain_scattering(exclusion: Exclusion, holders: Holders) -> PendingExplanation:
     request = exclusion.request
     resources = [resource for resource, _ in request.gpus]
     best = _best_node(exclusion)
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
         message=f"enough of {join_names(resources)} is free on {format_count(exclusion.left.bit_count(), 'node')} in "
@@ -132,7 +132,7 @@ def _best_node(exclusion: Exclusion) -> str:
     return min(lacking_nanos, key=lambda name: lacking_nanos[name])
 
 
-def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation:
+def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> PendingExplanation:
     sets, request = exclusion.sets, exclusion.request
     nodes = format_count(free.bit_count(), "node")
     lacking, evidence = [], []
@@ -155,7 +155,7 @@ def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> Explanation
         lacking = [*lacking, "room for pods"]
         evidence.append(f"nodes with as many pods as they may have: {exclusion.names(sets.full & free)}")
     first = exclusion.first(free)
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.OTHER_RESOURCES,
         severity=FindingSeverity.ERROR if exceeds_nodes else FindingSeverity.WARNING,
         message=f"not enough {join_names(lacking)} is free beside {request.text}, on {nodes}",

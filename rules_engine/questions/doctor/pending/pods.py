@@ -31,7 +31,7 @@ from rules_engine.questions.doctor.pending.excluded import EXCLUDED, Exclusion
 from rules_engine.questions.doctor.pending.exhausted import explain_shortage
 from rules_engine.questions.doctor.pending.ladders import ActiveLadders, recreation_remedy
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
-from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import CONFIG, explain_unoffered_gpus
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import join_names, quote_message
@@ -85,7 +85,7 @@ class _NodeAnswer:
     without the problems in their findings, with these findings.
     """
 
-    explanation: Explanation | None
+    explanation: PendingExplanation | None
     room: NodeSet
     broken: Mapping[str, list[Finding]]
     certain: bool = True
@@ -113,7 +113,7 @@ class _Answers:
         """Return the answer for one pod."""
         recorded = _scheduler_message(pod, self._cluster)
         try:
-            request, scheduling = Request.of(pod), self._scheduler.explain(pod)
+            request, scheduling = PendingRequest.of(pod), self._scheduler.explain(pod)
             placed = self._place(request)
         except (PodError, TooLargeError, EvaluationError) as error:
             return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
@@ -133,7 +133,7 @@ class _Answers:
         explanation = waiting.explain_by_message(pod, self._cluster, recorded, (unknown,))
         return PendingPod(finding=_finding_about(pod, explanation))
 
-    def _search(self, request: Request) -> _NodeAnswer:
+    def _search(self, request: PendingRequest) -> _NodeAnswer:
         sets = self._sets
         offering = sets.covering_nodes(request.gpus, Offered.ALLOCATABLE)
         broken = _broken_nodes(request, sets, self._cluster, self._findings)
@@ -156,7 +156,7 @@ class _Answers:
 
     def _first_explanation(
         self, pod: PodObject, placed: _NodeAnswer, scheduling: Scheduling, recorded: str
-    ) -> Explanation | None:
+    ) -> PendingExplanation | None:
         """Return the first reason that is true."""
         explanation = (
             placed.explanation
@@ -168,7 +168,7 @@ class _Answers:
         return explanation or waiting.explain_gates(pod) or waiting.explain_unbound_claims(pod, self._cluster, recorded)
 
     def _finding(
-        self, pod: PodObject, explanation: Explanation, broken: Mapping[str, list[Finding]], recorded: str
+        self, pod: PodObject, explanation: PendingExplanation, broken: Mapping[str, list[Finding]], recorded: str
     ) -> Finding:
         evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
         if broken:
@@ -186,7 +186,7 @@ class _Answers:
             evidence.append(f"the scheduler's message: {recorded}")
         return _finding_about(pod, explanation, tuple(evidence), tuple(remedies))
 
-    def _further_evidence(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
+    def _further_evidence(self, pod: PodObject, explanation: PendingExplanation) -> Iterator[str]:
         """Yield evidence of later reasons that are true as well."""
         gates = waiting.gates_of(pod)
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
@@ -197,7 +197,7 @@ class _Answers:
 
 
 def _broken_nodes(
-    request: Request, sets: NodeSets, cluster: ClusterObjects, findings: Mapping[str, list[Finding]]
+    request: PendingRequest, sets: NodeSets, cluster: ClusterObjects, findings: Mapping[str, list[Finding]]
 ) -> Mapping[str, list[Finding]]:
     """Return the nodes that would serve a request without a problem in their findings, such as a missing plugin."""
     placement = request.placement
@@ -227,7 +227,7 @@ def _could_offer(node: NodeObject, capacity: Mapping[str, int], resource: str, c
 
 
 def _finding_about(
-    pod: PodObject, explanation: Explanation, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()
+    pod: PodObject, explanation: PendingExplanation, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()
 ) -> Finding:
     """Return the finding about a pod, with further evidence and, first, further remedies."""
     return Finding(

@@ -15,15 +15,15 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.questions.doctor.reasons import PendingReason
 
-Amounts = tuple[tuple[str, int], ...]
+ResourceNanos = tuple[tuple[str, int], ...]
 """Resources with their nanos, in the order of the pod."""
 
 
-class Request(Struct, frozen=True):
+class PendingRequest(Struct, frozen=True):
     """A pod's request of GPUs and of other resources, in nanos, and its placement. Equal pods have equal requests."""
 
-    gpus: Amounts
-    others: Amounts
+    gpus: ResourceNanos
+    others: ResourceNanos
     placement: Placement
 
     @classmethod
@@ -54,7 +54,7 @@ class Request(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class PendingExplanation:
     """A reason that is true for a pod; `missing`: the resources for which the cluster has too few devices."""
 
     reason: PendingReason

@@ -9,7 +9,7 @@ from rules_engine.model.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
-from rules_engine.questions.doctor.pending.request import Explanation, Request
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import join_names, shell_command
 
@@ -28,7 +28,7 @@ _LIST_GPUS = Remedy(
 )
 
 
-def explain_unoffered_gpus(request: Request, sets: NodeSets) -> Explanation:
+def explain_unoffered_gpus(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
     """Explain why no node has all GPUs that a pod requests, allocated or not."""
     missing = [name for name, _ in request.gpus if not _offering_nodes(name, sets)]
     if not missing:
@@ -45,7 +45,7 @@ def _offering_nodes(resource: str, sets: NodeSets) -> NodeSet:
     return sets.covering_nodes(((resource, 1),), Offered.ALLOCATABLE)
 
 
-def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
+def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> PendingExplanation:
     offers = sets.resources(sets.every, Offered.ALLOCATABLE)
     offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
     withheld = [line for name in absent for line in _capacity_lines(name, sets)]
@@ -56,7 +56,7 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> Explanation:
         remedies.insert(0, Remedy(text=text, command="kubectl get daemonsets --all-namespaces"))
     elif any(map(is_mig, absent)):
         remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first.", risk=Risk.HIGH))
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
         message=f"no node offers {join_names(absent)}",
         cause="Nodes have these devices in their capacity, but none of them is allocatable."
@@ -112,7 +112,7 @@ def _find_other_name(resource: str, sets: NodeSets) -> _OtherName | None:
     return _OtherName(strategy="none", nodes=none, resources=(WHOLE_GPU,)) if none else None
 
 
-def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> Explanation:
+def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> PendingExplanation:
     first = others[0]
     names = join_names([*sets.names(first.nodes)])
     if first.strategy == "mixed":
@@ -122,7 +122,7 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
     else:
         text = "Set the MIG strategy of the device plugin to single or mixed, and restart it."
     example = next(sets.names(first.nodes))
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
         message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such "
         f"devices as {join_names(first.resources)}",
@@ -142,7 +142,7 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
     )
 
 
-def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
+def _explain_no_single_node(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
     """Explain a request of which nodes offer each resource, but no single node offers all."""
     evidence, enough = [], True
     for resource, nanos in request.gpus:
@@ -153,7 +153,7 @@ def _explain_no_single_node(request: Request, sets: NodeSets) -> Explanation:
             f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
             f"on one node ({best}), {format_amount(resource, total)} on all nodes"
         )
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         message=f"no single node has {request.text}, even without any pod"
         + (", though all nodes together do" if enough else ""),

@@ -9,7 +9,7 @@ from rules_engine.cluster.scheduling.requirements import read_spread_constraints
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
-from rules_engine.questions.doctor.pending.request import Explanation
+from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import join_names, quote_message, shell_command
 
@@ -25,7 +25,7 @@ UNBOUND_CLAIMS = "unbound immediate PersistentVolumeClaims"
 """Words in the scheduler's message about claims that must be bound before the pod has a node."""
 
 
-def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> Explanation | None:
+def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> PendingExplanation | None:
     """Explain a pod if other filters exclude all nodes on which it fits."""
     if room & scheduling.passing:
         return None
@@ -40,7 +40,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
         f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
         for each in read_spread_constraints(pod.spec, as_string_map(pod.metadata.get("labels")), "DoNotSchedule")
     ]
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.OTHER_FILTERS,
         severity=FindingSeverity.WARNING,
         message=f"another filter of the scheduler excludes each node with enough of everything: "
@@ -56,7 +56,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
     )
 
 
-def explain_gates(pod: PodObject) -> Explanation | None:
+def explain_gates(pod: PodObject) -> PendingExplanation | None:
     """Explain a pod if it has scheduling gates."""
     gates = gates_of(pod)
     if not gates:
@@ -64,7 +64,7 @@ def explain_gates(pod: PodObject) -> Explanation | None:
     line = shell_command(
         "kubectl", "get", "pod", "-n", pod.namespace, pod.name, "-o", "jsonpath={.spec.schedulingGates}"
     )
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.SCHEDULING_GATES,
         severity=FindingSeverity.INFO,
         message=f"the pod has scheduling gates: {join_names(gates)}",
@@ -78,7 +78,7 @@ def gates_of(pod: PodObject) -> Sequence[str]:
     return [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
 
 
-def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
+def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> PendingExplanation | None:
     """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message."""
     if CLAIM in cluster.absent:
         return None
@@ -88,7 +88,7 @@ def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: st
     # Claims that certainly keep the pod off every node come first.
     claims.sort(key=lambda claim: not claim[2])
     first, _, certain = claims[0]
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.VOLUME_CLAIMS,
         severity=FindingSeverity.ERROR if certain else FindingSeverity.WARNING,
         message=f"volume claims of the pod are not bound: {join_names([name for name, _, _ in claims])}",
@@ -134,7 +134,7 @@ def _claim_names(pod: PodObject) -> Iterator[str]:
 
 def explain_by_message(
     pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], feasible: Sequence[str] = ()
-) -> Explanation:
+) -> PendingExplanation:
     """Return the scheduler's message as the reason of a pod for which no other reason is known to be true.
 
     `unknown`: the parts of the pod that were not evaluated. `feasible`: the nodes that pass all filters.
@@ -150,7 +150,7 @@ def explain_by_message(
     outdated = bool(feasible and not unknown and _COUNTED_NODES.match(recorded))
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
-    return Explanation(
+    return PendingExplanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
         severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
         message=f"{scheduler}: {recorded or 'no message is recorded'}",

@@ -11,7 +11,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest
-from rules_engine.questions.diff.input.inputs import Inputs
+from rules_engine.questions.diff.input.inputs import DiffInputs
 from tests.support.api import controller, live, node, write_list
 from tests.support.evaluation import GPU, MIG3, asks, cluster
 from tests.support.loading import rule
@@ -27,7 +27,7 @@ def read(
     """Return the pods, each with its column, workload and cluster, and the problems."""
     problems = Problems()
     readings = [read_cluster([path], whole=True) for path in clusters]
-    inputs = Inputs(manifests, None, readings, DEFAULT, problems)
+    inputs = DiffInputs(manifests, None, readings, DEFAULT, problems)
     found = [
         (submitted.workload.cluster, f"{submitted.workload.namespace}/{submitted.workload.name}", view)
         for submitted, view in inputs.pods(_unchanged, "default", None)

@@ -26,7 +26,7 @@ from rules_engine.questions.diff.input.live_input import (
 )
 from rules_engine.questions.diff.input.views import ViewsWithout
 from rules_engine.questions.diff.outcomes import Outcomes
-from rules_engine.questions.diff.values import Submitted
+from rules_engine.questions.diff.values import SubmittedPods
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import WhenExhausted
 from tests.support.api import (
@@ -69,7 +69,7 @@ REPLICA_SET = ("ReplicaSet", "train-5d8")
 
 def read(
     items: Iterable[Any], rules: RuleSet, on: Cluster | None = NODES, usage: Set[str] | None = frozenset()
-) -> list[Submitted]:
+) -> list[SubmittedPods]:
     """Return the live pods of a cluster as they were submitted. `on`: its nodes; None: they are among its objects."""
 
     def old(request: AdmissionRequest, view: Cluster) -> Json:
@@ -88,12 +88,12 @@ def admitted(submitted: Json, *rules: Any, on: Cluster = NODES) -> Any:
     return mutated(submitted, *rules, on=on).result
 
 
-def given_amounts(submitted: Submitted) -> Any:
+def given_amounts(submitted: SubmittedPods) -> Any:
     found: Any = submitted.request.object
     return found["spec"]["containers"][0]["resources"]
 
 
-def name(submitted: Submitted) -> str:
+def name(submitted: SubmittedPods) -> str:
     return f"{submitted.workload.kind}/{submitted.workload.name}"
 
 

@@ -8,12 +8,12 @@ import pytest
 from rules_engine.cluster.read.manifest_stream import stream_pods
 from rules_engine.model.problems.problem import Problems
 from rules_engine.questions.diff.input.inputs import submit_manifest
-from rules_engine.questions.diff.values import Submitted
+from rules_engine.questions.diff.values import SubmittedPods
 
 TEMPLATE = "{metadata: {name: ignored, labels: {app: a}}, spec: {containers: [{name: main}]}}"
 
 
-def read(path: Path, text: str) -> tuple[list[Submitted], list[str]]:
+def read(path: Path, text: str) -> tuple[list[SubmittedPods], list[str]]:
     """Return the pods of a file of manifests, and the problems of their numbers."""
     file = path / "manifests.yaml"
     file.write_text(text)

@@ -27,7 +27,7 @@ from rules_engine.questions.diff.input.recorded_input import (
     RecordedInput,
 )
 from rules_engine.questions.diff.outcomes import Outcomes
-from rules_engine.questions.diff.values import Kind, RecordedAdmissions, Submitted, Workload
+from rules_engine.questions.diff.values import Kind, RecordedAdmissions, SubmittedPods, WorkloadName
 from rules_engine.server.state import State
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, rung, validation
 from tests.support.recorded import Call, recorded_log, recording
@@ -50,7 +50,7 @@ def log(path: Path, *calls: Call, state: State = recording(FALLS, NO_ROOT, on=ON
     return recorded_log(path, state, calls, **fields)
 
 
-def replayed(path: Path, *others: Path) -> tuple[list[Submitted], RecordedAdmissions, list[str]]:
+def replayed(path: Path, *others: Path) -> tuple[list[SubmittedPods], RecordedAdmissions, list[str]]:
     """Return the pods of a log, to which the others are appended, the totals and the problems."""
     path.write_bytes(b"".join(each.read_bytes() for each in (path, *others)))
     problems = Problems()
@@ -69,7 +69,7 @@ def test_a_pod_is_decided_once_as_it_was_submitted(tmp_path: Path) -> None:
     # The log of one server may follow that of another.
     paths = [log(tmp_path / "b", ("/validate", mutated)), log(tmp_path / "a", ("/mutate", submitted), userInfo=user)]
     (found,), totals, problems = replayed(*paths)
-    assert found.workload == Workload(namespace="ml", kind="ReplicaSet", name="rs")
+    assert found.workload == WorkloadName(namespace="ml", kind="ReplicaSet", name="rs")
     assert (found.request.object, found.request.raw["userInfo"]) == (submitted, user)
     assert found.missing == {}
     assert (totals.lines, totals.admissions, totals.replayed, totals.later_calls) == (2, 2, 1, 1)
@@ -205,11 +205,11 @@ def rules(draw: st.DrawFn) -> list[Rule]:
 def test_a_known_outcome_is_that_of_the_whole_request(
     data: st.DataObject, made: Any, pool: list[Rule], others: list[Rule]
 ) -> None:
-    workload, on = Workload(namespace="ml", kind="Pod", name="p"), Cluster()
-    whole = Submitted(workload=workload, request=pod_request(made, namespace="ml"), missing={})
+    workload, on = WorkloadName(namespace="ml", kind="Pod", name="p"), Cluster()
+    whole = SubmittedPods(workload=workload, request=pod_request(made, namespace="ml"), missing={})
     reduced, names = reduce_request(whole.request.raw)
     request = AdmissionRequest.parse(orjson.loads(orjson.dumps(reduced)))
-    recorded = Submitted(workload=workload, request=request, missing={name: LEFT_OUT[name] for name in names})
+    recorded = SubmittedPods(workload=workload, request=request, missing={name: LEFT_OUT[name] for name in names})
     chosen = [compiled(*data.draw(st.lists(st.sampled_from(pool), unique_by=lambda rule: rule.id))), compiled(*others)]
     old, new = map(Outcomes, chosen)
     outcomes = [sides.of(recorded, on) for sides in (old, new)]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rules_engine.cli import ObjectName
+from rules_engine.cli import ObjectNameParamType
 from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.server.cluster.source import Live
 from rules_engine.server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
@@ -232,14 +232,14 @@ class Settings:
     webhook_name: str | None = _setting(
         "--webhook-name",
         None,
-        type=ObjectName(),
+        type=ObjectNameParamType(),
         help="Name of both webhook configurations. They are compared with the rules, and differences are logged. With "
         "--tls-bootstrap, their caBundle is updated too.",
     )
     offers: str | None = _setting(
         "--offers",
         None,
-        type=ObjectName(),
+        type=ObjectNameParamType(),
         help="Keep the GPUOffers of this name current: what nodes offer, for policies of gpu-rules native --name NAME.",
     )
     test_on_reload: bool = _setting(

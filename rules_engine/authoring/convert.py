@@ -81,7 +81,7 @@ T = TypeVar("T", dict[str, Any], list[Any], str, float)
 _GpuKey = tuple[str, str]
 """A GPU type and a GPU resource."""
 
-_Entry = dict[str, Json]
+_EntryFields = dict[str, Json]
 """The fields of an entry in a rule."""
 
 
@@ -171,7 +171,7 @@ class _Reader:
         self.problems = Problems()
         self.location = Location(file, 1, 1)
 
-    def configuration(self, value: object) -> tuple[Mapping[str, Mapping[_GpuKey, _Entry]], Sequence[str]]:
+    def configuration(self, value: object) -> tuple[Mapping[str, Mapping[_GpuKey, _EntryFields]], Sequence[str]]:
         """Return the entries by namespace, "" for the defaults; and the namespaces to skip."""
         fields = self._fields(value, ("resourceMap", "namespaceResourceMap", "namespaceWhiteList"), "$")
         places = {"": dict(self._entries(fields.get("resourceMap"), "$.resourceMap"))}
@@ -186,7 +186,7 @@ class _Reader:
                 white_list.append(name)
         return places, [*dict.fromkeys(white_list)]
 
-    def _entries(self, value: object, path: str) -> Iterator[tuple[_GpuKey, _Entry]]:
+    def _entries(self, value: object, path: str) -> Iterator[tuple[_GpuKey, _EntryFields]]:
         for gpu_type, resources in self._value(value, {}, path).items():
             if not gpu_type:
                 self._warn(path, "an empty GPU type never matches a pod: it is not converted")
@@ -194,7 +194,7 @@ class _Reader:
             for resource, entry in self._value(resources, {}, f"{path}.{gpu_type}").items():
                 yield (gpu_type, resource), self._entry(entry, f"{path}.{gpu_type}.{resource}")
 
-    def _entry(self, value: object, path: str) -> _Entry:
+    def _entry(self, value: object, path: str) -> _EntryFields:
         fields = self._fields(value, ("resourceList", "annotations"), path)
         items = self._value(fields.get("resourceList"), [], f"{path}.resourceList")
         coefficients: dict[str, Json] = {}
@@ -282,7 +282,7 @@ class _Reader:
 
 
 def _rule_documents(
-    places: Mapping[str, Mapping[_GpuKey, _Entry]], white_list: Sequence[str]
+    places: Mapping[str, Mapping[_GpuKey, _EntryFields]], white_list: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Json]]]:
     """Yield the name and the document of each rule: for a GPU type and a GPU resource, in order of first entries."""
     keys = dict.fromkeys(key for entries in places.values() for key in entries)

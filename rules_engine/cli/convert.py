@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from rules_engine.cli.options import FOLDER, ObjectName, PathOrStdin, write_new_files
-from rules_engine.cli.program import UNUSABLE, Command, Group, help_examples
+from rules_engine.cli.options import FOLDER, ObjectNameParamType, PathOrStdin, write_new_files
+from rules_engine.cli.program import UNUSABLE, Command, CommandGroup, help_examples
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     short_help="Convert other webhooks' settings to rules.",
     epilog=help_examples(
         "gpu-rules convert gpuinjector old.json > rules.yaml",
@@ -70,7 +70,9 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     metavar="NAME,NAME...",
     help="Resources of the ladder, the highest first. The last one is assumed: taken without asking the cluster.",
 )
-@click.option("--name", type=ObjectName(), default="webhook", show_default=True, help="Name of the FallbackLadder.")
+@click.option(
+    "--name", type=ObjectNameParamType(), default="webhook", show_default=True, help="Name of the FallbackLadder."
+)
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
     from rules_engine.authoring.convert import webhook_ladder as ladder

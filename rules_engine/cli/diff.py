@@ -48,7 +48,7 @@ KINDS = (
 """The kinds of a live cluster that the command reads."""
 
 
-class ChangeKind(KnownName):
+class ChangeKindParamType(KnownName):
     """A kind of change."""
 
     name, noun = "KIND", "kind"
@@ -92,7 +92,7 @@ class ChangeKind(KnownName):
 )
 @click.option(
     "--allow",
-    type=ChangeKind(),
+    type=ChangeKindParamType(),
     multiple=True,
     help="A kind of change that does not make the exit code 1: Denied, Admitted, Rung, Resources, Annotations, "
     "Warnings, Message, Rule or Unknown. Repeatable.",

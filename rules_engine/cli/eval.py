@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
 
 
-class _Expression(click.ParamType[str]):
+class _ExpressionParamType(click.ParamType[str]):
     """An expression. Bytes of the command line that are no UTF-8 are refused: no string of CEL has them."""
 
     name = "EXPR"
@@ -43,7 +43,7 @@ class _Expression(click.ParamType[str]):
         "kubectl get pod p -o json | gpu-rules eval object -f -",
     ),
 )
-@click.argument("expression", metavar="EXPR", type=_Expression())
+@click.argument("expression", metavar="EXPR", type=_ExpressionParamType())
 @manifests_option(required=True)
 @cluster_option(". Default: two workers with four GPUs each.")
 @click.option(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource
 
 
-class FieldPath(click.ParamType["FieldDocumentation"]):
+class FieldPathParamType(click.ParamType["FieldDocumentation"]):
     """A kind, or a field of one, as kubectl explain takes it."""
 
     name = "KIND[.FIELD...]"
@@ -65,7 +65,7 @@ class FieldPath(click.ParamType["FieldDocumentation"]):
         "gpu-rules explain FallbackLadder.spec.rungs",
     ),
 )
-@click.argument("field", required=False, metavar="[KIND[.FIELD...]]", type=FieldPath())
+@click.argument("field", required=False, metavar="[KIND[.FIELD...]]", type=FieldPathParamType())
 @manifests_option(required=False)
 @rules_option
 @cluster_option(". Default: two workers with four GPUs each.")

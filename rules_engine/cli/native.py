@@ -6,7 +6,7 @@ import click
 
 from rules_engine.cli.options import (
     ClusterArgument,
-    ObjectName,
+    ObjectNameParamType,
     cluster_option,
     cluster_version,
     report_problems,
@@ -36,7 +36,7 @@ LEAST_VERSION = 1, 36
 @cluster_option(". Prints what its nodes offer, too.")
 @click.option(
     "--name",
-    type=ObjectName(),
+    type=ObjectNameParamType(),
     default=DEFAULT_SETTINGS.name,
     show_default=True,
     help="Name of the mutating policy and of the offers; names of validating policies begin with it.",

@@ -113,7 +113,7 @@ server_namespace_option = click.option(
 )
 
 
-class ObjectName(click.ParamType[str]):
+class ObjectNameParamType(click.ParamType[str]):
     """The name of most other objects: an RFC 1123 subdomain, labels joined by dots."""
 
     name = "NAME"

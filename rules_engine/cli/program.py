@@ -62,14 +62,14 @@ class Target:
     file: Path | None
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command that has commands of its own."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         _write_examples(self, formatter)
 
 
-class Root(Group):
+class Root(CommandGroup):
     """The root command, with its commands in groups. Reports an output error in one line."""
 
     sections: Mapping[str, Sequence[str]] = {}

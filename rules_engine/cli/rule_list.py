@@ -32,7 +32,7 @@ class SourceOrStdin(RuleSourceType):
         return PathSource(PathOrStdin().convert(value, param, ctx))
 
 
-class Labels(click.ParamType[Mapping[str, str]]):
+class LabelsParamType(click.ParamType[Mapping[str, str]]):
     """Labels as kubectl writes them: KEY=VALUE, separated by commas. Empty: no labels."""
 
     name = "LABELS"
@@ -63,12 +63,15 @@ class Labels(click.ParamType[Mapping[str, str]]):
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Show what applies in this namespace.")
 @click.option(
     "--labels",
-    type=Labels(),
+    type=LabelsParamType(),
     metavar="KEY=VALUE[,KEY=VALUE]",
     help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
 )
 @click.option(
-    "--pod-labels", type=Labels(), metavar="KEY=VALUE[,KEY=VALUE]", help="Labels of the pods. Default: any labels."
+    "--pod-labels",
+    type=LabelsParamType(),
+    metavar="KEY=VALUE[,KEY=VALUE]",
+    help="Labels of the pods. Default: any labels.",
 )
 @cluster_option(".", ("Node", "Namespace"), help_start="A cluster, for the labels of the namespace. ")
 @output_option("text", "json")

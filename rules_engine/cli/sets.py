@@ -15,7 +15,7 @@ from rules_engine.cli.options import (
     output_option,
     write_new_files,
 )
-from rules_engine.cli.program import Command, Group, InputProblems, Target, help_examples, print_json
+from rules_engine.cli.program import Command, CommandGroup, InputProblems, Target, help_examples, print_json
 
 USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""
@@ -33,7 +33,7 @@ class SetName(KnownName):
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     short_help="List, suggest, show and copy the packaged rule sets.",
     epilog=help_examples(
         "gpu-rules sets list",

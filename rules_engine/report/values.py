@@ -72,7 +72,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ItemField:
     """A named value of an item; `command` is one or more lines for a shell, which are never wrapped or cut."""
 
     name: str
@@ -87,7 +87,7 @@ class Item:
     title: Words = ()
     tone: Tone = Tone.INFO
     lines: Sequence[Words] = ()
-    fields: Sequence[Field] = ()
+    fields: Sequence[ItemField] = ()
     objects: Sequence[str] = ()
     table: Table | None = None
 

@@ -15,8 +15,8 @@ from rules_engine.report.values import (
     Curves,
     Drawing,
     Drawings,
-    Field,
     Item,
+    ItemField,
     Items,
     Lines,
     Report,
@@ -43,7 +43,9 @@ def blocks(text: str = "x") -> list[Block]:
     return [
         table(1, text),
         Lines(lines=[(text, span)]),
-        Items(items=[Item(title=span, lines=(text,), fields=[Field(text, text, text)], table=table(1))], noun="item"),
+        Items(
+            items=[Item(title=span, lines=(text,), fields=[ItemField(text, text, text)], table=table(1))], noun="item"
+        ),
         Items(items=[Item(objects=[f"{text} {n}" for n in range(5)])], noun="item"),
         Tree(line=text, children=[Tree(line=span)]),
         Curves(curves=[Curve(name=text, means=[Fraction(1)], capacity=2, end="1h", text=text)]),

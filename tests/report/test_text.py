@@ -15,8 +15,8 @@ from rules_engine.report.values import (
     Curve,
     Curves,
     Drawings,
-    Field,
     Item,
+    ItemField,
     Items,
     Lines,
     Report,
@@ -91,7 +91,7 @@ def test_long_parts_are_cut_and_the_rest_is_counted() -> None:
     assert len(shown(Lines(lines=["a"] * over, whole=True))) == over
     items = shown(Items(items=[Item(title="a")] * over, noun="thing"))
     assert items[-1] == "  and 2 more things (--output json has all)"
-    fields = shown(Items(items=[Item(title="a", fields=[Field("b", "c")] * (MAX_FIELDS + 1))], noun="thing"))
+    fields = shown(Items(items=[Item(title="a", fields=[ItemField("b", "c")] * (MAX_FIELDS + 1))], noun="thing"))
     assert fields[-1] == "    and 1 more line (--output json has all)"
     assert shown(Lines(lines=["x" * 999])) == [f"  {'x' * MAX_TEXT}…"]
 
@@ -103,7 +103,9 @@ def test_items_share_the_rows_of_their_tables() -> None:
 
 
 def test_an_item_has_its_objects_lines_fields_and_commands() -> None:
-    field = Field("remedy", ("Drain it. ", Span("(risk: High)", Tone.BAD)), command="kubectl drain a\nkubectl get a")
+    field = ItemField(
+        "remedy", ("Drain it. ", Span("(risk: High)", Tone.BAD)), command="kubectl drain a\nkubectl get a"
+    )
     objects = [f"Node {n}" for n in range(5)]
     assert shown(
         Items(items=[Item(title="Bad", lines=("why",), fields=[field], objects=objects), Item()], noun="x")

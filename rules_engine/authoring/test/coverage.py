@@ -89,7 +89,7 @@ class _RecordingCompiler(_Recording, Compiler):
 
 
 @dataclass(slots=True)
-class _Record:
+class _RuleCoverage:
     """The parts and conditions of a rule, and its events so far."""
 
     rule: Rule
@@ -109,7 +109,7 @@ class CoverageRecorder:
         self._parts = {kind.name: kind.parts for kind in kinds}
         self._outcomes: dict[Location, Counter[bool]] = {}
         self._conditions: dict[Location, Sequence[_RecordedProgram]] = {}
-        self._records: dict[Location, _Record] = {}
+        self._records: dict[Location, _RuleCoverage] = {}
         self._files: dict[str, str] = {}
         """Path of each file after links, by its name."""
         self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_RecordedProgram]]] = {}
@@ -139,7 +139,7 @@ class CoverageRecorder:
             rule, place = compiled.rule, self._place(compiled.rule.location)
             if place not in self._records:
                 parts = tuple(self._parts[rule.kind](rule))
-                self._records[place] = _Record(rule, parts, self._conditions[place], 0, [0] * len(parts))
+                self._records[place] = _RuleCoverage(rule, parts, self._conditions[place], 0, [0] * len(parts))
 
     def __contains__(self, document: ExpressionDocument) -> bool:
         """Return True if the rule or Diagnostic was compiled, in any set."""
@@ -171,7 +171,7 @@ class CoverageRecorder:
         return Location(file, location.line, location.column)
 
 
-def _rule_items(record: _Record) -> Iterator[tuple[CoverageItem, int]]:
+def _rule_items(record: _RuleCoverage) -> Iterator[tuple[CoverageItem, int]]:
     rule = record.rule
     yield CoverageItem(rule=rule.id, location=rule.location, name=rule.id, event="applied"), record.applied
     for part, hits in zip(record.parts, record.hits, strict=True):

@@ -7,7 +7,7 @@ from rules_engine.model.wording import format_count
 from rules_engine.questions.diff.answer import ClusterTotals, DifferenceAnswer
 from rules_engine.questions.diff.shown_changes import Difference, ShownChange, group_changes
 from rules_engine.questions.diff.values import CountsByName, DeviceCount, Kind, RecordedAdmissions
-from rules_engine.report.values import Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
+from rules_engine.report.values import Item, ItemField, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_GPUS = 10
 """GPU resources in a sentence. No cluster has as many, but pods may request any name."""
@@ -57,7 +57,7 @@ def _change_item(answer: DifferenceAnswer, change: ShownChange) -> Item:
     return Item(
         title=(Span(change.title, tone), f"  {extent}"),
         tone=tone,
-        fields=[Field(each.title, _difference_words(each)) for each in change.differences],
+        fields=[ItemField(each.title, _difference_words(each)) for each in change.differences],
         table=Table(
             heads=("workload", *heads),
             rows=[(title, *(_count_cell(pods[name]) for name in names)) for title, pods in change.workloads.items()],

@@ -7,7 +7,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_count, format_names, format_time
 from rules_engine.questions.doctor.values import Affected, Diagnosis, FindingGroup, GpuNode, RecentError
-from rules_engine.report.values import Cell, Field, Item, Items, Lines, Report, Section, Span, Table, Tone, Words
+from rules_engine.report.values import Cell, Item, ItemField, Items, Lines, Report, Section, Span, Table, Tone, Words
 
 MAX_NODES = 40
 """Largest number of nodes with a line each: in a larger cluster, nodes that are alike share a line."""
@@ -75,19 +75,19 @@ def _finding_item(finding: FindingGroup, *, with_source: bool) -> Item:
     evidence = [f"evidence of {finding.object.title}" if several else "evidence", *["evidence"] * len(finding.evidence)]
     effects = [f"{effect.reason} ({effect.message})" for effect in finding.effects]
     fields = [
-        *([Field("cause", finding.cause)] if finding.cause else []),
+        *([ItemField("cause", finding.cause)] if finding.cause else []),
         *(
-            [Field("oldest pending since" if several else "pending since", format_time(finding.since))]
+            [ItemField("oldest pending since" if several else "pending since", format_time(finding.since))]
             if finding.since
             else []
         ),
-        *([Field("effects", "; ".join(effects))] if effects else []),
-        *map(Field, evidence, finding.evidence),
-        *([Field("note", HOST_NOTE)] if finding.on_host else []),
+        *([ItemField("effects", "; ".join(effects))] if effects else []),
+        *map(ItemField, evidence, finding.evidence),
+        *([ItemField("note", HOST_NOTE)] if finding.on_host else []),
         *map(_remedy_field, finding.remedies),
     ]
     if with_source and finding.source is not None:
-        fields.append(Field("source", Span(f"{finding.diagnostic}  {finding.source}", Tone.QUIET)))
+        fields.append(ItemField("source", Span(f"{finding.diagnostic}  {finding.source}", Tone.QUIET)))
     return Item(
         title=(Span(severity, tone), "  ", Span(finding.reason, Tone.STRONG)),
         tone=tone,
@@ -97,11 +97,11 @@ def _finding_item(finding: FindingGroup, *, with_source: bool) -> Item:
     )
 
 
-def _remedy_field(remedy: Remedy) -> Field:
+def _remedy_field(remedy: Remedy) -> ItemField:
     if remedy.risk is Risk.NONE:
-        return Field("remedy", remedy.text, command=remedy.command)
+        return ItemField("remedy", remedy.text, command=remedy.command)
     risk = Span(f" (risk: {remedy.risk.value})", Tone.BAD if remedy.risk is Risk.HIGH else Tone.WARNING)
-    return Field("remedy", (remedy.text, risk), command=remedy.command)
+    return ItemField("remedy", (remedy.text, risk), command=remedy.command)
 
 
 def _overview_sections(diagnosis: Diagnosis) -> Iterator[Section]:

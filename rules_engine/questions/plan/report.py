@@ -9,7 +9,7 @@ from rules_engine.model.wording import format_count
 from rules_engine.questions.plan.plan import Choice, PlanAnswer
 from rules_engine.questions.plan.space import CONFIG_LABEL
 from rules_engine.questions.simulate.report import figures_table
-from rules_engine.report.values import Field, Item, Items, Report, Section, Table, Tone
+from rules_engine.report.values import Item, ItemField, Items, Report, Section, Table, Tone
 
 SHOWN_DIGITS = 12
 """Digits of a number of candidates; of a longer one, the order of magnitude says more."""
@@ -25,7 +25,7 @@ def plan_report(plan: PlanAnswer) -> Report:
         Item(
             title=node,
             lines=[_describe_cards(first.mig_configs["mig-configs"][config])],
-            fields=[Field("label", "", f"kubectl label node {node} {CONFIG_LABEL}={config} --overwrite")],
+            fields=[ItemField("label", "", f"kubectl label node {node} {CONFIG_LABEL}={config} --overwrite")],
             tone=Tone.GOOD,
         )
         for node, config in first.configs.items()

@@ -7,7 +7,7 @@ from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
 from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer
 from rules_engine.questions.preflight.state import Verdict
-from rules_engine.report.values import Field, Item, Items, Report, Section, Span, Table, Tone
+from rules_engine.report.values import Item, ItemField, Items, Report, Section, Span, Table, Tone
 
 _TONES: Mapping[Verdict, Tone] = {Verdict.STARTS: Tone.GOOD, Verdict.WAITS: Tone.WARNING}
 
@@ -73,47 +73,47 @@ def _verdict_text(each: WorkloadAnswer) -> str:
     )
 
 
-def _fields(each: WorkloadAnswer) -> Iterator[Field]:
+def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
     if each.decided_first:
-        yield Field("decided first", f"by {', '.join(each.decided_first)}")
+        yield ItemField("decided first", f"by {', '.join(each.decided_first)}")
     for move in each.moves:
         of = "" if move.pods == each.pods else f", {format_count(move.pods, 'pod')}"
         resources = f"{short_name(move.requested)} → {short_name(move.given)}"
-        yield Field("admission", f"{resources} by {move.rule} ({move.source}){of}")
+        yield ItemField("admission", f"{resources} by {move.rule} ({move.source}){of}")
     if each.starts:
         nodes = format_names([f"{node} ×{count}" if count > 1 else node for node, count in each.starts.items()])
         equal = f" (or equal nodes: {format_names(each.equal_nodes)})" if each.equal_nodes else ""
-        yield Field("starts", f"{nodes}{equal}")
+        yield ItemField("starts", f"{nodes}{equal}")
     if each.evicted:
-        yield Field("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
+        yield ItemField("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
         yield from _stopped_fields(stopped, each)
     if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
-        yield Field("would start", "with none of the changes that were tried")
+        yield ItemField("would start", "with none of the changes that were tried")
     for change in each.would_start:
-        yield Field("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
+        yield ItemField("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
     for notice in each.notices:
-        yield Field("note", notice)
+        yield ItemField("note", notice)
 
 
-def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Field]:
+def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[ItemField]:
     count = format_count(stopped.pods, "pod")
     match stopped.verdict:
         case Verdict.REFUSED if each.kind != "Pod":
             after = f"the API server creates the {each.kind} and refuses {count} of its controller"
-            yield Field("refused", f"{after}: {stopped.message}")
+            yield ItemField("refused", f"{after}: {stopped.message}")
         case Verdict.NEVER:
-            yield Field("never", f"{count}: no node that exists could hold it: {stopped.message}")
+            yield ItemField("never", f"{count}: no node that exists could hold it: {stopped.message}")
         case verdict:
-            yield Field(verdict.value.lower(), f"{count}: {stopped.message}")
+            yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
     if stopped.finding is not None:
         finding = stopped.finding
-        yield Field("because", f"{finding.reason}: {finding.message}")
+        yield ItemField("because", f"{finding.reason}: {finding.message}")
         more = len(finding.evidence) - MAX_EVIDENCE
         for line in finding.evidence[:MAX_EVIDENCE]:
-            yield Field("evidence", line)
+            yield ItemField("evidence", line)
         if more > 0:
-            yield Field("evidence", f"{more:,} more (--output json has all)")
+            yield ItemField("evidence", f"{more:,} more (--output json has all)")
 
 
 def _node_table(reasons: NodeReasons) -> Table | None:

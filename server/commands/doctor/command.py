@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import rules_engine
-from rules_engine.cli import Command, ObjectName, help_examples
+from rules_engine.cli import Command, ObjectNameParamType, help_examples
 from rules_engine.cli.options import (
     ClusterArgument,
     NamespaceName,
@@ -62,7 +62,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
     type=PodName(),
     help="Only this pod, and what concerns it; -n can give its namespace.",
 )
-@click.option("--node", cls=SingleOption, type=ObjectName(), help="Only this node and its pods.")
+@click.option("--node", cls=SingleOption, type=ObjectNameParamType(), help="Only this node and its pods.")
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
 @sources_option(
     "--rules",

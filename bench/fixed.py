@@ -12,7 +12,7 @@ import orjson
 from bench.reviews import UID
 from rules_engine.model.rules.decision import Decision
 from rules_engine.server.commands import main
-from rules_engine.server.http.admission import Admission, Response
+from rules_engine.server.http.admission import AdmissionEndpoint, Response
 from rules_engine.server.state import ServedRules
 
 _RESPONSE = Response(
@@ -36,7 +36,7 @@ if __name__ == "__main__":
         case "allow":
             ServedRules.mutate = ServedRules.validate = allow  # type: ignore[method-assign]
         case "nothing":
-            Admission.answer = nothing  # type: ignore[method-assign]
+            AdmissionEndpoint.answer = nothing  # type: ignore[method-assign]
         case other:
             raise SystemExit(f"bench.fixed: must be allow or nothing, not {other}")
     main(prog_name="gpu-rules")

@@ -18,7 +18,7 @@ from rules_engine.model.json.lenient import as_string_map
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS_RESOURCE
 from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from rules_engine.server.state import OffersStatus, ServedRules, State
+from rules_engine.server.state import OffersStatus, ServedRules, ServerState
 from rules_engine.server.timing import MAX_RETRY_AFTER_SECONDS, PeriodicTask
 
 PERIOD_SECONDS = 0.5
@@ -38,7 +38,7 @@ class OffersWriter:
     """Keeps the GPUOffers of a name, and `state.offers`, current."""
 
     def __init__(
-        self, connection: Connection, name: str, state: State, *, clock: Callable[[], float] = monotonic
+        self, connection: Connection, name: str, state: ServerState, *, clock: Callable[[], float] = monotonic
     ) -> None:
         self._connection = connection
         self._name = name

@@ -56,7 +56,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Duration(click.ParamType[timedelta]):
+class DurationParamType(click.ParamType[timedelta]):
     """A duration as Prometheus and kubectl write it: a number and a unit."""
 
     name = "DURATION"
@@ -70,7 +70,7 @@ class Duration(click.ParamType[timedelta]):
         return int(match[1]) * _UNITS[match[2]]
 
 
-class PodName(click.ParamType[tuple[str, str]]):
+class PodNameParamType(click.ParamType[tuple[str, str]]):
     """`NAMESPACE/POD`, or `POD` with an empty namespace, as a pair."""
 
     name = "[NAMESPACE/]POD"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.server.cluster.source import ClusterSource, FixedCluster, Live
-from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.admission import AdmissionEndpoint
 from rules_engine.server.http.admission_record import Callers
 from rules_engine.server.http.app import Exposition, create_app, create_metrics_app
 from rules_engine.server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
@@ -30,10 +30,10 @@ from rules_engine.server.http.sockets import bind_socket, share_of_connections
 from rules_engine.server.option_types import Address
 from rules_engine.server.rules.folder_watch import Signature, Watcher, files_signature
 from rules_engine.server.rules.reload import Reloader
-from rules_engine.server.rules.sources import Prepared, UnusableError, prepare_sources
-from rules_engine.server.settings import Settings
+from rules_engine.server.rules.sources import PreparedServer, UnusableError, prepare_sources
+from rules_engine.server.settings import ServerSettings
 from rules_engine.server.signals import Signals, exit_on_signals, ignore_signals
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.observers import OverpromiseWarning, Telemetry
 from rules_engine.server.telemetry.process_log import logging_config
 from rules_engine.server.timing import rfc3339
@@ -61,7 +61,7 @@ class StartError(Exception):
     """A failure to start, with the message to print."""
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ServerSettings) -> None:
     """Serve until SIGINT or SIGTERM. Raises StartError, before anything is served."""
     exit_on_signals()
     logging.config.dictConfig(logging_config(settings.log_format))
@@ -76,13 +76,13 @@ def serve(settings: Settings) -> None:
         source.start()
         stack.callback(source.stop)
         served = rules.served(kept=prepared.refused is not None)
-        state = State(served, source)
+        state = ServerState(served, source)
         state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
         state.reserves = _can_reserve(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
-        admission = Admission(
+        admission = AdmissionEndpoint(
             state,
             callers=Callers(settings.reserve_for),
             observers=telemetry.observers,
@@ -130,7 +130,9 @@ def serve(settings: Settings) -> None:
         os._exit(0)
 
 
-def _create_listener(settings: Settings, state: State, admission: Admission, bound: socket.socket) -> Listener:
+def _create_listener(
+    settings: ServerSettings, state: ServerState, admission: AdmissionEndpoint, bound: socket.socket
+) -> Listener:
     """Create the admission listener; it does not accept connections yet."""
     listener = Listener(
         "admission",
@@ -146,7 +148,7 @@ def _create_listener(settings: Settings, state: State, admission: Admission, bou
     return listener
 
 
-def _serve_until_signal(signals: Signals, state: State, listener: Listener, settings: Settings) -> bool:
+def _serve_until_signal(signals: Signals, state: ServerState, listener: Listener, settings: ServerSettings) -> bool:
     """Serve until a signal, then stop. Return True if every request was answered in time."""
     settle_seconds = 0.0
     number = signals.wait(None)
@@ -164,7 +166,7 @@ def _serve_until_signal(signals: Signals, state: State, listener: Listener, sett
     return listener.stop(settings.grace_seconds, settle_seconds)
 
 
-def _kept_rules(settings: Settings) -> "KeptRules | None":
+def _kept_rules(settings: ServerSettings) -> "KeptRules | None":
     if settings.keep_rules is None:
         return None
     from rules_engine.server.rules.kept_rules import KeptRules
@@ -172,7 +174,7 @@ def _kept_rules(settings: Settings) -> "KeptRules | None":
     return KeptRules(_create_connection(settings), *settings.keep_rules)
 
 
-def _read_sources(settings: Settings, kept_rules: "KeptRules | None") -> Prepared:
+def _read_sources(settings: ServerSettings, kept_rules: "KeptRules | None") -> PreparedServer:
     try:
         load_kept = kept_rules.load if kept_rules else None
         prepared, report = prepare_sources(settings.rules, settings.cluster, settings.declare, load_kept)
@@ -183,7 +185,7 @@ def _read_sources(settings: Settings, kept_rules: "KeptRules | None") -> Prepare
     return prepared
 
 
-def print_or_log(text: str, level: int, settings: Settings) -> None:
+def print_or_log(text: str, level: int, settings: ServerSettings) -> None:
     """Print a text as it is for a person, or log it if the log is for machines."""
     if settings.log_format == "json":
         _log.log(level, "%s", text)
@@ -191,7 +193,7 @@ def print_or_log(text: str, level: int, settings: Settings) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _cluster_source(settings: Settings, prepared: Prepared) -> ClusterSource:
+def _cluster_source(settings: ServerSettings, prepared: PreparedServer) -> ClusterSource:
     """Return the cluster of a file, or the live one."""
     if not settings.is_live:
         return FixedCluster(prepared.cluster)
@@ -205,7 +207,7 @@ def _cluster_source(settings: Settings, prepared: Prepared) -> ClusterSource:
     )
 
 
-def _create_connection(settings: Settings) -> "Connection":
+def _create_connection(settings: ServerSettings) -> "Connection":
     """Return a client of the live cluster; without one, of the cluster of this pod, or of KUBECONFIG.
 
     Raises StartError.
@@ -228,7 +230,7 @@ def _create_connection(settings: Settings) -> "Connection":
     return Connection(in_cluster() if as_pod else kubeconfig)
 
 
-def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "DriftMonitor | None":
+def _drift_monitor(settings: ServerSettings, state: ServerState, stack: ExitStack) -> "DriftMonitor | None":
     """Return the drift monitor of the webhook configurations, or None if their name is unknown."""
     if settings.webhook_name is None:
         return None
@@ -239,7 +241,7 @@ def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "Drift
     return monitor
 
 
-def _offers_writer(settings: Settings, state: State, stack: ExitStack) -> "OffersWriter | None":
+def _offers_writer(settings: ServerSettings, state: ServerState, stack: ExitStack) -> "OffersWriter | None":
     if settings.offers is None:
         return None
     from rules_engine.server.offers import OffersWriter
@@ -270,13 +272,13 @@ def _after_adoption(drift_monitor: "DriftMonitor | None", overpromises: Overprom
     gc.freeze()
 
 
-def _can_reserve(settings: Settings) -> bool:
+def _can_reserve(settings: ServerSettings) -> bool:
     """Return True if some request can reserve devices and send Events; a fixed cluster needs no reservations."""
     return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 
 @contextmanager
-def _run_telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
+def _run_telemetry(settings: ServerSettings, state: ServerState) -> Iterator[Telemetry]:
     """Run telemetry as configured. Raises StartError."""
     telemetry = Telemetry(
         state,
@@ -305,7 +307,7 @@ def _bind_address(at: Address) -> socket.socket:
 
 
 def _serve_certificate(
-    settings: Settings, state: State, install: Install, stack: ExitStack
+    settings: ServerSettings, state: ServerState, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate; return its description, and the watchers that renew it. Raises StartError."""
     try:
@@ -329,7 +331,9 @@ def _serve_certificate(
     return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
-def _serve_localhost(settings: Settings, state: State, install: Install, stack: ExitStack) -> tuple[str, list[Watcher]]:
+def _serve_localhost(
+    settings: ServerSettings, state: ServerState, install: Install, stack: ExitStack
+) -> tuple[str, list[Watcher]]:
     """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)
@@ -346,16 +350,16 @@ def _client_watchers(clients: ClientCaRenewal, before: Signature) -> list[Watche
 
 
 def _serve_bootstrapped(
-    settings: Settings, secret: tuple[str, str], state: State, install: Install, stack: ExitStack
+    settings: ServerSettings, secret: tuple[str, str], state: ServerState, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
-    from rules_engine.server.tls.bootstrap import Bootstrap, Place
+    from rules_engine.server.tls.bootstrap import Bootstrap, BootstrapNames
 
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)
     namespace, name = secret
     service, webhooks = settings.tls_service or "", settings.webhook_name or ""
-    place = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
+    place = BootstrapNames(namespace=namespace, secret=name, service=service, webhooks=webhooks)
     state.certificate_from = str(place)
     bootstrap = Bootstrap(_create_connection(settings), place, clients.serve)
     bootstrap.wait_reconciled()
@@ -366,7 +370,7 @@ def _serve_bootstrapped(
 
 
 @contextmanager
-def _run_metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
+def _run_metrics(settings: ServerSettings, state: ServerState, exposition: Exposition) -> Iterator[str | None]:
     """Run the metrics listener; yield its URL, or None if it is disabled."""
     if settings.metrics_listen is None:
         yield None
@@ -387,7 +391,7 @@ def _run_metrics(settings: Settings, state: State, exposition: Exposition) -> It
 
 
 def _announce_start(
-    address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
+    address: tuple[str, int], prepared: PreparedServer, trust: str, metrics_url: str | None, settings: ServerSettings
 ) -> None:
     """Print the address, the rules and the cluster. From now on requests are answered."""
     url = f"https://{Address(*address)}"

@@ -40,7 +40,7 @@ _FILE = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ServeOption:
     """One row of the table. `attributes`: arguments of click.Option besides the default."""
 
     option: str
@@ -76,7 +76,7 @@ def _setting(option: str, default: T, *, chart: str | None = None, **attributes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ServerSettings:
     """Options of `gpu-rules serve`, in the order of the help."""
 
     rules: tuple[Path, ...] = _setting(
@@ -311,10 +311,10 @@ class Settings:
         return next((message for message, is_wrong in _CONFLICTS if is_wrong(self)), None)
 
 
-SETTINGS = tuple(Setting(name=it.name, default=it.default, **it.metadata) for it in fields(Settings))
+SETTINGS = tuple(ServeOption(name=it.name, default=it.default, **it.metadata) for it in fields(ServerSettings))
 """All settings."""
 
-_CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
+_CONFLICTS: tuple[tuple[str, Callable[[ServerSettings], bool]], ...] = (
     ("--keep-rules needs --rules", lambda it: it.keep_rules is not None and not it.rules),
     ("--tls-cert and --tls-key need each other", lambda it: (it.tls_cert is None) != (it.tls_key is None)),
     (

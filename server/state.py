@@ -131,7 +131,7 @@ class Listening(Protocol):
     def counts(self) -> ListenerCounts: ...
 
 
-class State:
+class ServerState:
     """State of the server. Values are replaced as a whole, never changed; a request reads each of them once."""
 
     def __init__(self, served: ServedRules, source: ClusterSource) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from flask import Flask
 
 from rules_engine.server.cluster.source import FixedCluster
-from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.admission import AdmissionEndpoint
 from rules_engine.server.http.app import create_app
 from rules_engine.server.rules.sources import prepare_sources
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 
 _log = logging.getLogger(__name__)
 
@@ -22,5 +22,5 @@ def application(*rules: str, cluster: str | None = None) -> Flask:
     prepared, report = prepare_sources([Path(path) for path in rules], None if cluster is None else Path(cluster))
     if report:
         _log.warning("%s", report)
-    state = State(prepared.rules.served(), FixedCluster(prepared.cluster))
-    return create_app(state, Admission(state))
+    state = ServerState(prepared.rules.served(), FixedCluster(prepared.cluster))
+    return create_app(state, AdmissionEndpoint(state))

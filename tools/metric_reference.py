@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rules_engine.server.telemetry import finding_metrics, metrics
-from rules_engine.server.telemetry.families import Family, Kind
+from rules_engine.server.telemetry.families import Family, MetricType
 from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/metrics.md"
@@ -16,7 +16,7 @@ TABLES: Mapping[str, tuple[Family, ...]] = {
 
 def exposed_name(family: Family) -> str:
     """Return the name in the exposition; a histogram has _bucket, _sum and _count besides."""
-    return f"{family.name}_total" if family.kind is Kind.COUNTER else family.name
+    return f"{family.name}_total" if family.kind is MetricType.COUNTER else family.name
 
 
 def _table(families: tuple[Family, ...]) -> str:

@@ -227,7 +227,7 @@ class Connection:
         """Get one object."""
         return parse_object(self.get(path, {}), path)
 
-    def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
+    def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "ApiResponse":
         """Open a streaming response; `read_seconds` is the timeout between two reads."""
         return self._open(path, query, read_seconds)
 
@@ -257,7 +257,7 @@ class Connection:
         method: str = "GET",
         content_type: str | None = None,
         body: bytes | None = None,
-    ) -> "Answer":
+    ) -> "ApiResponse":
         import urllib3
 
         access = self._current_access()
@@ -276,7 +276,7 @@ class Connection:
             )
         except Exception as error:
             raise _api_error(error) from None
-        answer = Answer(response)
+        answer = ApiResponse(response)
         if response.status not in (200, 201):
             with answer:
                 raise answer.refusal()
@@ -289,13 +289,13 @@ class Connection:
             return self._access
 
 
-class Answer:
+class ApiResponse:
     """A response being read; closing it releases its connection."""
 
     def __init__(self, response: "urllib3.BaseHTTPResponse") -> None:
         self._response = response
 
-    def __enter__(self) -> "Answer":
+    def __enter__(self) -> "ApiResponse":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -48,7 +48,7 @@ _RETRIED = frozenset({Cause.THROTTLED, Cause.BROKEN})
 
 _log = logging.getLogger(__name__)
 
-Progress = Callable[[str, int], None]
+ListProgress = Callable[[str, int], None]
 """A function that gets a collection, and how many of its objects are read so far."""
 
 
@@ -57,14 +57,14 @@ class _ListMeta(Struct, rename="camel"):
     next: str = field(name="continue", default="")
 
 
-class _Page(Struct):
+class _ListPage(Struct):
     """One page of a list; its items stay text until they are decoded one by one."""
 
     items: list[Raw] | None = None
     metadata: _ListMeta = field(default_factory=_ListMeta)
 
 
-_decoder = Decoder(_Page)
+_decoder = Decoder(_ListPage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Listing:
         connection: Connection,
         *,
         seconds: float,
-        progress: Progress = lambda _collection, _objects: None,
+        progress: ListProgress = lambda _collection, _objects: None,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], object] = sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),

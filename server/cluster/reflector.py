@@ -23,7 +23,14 @@ from typing import Generic, TypeVar
 from rules_engine.language.files import without_garbage_collection
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
-from rules_engine.server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
+from rules_engine.server.cluster.connection import (
+    RENEWAL_CAUSES,
+    ApiError,
+    ApiResponse,
+    Cause,
+    Connection,
+    parse_object,
+)
 from rules_engine.server.cluster.paging import Paging
 from rules_engine.server.cluster.reading import UnreadableError
 from rules_engine.server.cluster.source import Health
@@ -148,7 +155,7 @@ class Reflector(Generic[T]):
         self._stopping = Event()
         self._wait = wait or self._stopping.wait
         self._backoff = Backoff(clock, random)
-        self._answer: Answer | None = None
+        self._answer: ApiResponse | None = None
         self._version = ""
         """resourceVersion at which the next watch begins; empty if a list is needed first.
 
@@ -336,7 +343,7 @@ class Reflector(Generic[T]):
             code = object.get("code")
             message = object.get("message")
             text = message if isinstance(message, str) else "watch failed"
-            raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
+            raise _ResumeError.of_status(code if isinstance(code, int) else 0, text)
         version = _read_version(as_mapping(object.get("metadata")), "watch event")
         is_current = self._compare_version(version)
         if kind == "BOOKMARK":
@@ -382,7 +389,7 @@ class Reflector(Generic[T]):
         self._failure.begin(error)
         self._watch_failed = self._watch_failed or bool(self._version)
         self._counts[error.cause.value] += 1  # after the message: a thread that sees the count sees both
-        expired = bool(self._version) and (error.cause in _EXPIRED or isinstance(error, _WatchError))
+        expired = bool(self._version) and (error.cause in _EXPIRED or isinstance(error, _ResumeError))
         if expired or error.cause in _NEEDS_LIST:
             self._version = ""
         if error.cause in RENEWAL_CAUSES:
@@ -402,7 +409,7 @@ _NEEDS_LIST = _EXPIRED | {Cause.MALFORMED, Cause.TOO_LARGE}
 """Failures after which a watch cannot resume from its version."""
 
 
-class _WatchError(ApiError):
+class _ResumeError(ApiError):
     """An ERROR event: the API server cannot resume a watch from its version."""
 
 

@@ -17,7 +17,7 @@ from rules_engine.server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02
 
-Amounts: TypeAlias = Mapping[str, int]
+NanosByResource: TypeAlias = Mapping[str, int]
 """Nanos by resource, without zeros."""
 
 
@@ -41,8 +41,8 @@ class Store:
         self._declared = tuple(declared)
         self.cluster = Cluster(nodes=self._declared, namespaces_complete=False)
         self._facts: dict[str, Node] = {}
-        self._used: dict[str, Amounts] = {}
-        self._pods: dict[str, _BoundPod] = {}
+        self._used: dict[str, NanosByResource] = {}
+        self._pods: dict[str, _PodUsage] = {}
         self._namespaces = self.cluster.namespaces
         self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
@@ -189,15 +189,15 @@ class Store:
                 self._touch((name,))
 
     def replace_pods(self, pods: Iterable[HeldPod]) -> None:
-        bound: dict[str, _BoundPod] = {}
+        bound: dict[str, _PodUsage] = {}
         seen = []
         for pod in pods:
             if pod.node:
-                bound[pod.key.name] = _BoundPod(pod.node, _intern_usage(pod.usage))
+                bound[pod.key.name] = _PodUsage(pod.node, _intern_usage(pod.usage))
             # A reservation made meanwhile is for a pod newer than this list.
             if (pod.node or pod.finished) and pod.key in self._reservations:
                 seen.append(pod.key)
-        used: dict[str, Amounts] = {}
+        used: dict[str, NanosByResource] = {}
         for held in bound.values():
             _add_usage(used, held.node, held.usage, 1)
         with self._lock:
@@ -219,7 +219,7 @@ class Store:
         with self._lock:
             name = pod.key.name
             old = self._pods.get(name)
-            new = None if gone or not pod.node else _BoundPod(pod.node, _intern_usage(pod.usage))
+            new = None if gone or not pod.node else _PodUsage(pod.node, _intern_usage(pod.usage))
             if new is not None:
                 self._pods[name] = new
             else:
@@ -277,12 +277,12 @@ class Store:
         self._touched.update(dict.fromkeys(names))
         self.changed.set()
 
-    def _build_node(self, node: Node, used: Amounts) -> Node:
+    def _build_node(self, node: Node, used: NanosByResource) -> Node:
         """Return a node with its usage and what drivers offer on it."""
         return self.devices.offered(_with_used(node, used))
 
 
-class _BoundPod(NamedTuple):
+class _PodUsage(NamedTuple):
     """Node and usage of a bound pod."""
 
     node: str
@@ -294,7 +294,7 @@ def _intern_usage(usage: ReservedAmounts) -> ReservedAmounts:
     return usage
 
 
-def _add_usage(used: dict[str, Amounts], node: str, usage: ReservedAmounts, sign: int) -> None:
+def _add_usage(used: dict[str, NanosByResource], node: str, usage: ReservedAmounts, sign: int) -> None:
     """Add a pod's usage to its node's sums, which a publication may be reading; zeros are deleted."""
     sums = _sum_usage(used.get(node, {}), usage, sign)
     if sums:
@@ -303,12 +303,12 @@ def _add_usage(used: dict[str, Amounts], node: str, usage: ReservedAmounts, sign
         used.pop(node, None)
 
 
-def _sum_usage(used: Amounts, usage: ReservedAmounts, sign: int) -> Amounts:
+def _sum_usage(used: NanosByResource, usage: ReservedAmounts, sign: int) -> NanosByResource:
     sums = dict(used)
     for resource, nanos in usage:
         sums[resource] = sums.get(resource, 0) + sign * nanos
     return {resource: nanos for resource, nanos in sums.items() if nanos}
 
 
-def _with_used(node: Node, used: Amounts) -> Node:
+def _with_used(node: Node, used: NanosByResource) -> Node:
     return replace(node, used={resource: Quantity(nanos) for resource, nanos in used.items()})

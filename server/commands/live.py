@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rules_engine.server.cluster.listing import ListedObjects
 
 
-class LiveCluster(ClusterAccess):
+class KubeconfigCluster(ClusterAccess):
     """The cluster of a kubeconfig, or of the service account in a pod without one."""
 
     def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":

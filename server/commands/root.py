@@ -6,14 +6,14 @@ from rules_engine.cli import COMMANDS, Root, help_examples
 from rules_engine.server.commands.capture import capture
 from rules_engine.server.commands.demo import demo
 from rules_engine.server.commands.doctor.command import doctor
-from rules_engine.server.commands.live import LiveCluster
+from rules_engine.server.commands.live import KubeconfigCluster
 from rules_engine.server.commands.playground.command import playground
 from rules_engine.server.commands.serve import serve
 
 
 @click.group(
     cls=Root,
-    context_settings={"help_option_names": ["-h", "--help"], "obj": LiveCluster()},
+    context_settings={"help_option_names": ["-h", "--help"], "obj": KubeconfigCluster()},
     epilog=help_examples(
         "gpu-rules check rules",
         "gpu-rules explain -f pod.yaml --rules rules",

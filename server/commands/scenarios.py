@@ -68,7 +68,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioResult:
     """The result of a case on a cluster: the time of the mutation, and what differs from the expected result."""
 
     case: Case
@@ -145,7 +145,7 @@ def running_server(inventory: str) -> Iterator[Server]:
             process.wait()
 
 
-def admit_case(server: Server, case: Case, cluster: str) -> Outcome:
+def admit_case(server: Server, case: Case, cluster: str) -> ScenarioResult:
     """Send a pod as the API server does: to /mutate, and the patched pod to /validate."""
     request = pod_request(case.pod, user="demo", namespace=case.namespace)
     begin = perf_counter()
@@ -153,7 +153,7 @@ def admit_case(server: Server, case: Case, cluster: str) -> Outcome:
     milliseconds = (perf_counter() - begin) * 1000
     patched = validation_request(request, mutation.result)
     validation = server.review("/validate", patched) if mutation.allowed else None
-    return Outcome(case, cluster, Admission(mutation=mutation, validation=validation), milliseconds)
+    return ScenarioResult(case, cluster, Admission(mutation=mutation, validation=validation), milliseconds)
 
 
 def _amounts_text(pod: Any) -> str:
@@ -167,7 +167,7 @@ def _amounts_text(pod: Any) -> str:
     return "\n".join(lines)
 
 
-def show_table(console: Console, test: RuleTest, outcomes: Sequence[Outcome]) -> None:
+def show_table(console: Console, test: RuleTest, outcomes: Sequence[ScenarioResult]) -> None:
     """Print the table of a test."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("pod", "requested", "given", "annotation"):

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rules_engine.cli import Command, help_examples
-from rules_engine.server.settings import SETTINGS, Settings
+from rules_engine.server.settings import SETTINGS, ServerSettings
 
 
 @click.command(
@@ -23,7 +23,7 @@ def serve(**options: Any) -> None:
 
     Every option can also be given as an environment variable: GPU_RULES_ and its name, as in GPU_RULES_LISTEN.
     """
-    settings = Settings(**options)
+    settings = ServerSettings(**options)
     conflict = settings.conflict()
     if conflict is not None:
         raise click.UsageError(conflict)

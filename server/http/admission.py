@@ -23,7 +23,7 @@ from rules_engine.server.http.review import (
     too_large,
     uid_of,
 )
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 
 ENDPOINTS = {path: each.path[1:] for each in Endpoint for path in (each.path, each.native_path)}
 """Endpoints by path."""
@@ -36,7 +36,7 @@ DECISIONS = 3
 _log = logging.getLogger(__name__)
 
 
-class Call(NamedTuple):
+class HttpRequest(NamedTuple):
     """An HTTP request to an endpoint. `authenticated`: the client presented a verified certificate."""
 
     path: str
@@ -52,12 +52,12 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Admission:
+class AdmissionEndpoint:
     """`POST /mutate`, `POST /validate`, and their paths for rules that stay with the webhooks."""
 
     def __init__(
         self,
-        state: State,
+        state: ServerState,
         *,
         callers: Callers = Callers.AUTHENTICATED,
         observers: Sequence[Observer] = (),
@@ -66,7 +66,7 @@ class Admission:
         self._callers = callers
         self._observers = tuple(observers)
 
-    def answer(self, call: Call, deadline: Deadline) -> Response:
+    def answer(self, call: HttpRequest, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
         record = AdmissionRecord(ENDPOINTS[call.path], authenticated=call.authenticated)
         begin = perf_counter()
@@ -82,14 +82,14 @@ class Admission:
         self._observe(record)
         return response
 
-    def refuse(self, call: Call, refusal: ReviewError) -> Response:
+    def refuse(self, call: HttpRequest, refusal: ReviewError) -> Response:
         """Answer a request that is not to be decided; its body may be incomplete."""
         record = AdmissionRecord(ENDPOINTS[call.path])
         response = _error_response(ReviewError(refusal.reason, refusal.message, uid_of(call.body)), record)
         self._observe(record)
         return response
 
-    def _decide(self, call: Call, record: AdmissionRecord, deadline: Deadline) -> bytes:
+    def _decide(self, call: HttpRequest, record: AdmissionRecord, deadline: Deadline) -> bytes:
         """Return the body of the response. Raises ReviewError."""
         media_type = call.content_type.partition(";")[0].strip().lower()
         if media_type != "application/json":

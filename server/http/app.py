@@ -14,12 +14,12 @@ from flask import Flask
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
 from rules_engine.server.http import probes
-from rules_engine.server.http.admission import ENDPOINTS, INTERNAL_ERROR, Admission, Call, Response
+from rules_engine.server.http.admission import ENDPOINTS, INTERNAL_ERROR, AdmissionEndpoint, HttpRequest, Response
 from rules_engine.server.http.deadline import Deadline
 from rules_engine.server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
 from rules_engine.server.http.limits import BODY_BYTES, REQUEST_SECONDS, RETRY_AFTER_SECONDS
 from rules_engine.server.http.review import ReviewError, StatusReason, respond_status
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 """Function that returns all metrics as text, and the content type."""
@@ -28,7 +28,7 @@ PageOf: TypeAlias = Callable[[], probes.Page]
 """Function that returns a page: a status and its JSON."""
 
 
-def create_app(state: State, admission: Admission, *, request_seconds: float = REQUEST_SECONDS) -> Flask:
+def create_app(state: ServerState, admission: AdmissionEndpoint, *, request_seconds: float = REQUEST_SECONDS) -> Flask:
     """Create the application with the endpoints of admissions, `GET /healthz` and `/readyz`.
 
     `request_seconds`: time for a request to which the WSGI server gives no deadline.
@@ -47,7 +47,9 @@ def create_app(state: State, admission: Admission, *, request_seconds: float = R
             refusal = refusal or body_too_large()
         except HTTPException:
             refusal = refusal or _CUT_SHORT
-        call = Call(request.path, request.content_type or "", body, request.environ.get(CLIENT_VERIFIED) == "SUCCESS")
+        call = HttpRequest(
+            request.path, request.content_type or "", body, request.environ.get(CLIENT_VERIFIED) == "SUCCESS"
+        )
         refusal = refusal or _refusal(body)
         if refusal is not None:
             return _flask_response(admission.refuse(call, refusal))
@@ -73,7 +75,7 @@ def _refusal(body: bytes) -> ReviewError | None:
     return None
 
 
-def create_metrics_app(state: State, exposition: Exposition) -> Flask:
+def create_metrics_app(state: ServerState, exposition: Exposition) -> Flask:
     """Create the application with `GET /healthz`, `/readyz`, `/metrics` and `/rules`."""
     app = create_probes_app(lambda: probes.health_page(state), lambda: probes.readiness_page(state), exposition)
 

@@ -49,8 +49,8 @@ class Connections:
         self.draining = False
         self.exceeded = Occurrences(Limit, f"{name} listener: limit %s exceeded (%d in all%s)")
         self.held_bytes = 0
-        self.all: dict[Connection, None] = {}
-        self.paused: dict[Connection, None] = {}
+        self.all: dict[HttpConnection, None] = {}
+        self.paused: dict[HttpConnection, None] = {}
         self.buffer = memoryview(bytearray(limits.READ_BYTES))
         self.state = ServerState()
         self.config = Config(
@@ -72,7 +72,7 @@ class Connections:
             victim.abort()
         return bool(closable)
 
-    def hold(self, connection: "Connection", size: int) -> bool:
+    def hold(self, connection: "HttpConnection", size: int) -> bool:
         """Count `size` more bytes that a connection holds. Return False if it may not be read further until `resume`.
 
         One account, since a limit for each connection would exceed the memory of the server, or be too small for a pod.
@@ -84,7 +84,7 @@ class Connections:
             return False
         return True
 
-    def release(self, connection: "Connection") -> None:
+    def release(self, connection: "HttpConnection") -> None:
         """Release all bytes that a connection holds, and read others for which there is room."""
         self.held_bytes -= connection.held_bytes
         connection.held_bytes = 0
@@ -110,7 +110,7 @@ class Connections:
         self.exceeded.log(now)
 
 
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """One connection. Times are of the event loop's clock.
 
     `state`: what it waits for, as the limit that is exceeded at `deadline`: HANDSHAKE_TIME, IDLE_TIME (for a request),

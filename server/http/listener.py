@@ -21,7 +21,7 @@ from wsgiref.types import WSGIApplication
 import uvloop
 
 from rules_engine.server.http import limits
-from rules_engine.server.http.connection import Connection, Connections
+from rules_engine.server.http.connection import Connections, HttpConnection
 from rules_engine.server.http.limits import Limit
 from rules_engine.server.http.occurrences import HandshakeFailure, Occurrences, handshake_failure
 from rules_engine.server.http.wsgi import WsgiCaller
@@ -129,7 +129,7 @@ class Listener:
                 for _ in range(min(room, limits.ACCEPTED_AT_ONCE)):
                     accepted, address = self._socket.accept()
                     accepted.setblocking(False)
-                    connection = Connection(connections, accepted, address[0])
+                    connection = HttpConnection(connections, accepted, address[0])
                     connections.all[connection] = None
                     task = self.loop.create_task(self._connect(connection, accepted))
                     self._opening.add(task)
@@ -149,7 +149,7 @@ class Listener:
         if self._socket.fileno() >= 0:
             self.loop.add_reader(self._socket, self._accept)
 
-    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _connect(self, connection: HttpConnection, accepted: socket.socket) -> None:
         context = self._connections.context
         seconds = {"ssl_handshake_timeout": limits.HANDSHAKE_SECONDS, "ssl_shutdown_timeout": limits.SHUTDOWN_SECONDS}
         try:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.rule import Rule
 from rules_engine.server.http.limits import STALLED_SECONDS
-from rules_engine.server.state import OffersStatus, State, WebhookComparison
+from rules_engine.server.state import OffersStatus, ServerState, WebhookComparison
 from rules_engine.server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -23,7 +23,7 @@ OVERPROMISES = (
 )
 
 
-def health_page(state: State) -> Page:
+def health_page(state: ServerState) -> Page:
     """Return the liveness report; 503 while the event loop is blocked."""
     if state.last_heartbeat is not None and monotonic() - state.last_heartbeat() > STALLED_SECONDS:
         reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
@@ -31,7 +31,7 @@ def health_page(state: State) -> Page:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Page:
+def readiness_page(state: ServerState, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Page:
     """Return the readiness report. A stale view is ready: an outage of the API server must not empty the Service."""
     reason = state.readiness_problem(clock())
     if reason is not None:
@@ -44,7 +44,7 @@ def readiness_page(state: State, *, clock: Callable[[], datetime] = lambda: date
     return HTTPStatus.OK, report
 
 
-def _rule_problems(state: State) -> list[str]:
+def _rule_problems(state: ServerState) -> list[str]:
     unwritten = state.offers and state.offers.problem
     problems = [problem for problem in (unwritten, state.keep_problem) if problem]
     if state.last_reload is not None and state.last_reload.refused:
@@ -55,7 +55,7 @@ def _rule_problems(state: State) -> list[str]:
     return problems
 
 
-def rules_page(state: State) -> Page:
+def rules_page(state: ServerState) -> Page:
     """Return the active rules, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
     report: dict[str, Any] = {

@@ -17,7 +17,7 @@ from wsgiref.types import WSGIApplication
 from werkzeug.wrappers import Response
 
 from rules_engine.server.http import limits
-from rules_engine.server.http.connection import Connection
+from rules_engine.server.http.connection import HttpConnection
 from rules_engine.server.http.deadline import Deadline, TakesLonger
 from rules_engine.server.http.environ import (
     CLIENT_VERIFIED,
@@ -31,9 +31,9 @@ from rules_engine.server.http.environ import (
 from rules_engine.server.http.limits import Limit
 from rules_engine.server.http.review import ReviewError, StatusReason
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 
 class WsgiCaller:
@@ -52,7 +52,7 @@ class WsgiCaller:
         self._server = server
         self._request_seconds = request_seconds
         self._max_waiting = max_waiting
-        self._queue: PriorityQueue[tuple[float, int, Connection, Environ, Future[Response]]] = PriorityQueue()
+        self._queue: PriorityQueue[tuple[float, int, HttpConnection, Environ, Future[Response]]] = PriorityQueue()
         self._arrivals = count()
         self.waiting = 0
 
@@ -60,8 +60,8 @@ class WsgiCaller:
         """Start the thread."""
         Thread(target=self._answer_queued, name="large-requests", daemon=True).start()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        connection: Connection = scope["state"]["connection"]
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        connection: HttpConnection = scope["state"]["connection"]
         connection.task = asyncio.current_task()
         with suppress(CancelledError):  # the client has left
             response = await self._answer(scope, receive, connection)
@@ -72,7 +72,7 @@ class WsgiCaller:
             await send({"type": "http.response.body", "body": response.get_data()})
         connection.end_request()
 
-    async def _answer(self, scope: Message, receive: Receive, connection: Connection) -> Response:
+    async def _answer(self, scope: AsgiMessage, receive: Receive, connection: HttpConnection) -> Response:
         arrived = perf_counter()
         headers = tuple(scope["headers"])  # without trailers, which uvicorn adds
         body = await _receive_body(headers, receive, connection)
@@ -119,7 +119,7 @@ class WsgiCaller:
         return Response.from_app(self._application, environ, buffered=True)
 
 
-async def _receive_body(headers: Headers, receive: Receive, connection: Connection) -> bytes:
+async def _receive_body(headers: Headers, receive: Receive, connection: HttpConnection) -> bytes:
     """Receive a body, or the beginning of one that is refused. Raises CancelledError if the client has left.
 
     A body that is too large is read to its end, since clients may not read the response before.

@@ -18,7 +18,7 @@ import orjson
 from rules_engine.model.json.lenient import as_string_map
 from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from rules_engine.server.rules.sources import Rules, UnusableError, prepare_texts
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.timing import PeriodicTask
 
 MAX_BYTES = 1024 * 1024
@@ -61,7 +61,7 @@ class KeptRules:
         except (ApiError, ValueError, zlib.error) as error:
             raise UnusableError(f"gpu-rules serve: no rules can be read from {self._name}: {error}") from None
 
-    def follow(self, state: State) -> PeriodicTask:
+    def follow(self, state: ServerState) -> PeriodicTask:
         """Return a task that keeps the active rules."""
 
         def step() -> float:
@@ -81,7 +81,7 @@ class KeptRules:
 
         return PeriodicTask(step, name="kept-rules", doing="the rules were kept", retry_seconds=PERIOD_SECONDS)
 
-    def keep(self, state: State) -> None:
+    def keep(self, state: ServerState) -> None:
         """Keep the active rules unless the kept ones may be newer. Raises ApiError."""
         served, now = state.served, self._clock()
         if served.digest != self._digest:

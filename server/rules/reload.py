@@ -13,7 +13,7 @@ from pathlib import Path
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.server.rules.folder_watch import MAX_ROUNDS, files_signature
 from rules_engine.server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
-from rules_engine.server.state import Reload, State
+from rules_engine.server.state import Reload, ServerState
 
 TEST_SECONDS = 120
 """Timeout of RuleTests."""
@@ -53,7 +53,7 @@ class Reloader:
     def __init__(
         self,
         paths: Sequence[Path],
-        state: State,
+        state: ServerState,
         *,
         test: bool,
         before_adoption: Callable[[RuleSet], None] | None = None,

@@ -54,7 +54,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedServer:
     """Rules and cluster, with descriptions of their sources for the server's log.
 
     `cluster` is read from a file; for a live cluster, it has the declared nodes. `refused`: the rule files had errors,
@@ -117,7 +117,7 @@ def prepare_sources(
     place: Path | Live | None = None,
     declared: Path | None = None,
     load_kept: Callable[[], Rules] | None = None,
-) -> tuple[Prepared, str]:
+) -> tuple[PreparedServer, str]:
     """Read and compile rules and cluster; return them with the warnings. Raises UnusableError.
 
     By default, these are the packaged ones. `declared`: nodes in addition to those of a live cluster. `load_kept`
@@ -141,7 +141,7 @@ def prepare_sources(
     diagnostics = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
         raise UnusableError(diagnostics)
-    prepared = Prepared(
+    prepared = PreparedServer(
         rules=rules,
         refused=refused,
         cluster=cluster,

@@ -66,7 +66,9 @@ class DecisionLog(QueueListener):
 
     def start(self) -> None:
         """Start writing. Raises OSError if the file cannot be opened for writing."""
-        self._handler = _Lines(_Output(1, "w", closefd=False)) if self._path is None else _File(self._path)
+        self._handler = (
+            _LineHandler(_UnbufferedFile(1, "w", closefd=False)) if self._path is None else _File(self._path)
+        )
         super().start()
 
     def stop(self) -> None:
@@ -121,7 +123,7 @@ class DecisionLog(QueueListener):
             self.dropped += self._failing
 
 
-class _Output(FileIO):
+class _UnbufferedFile(FileIO):
     """A file without a buffer, whose lock would let the exit wait for a write to a full pipe."""
 
     _torn = False  # the last line was written only in part
@@ -136,7 +138,7 @@ class _Output(FileIO):
         return len(text)
 
 
-class _Lines(logging.StreamHandler[Any]):
+class _LineHandler(logging.StreamHandler[Any]):
     """Handler of whole lines; errors reach the listener, which counts them."""
 
     terminator = ""
@@ -145,12 +147,12 @@ class _Lines(logging.StreamHandler[Any]):
         raise
 
 
-class _File(_Lines, WatchedFileHandler):
+class _File(_LineHandler, WatchedFileHandler):
     def _open(self) -> Any:
         # Opening a named pipe without a reader would block for ever.
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
         os.set_blocking(descriptor, True)
-        return _Output(descriptor, "w")
+        return _UnbufferedFile(descriptor, "w")
 
 
 class Line(NamedTuple):

@@ -18,7 +18,7 @@ from rules_engine.exports.settings import Settings
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
-from rules_engine.server.state import ServedRules, State, WebhookComparison
+from rules_engine.server.state import ServedRules, ServerState, WebhookComparison
 from rules_engine.server.timing import Backoff, PeriodicTask, add_jitter, random
 
 PERIOD_SECONDS = 60.0
@@ -61,7 +61,7 @@ class DriftMonitor:
         self,
         connection: Connection,
         name: str,
-        state: State,
+        state: ServerState,
         *,
         clock: Callable[[], float] = monotonic,
         random: Callable[[], float] = random,

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """Metric type of Prometheus."""
 
     COUNTER = "counter"
@@ -27,7 +27,7 @@ class Family:
     """A metric: its name without the suffix of its type, its help text and its labels."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: tuple[str, ...] = ()
 
@@ -36,11 +36,11 @@ Value: TypeAlias = tuple[Family, tuple[str, ...], float]
 
 
 def counter(name: str, help: str, *labels: str) -> Family:
-    return Family(name=f"gpu_rules_{name}", kind=Kind.COUNTER, help=help, labels=labels)
+    return Family(name=f"gpu_rules_{name}", kind=MetricType.COUNTER, help=help, labels=labels)
 
 
 def gauge(name: str, help: str, *labels: str) -> Family:
-    return Family(name=f"gpu_rules_{name}", kind=Kind.GAUGE, help=help, labels=labels)
+    return Family(name=f"gpu_rules_{name}", kind=MetricType.GAUGE, help=help, labels=labels)
 
 
 BUILD_INFO = gauge("build_info", "1, labelled with the versions of gpu-rules and Python.", "version", "python")
@@ -78,7 +78,7 @@ class MetricsCollector(Collector):
 
 def build_metric(family: Family, values: Iterable[Value]) -> Metric:
     """Return the samples of a counter or a gauge among all values."""
-    make = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    make = CounterMetricFamily if family.kind is MetricType.COUNTER else GaugeMetricFamily
     made = make(family.name, family.help, labels=family.labels)
     for owner, labels, value in values:
         if owner is family:

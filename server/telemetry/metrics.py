@@ -18,7 +18,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.server.http.admission_record import AdmissionRecord
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,
@@ -26,8 +26,8 @@ from rules_engine.server.telemetry.families import (
     RELOAD_SUCCESSFUL,
     RELOADS_REFUSED,
     Family,
-    Kind,
     MetricsCollector,
+    MetricType,
     Value,
     build_labels,
     build_metric,
@@ -42,7 +42,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 REQUESTS = counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
-    kind=Kind.HISTOGRAM,
+    kind=MetricType.HISTOGRAM,
     help="Time to parse, decide and answer a request, without the wait for a thread.",
     labels=("endpoint",),
 )
@@ -174,7 +174,7 @@ class Metrics(MetricsCollector):
 
     def __init__(
         self,
-        state: State,
+        state: ServerState,
         *,
         decision_log: LogCounts | None = None,
         events: OutputCounts | None = None,
@@ -220,7 +220,7 @@ class Metrics(MetricsCollector):
             durations = {name: (list(sums.counts), sums.sum) for name, sums in self._durations.items()}
         values: list[Value] = [*self._counter_values(counts), *self._current_values()]
         for family in FAMILIES:
-            if family.kind is Kind.HISTOGRAM:
+            if family.kind is MetricType.HISTOGRAM:
                 yield _build_histogram(family, durations)
                 continue
             yield build_metric(family, values)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rules_engine.server.http import probes
 from rules_engine.server.http.admission_record import Callers, Observer
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.decision_log import DecisionLog
 from rules_engine.server.telemetry.events import Events
 from rules_engine.server.telemetry.metrics import Metrics
@@ -27,7 +27,7 @@ class Telemetry:
 
     def __init__(
         self,
-        state: State,
+        state: ServerState,
         log: Path | None,
         sender: "Sender | None",
         *,
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 class OverpromiseWarning:
     """Logs a warning when rules that read free devices come into force, and no devices are reserved."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServerState) -> None:
         self._state = state
         self._logged = False
 

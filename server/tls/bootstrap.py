@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class BootstrapNames:
     """Names of the Secret, of the Service that the API server calls (DNS), and of both webhook configurations."""
 
     namespace: str
@@ -85,7 +85,9 @@ class SecretContents:
         return b"".join(ca if ca.endswith(b"\n") else ca + b"\n" for ca in cas if ca)
 
 
-def next_step(contents: SecretContents | None, place: Place, now: datetime, *, trusted: bool) -> SecretContents | None:
+def next_step(
+    contents: SecretContents | None, place: BootstrapNames, now: datetime, *, trusted: bool
+) -> SecretContents | None:
     """Return the contents after the step that is due, or None if no step is due.
 
     `trusted`: every CA of `contents` has been in the webhook configurations for SPREAD.
@@ -104,12 +106,12 @@ def next_step(contents: SecretContents | None, place: Place, now: datetime, *, t
     return None
 
 
-def _issue_certificate(place: Place, now: datetime) -> tls.IssuedCertificate:
+def _issue_certificate(place: BootstrapNames, now: datetime) -> tls.IssuedCertificate:
     names = tls.dns_names(place.service, f"{place.service}.cluster.local")
     return tls.issue_certificate(place.service, names, now=now, days=VALID_DAYS)
 
 
-def parse_secret(data: Mapping[str, str] | None, place: Place) -> SecretContents | None:
+def parse_secret(data: Mapping[str, str] | None, place: BootstrapNames) -> SecretContents | None:
     """Parse a Secret's data. Return None if they hold no usable certificate."""
     values: dict[str, bytes] = {}
     try:
@@ -146,7 +148,7 @@ class Bootstrap:
     def __init__(
         self,
         connection: Connection,
-        place: Place,
+        place: BootstrapNames,
         serve: Callable[[tls.Identity], None],
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
 
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.timing import PeriodicTask, rfc3339
 from rules_engine.server.tls import identity as tls
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class _Refusals:
     """Refused certificates: retried, but logged and counted once."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServerState) -> None:
         self._state = state
         self._last: str | None = None
 
@@ -46,7 +46,9 @@ class _Refusals:
 class Renewal:
     """Serves the certificate and key of two files; if they are invalid, the previous ones stay in use."""
 
-    def __init__(self, install: Install, state: State, certificate: Path, key: Path, client_ca: Path | None) -> None:
+    def __init__(
+        self, install: Install, state: ServerState, certificate: Path, key: Path, client_ca: Path | None
+    ) -> None:
         self._install = install
         self._state = state
         self._certificate = certificate
@@ -106,7 +108,7 @@ class Renewal:
 class ClientCaRenewal:
     """Serves certificates from elsewhere, and requires client certificates of the CAs in a file, which may change."""
 
-    def __init__(self, install: Install, state: State, client_ca: Path | None) -> None:
+    def __init__(self, install: Install, state: ServerState, client_ca: Path | None) -> None:
         """Read the file. Raises TlsError if it has no CA."""
         self._install = install
         self._state = state
@@ -156,7 +158,7 @@ class ClientCaRenewal:
 class ExpiryMonitor:
     """Logs the expiry of the serving certificate, once for each; `/readyz` fails from then on."""
 
-    def __init__(self, state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, state: ServerState, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._state = state
         self._clock = clock
         self._logged: str | None = None

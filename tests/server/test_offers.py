@@ -18,7 +18,7 @@ from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.cluster.source import FixedCluster
 from rules_engine.server.http.probes import readiness_page, rules_page
 from rules_engine.server.offers import PERIOD_SECONDS, RESTORE_SECONDS, OffersWriter
-from rules_engine.server.settings import Settings
+from rules_engine.server.settings import ServerSettings
 from rules_engine.server.state import ServedRules
 from rules_engine.server.telemetry.metrics import Metrics
 from rules_engine.server.timing import rfc3339
@@ -204,7 +204,7 @@ def test_what_offers_leave_out_is_shown_counted_and_alerts(api: ApiServer) -> No
 
 
 def test_offers_need_a_live_cluster() -> None:
-    assert "--offers needs a live cluster" in (Settings(offers="x").conflict() or "")
+    assert "--offers needs a live cluster" in (ServerSettings(offers="x").conflict() or "")
 
 
 def test_a_server_follows_the_nodes_of_its_cluster(api: ApiServer, tmp_path: Path) -> None:

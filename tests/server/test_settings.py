@@ -7,7 +7,7 @@ import click
 import pytest
 
 from rules_engine.server.commands import main
-from rules_engine.server.settings import SETTINGS, Setting, Settings
+from rules_engine.server.settings import SETTINGS, ServeOption, ServerSettings
 
 SERVE = main.commands["serve"]
 
@@ -28,7 +28,7 @@ TEXTS = {
 """Values of options that are no files, choices or flags."""
 
 
-def text(setting: Setting) -> str:
+def text(setting: ServeOption) -> str:
     """Return a value other than the default."""
     match setting.attributes.get("type"):
         case click.Choice() as choice:
@@ -54,7 +54,7 @@ def _no_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("setting", [it for it in SETTINGS if it.variable], ids=lambda it: it.option)
-def test_an_option_and_its_variable_mean_the_same(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_and_its_variable_mean_the_same(setting: ServeOption, monkeypatch: pytest.MonkeyPatch) -> None:
     is_switch = bool(setting.attributes.get("is_flag"))
     parsed = given(setting.option, *([] if is_switch else [text(setting)]))
     monkeypatch.setenv(f"GPU_RULES_{setting.option.strip('-').upper().replace('-', '_')}", text(setting))
@@ -72,4 +72,4 @@ def test_a_hidden_option_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_options_the_settings_are_the_defaults() -> None:
     params = given()
 
-    assert Settings(**params) == Settings()
+    assert ServerSettings(**params) == ServerSettings()

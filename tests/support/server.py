@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from flask import Flask
 
-from rules_engine.server.http.admission import Admission
+from rules_engine.server.http.admission import AdmissionEndpoint
 from rules_engine.server.http.admission_record import Callers, Observer
 from rules_engine.server.http.app import create_app
 from rules_engine.server.http.limits import REQUEST_SECONDS
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from tests.support.evaluation import limited
 
 ROOT = Path(__file__).parents[2]
@@ -102,14 +102,16 @@ class Answer:
 
 
 def application(
-    state: State,
+    state: ServerState,
     *,
     callers: Callers = Callers.AUTHENTICATED,
     observers: Sequence[Observer] = (),
     request_seconds: float = REQUEST_SECONDS,
 ) -> Flask:
     """Build the admission server as a WSGI application."""
-    return create_app(state, Admission(state, callers=callers, observers=observers), request_seconds=request_seconds)
+    return create_app(
+        state, AdmissionEndpoint(state, callers=callers, observers=observers), request_seconds=request_seconds
+    )
 
 
 def call(

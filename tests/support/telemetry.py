@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.rule import Rule
 from rules_engine.server.http.admission_record import AdmissionRecord
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.families import MetricsCollector
 from rules_engine.server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
@@ -20,7 +20,7 @@ def admission_record(
     object: Any,
     *rules: Rule,
     on: Cluster = Cluster(),  # noqa: B008 - immutable
-    state: State | None = None,
+    state: ServerState | None = None,
     **request: Any,
 ) -> AdmissionRecord:
     """Return the record of one request to a server with these rules."""

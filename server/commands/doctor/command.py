@@ -22,7 +22,14 @@ from rules_engine.cli.options import (
 from rules_engine.cli.program import InputProblems, SingleOption, Target, end_unusable
 from rules_engine.cli.progress import progress_bar
 from rules_engine.server.commands.live import list_objects, open_connection, report_unread
-from rules_engine.server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
+from rules_engine.server.option_types import (
+    Address,
+    AddressType,
+    DurationParamType,
+    PodNameParamType,
+    Seconds,
+    timeout_option,
+)
 
 if TYPE_CHECKING:
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -59,7 +66,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
 @click.option(
     "--pod",
     cls=SingleOption,
-    type=PodName(),
+    type=PodNameParamType(),
     help="Only this pod, and what concerns it; -n can give its namespace.",
 )
 @click.option("--node", cls=SingleOption, type=ObjectNameParamType(), help="Only this node and its pods.")
@@ -72,7 +79,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
 )
 @click.option(
     "--since",
-    type=Duration(),
+    type=DurationParamType(),
     default=SINCE,
     show_default=True,
     help="Maximum age of events and errors that count, such as 30m, 6h or 2d.",

@@ -19,7 +19,7 @@ PACKAGED = PackagedSource("diagnostics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedDoctor:
     """Compiled Diagnostics, and the active rules; `rules`: their paths, or "".
 
     `problems`: of rules and Diagnostics, in file order. `seen`: the state of the rules' files before they were read.
@@ -37,7 +37,7 @@ class Prepared:
         return has_errors(self.problems)
 
 
-def prepare_diagnosis(rules: Sequence[RuleSource]) -> Prepared:
+def prepare_diagnosis(rules: Sequence[RuleSource]) -> PreparedDoctor:
     """Read the packaged Diagnostics, and rules: their ladders, and their Diagnostics.
 
     A Diagnostic among the rules replaces the packaged one of the same name.
@@ -55,7 +55,7 @@ def prepare_diagnosis(rules: Sequence[RuleSource]) -> Prepared:
         sources |= files.loaded.sources
         names += files.loaded.files
     compiled, compile_problems = compile_diagnostics(diagnostics.values())
-    return Prepared(
+    return PreparedDoctor(
         diagnostics=compiled,
         rule_set=None if own is None else own.rule_set,
         rules=" ".join(map(str, rules)),

@@ -22,7 +22,7 @@ from rules_engine.rules.sources.rule_sources import RuleSource
 from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from rules_engine.server.cluster.listing import ListedObjects, Listing
 from rules_engine.server.commands.doctor.finding_events import QUIET_SECONDS, finding_events
-from rules_engine.server.commands.doctor.preparation import Prepared, paths_of, prepare_diagnosis
+from rules_engine.server.commands.doctor.preparation import PreparedDoctor, paths_of, prepare_diagnosis
 from rules_engine.server.http.app import create_probes_app
 from rules_engine.server.http.limits import PLAIN_CONNECTIONS
 from rules_engine.server.http.listener import Listener
@@ -59,7 +59,7 @@ class WatchSettings:
     log_format: str
 
 
-def watch_cluster(settings: WatchSettings, prepared: Prepared, connection: Connection) -> None:
+def watch_cluster(settings: WatchSettings, prepared: PreparedDoctor, connection: Connection) -> None:
     """Diagnose until SIGINT or SIGTERM. Raises WatchError, before the first diagnosis."""
     logging.config.dictConfig(logging_config(settings.log_format))
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ class RepeatedDiagnosis:
     def __init__(
         self,
         settings: WatchSettings,
-        prepared: Prepared,
+        prepared: PreparedDoctor,
         connection: Connection,
         events: Events | None,
         *,

@@ -17,8 +17,8 @@ import pytest
 
 from rules_engine.server.cluster.connection import (
     MAX_MESSAGE_CHARACTERS,
-    Answer,
     ApiError,
+    ApiResponse,
     Cause,
     Connection,
     api_path,
@@ -262,7 +262,7 @@ class Dribble:
 def test_a_response_that_arrives_byte_by_byte_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(0.0, 50.0)
     monkeypatch.setattr("rules_engine.server.cluster.connection.monotonic", lambda: next(seconds))
-    with pytest.raises(ApiError) as caught, Answer(cast(Any, Dribble())) as answer:
+    with pytest.raises(ApiError) as caught, ApiResponse(cast(Any, Dribble())) as answer:
         b"".join(answer.parts(10_000))
     assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the response takes longer than 120 s")
 

@@ -19,7 +19,7 @@ from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.cluster.live import LiveCluster
 from rules_engine.server.cluster.source import ClusterSource, FixedCluster
 from rules_engine.server.http.admission_record import Callers
-from rules_engine.server.state import ServedRules, State
+from rules_engine.server.state import ServedRules, ServerState
 from rules_engine.server.timing import FORGET_SECONDS, Backoff
 from tests.support.apiserver import COLLECTIONS, ApiServer, End, Reset, Silence, Status, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, settle, used, viewing
@@ -356,7 +356,7 @@ def test_a_pod_whose_devices_are_reserved_meanwhile_is_decided_again(
             return reserve(*arguments, created=created)
 
         monkeypatch.setattr(view.live, "reserve", after_another)
-        app = application(State(ServedRules(rule_set=rules), view.live), callers=Callers.ALL)
+        app = application(ServerState(ServedRules(rule_set=rules), view.live), callers=Callers.ALL)
         answer = call(app, "/mutate", encoded(review(bound("p", "", {GPU: 1}))))
         assert "example.com/other" in str(answer.patch)
         assert RESERVATION not in str(answer.patch)

@@ -20,7 +20,7 @@ from rules_engine.server.cluster.connection import ApiError
 from rules_engine.server.cluster.source import Live
 from rules_engine.server.commands import main
 from rules_engine.server.serve import _create_connection
-from rules_engine.server.settings import Settings
+from rules_engine.server.settings import ServerSettings
 from tests.support.apiserver import ApiServer, Status, api_server
 from tests.support.authoring import ladder, write
 from tests.support.loading import rule
@@ -329,7 +329,7 @@ def test_serve_reads_the_kubeconfig_and_context_that_are_given(
     api: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    settings = Settings(cluster=Live.KUBECONFIG, kubeconfig=api.kubeconfig(folder))
+    settings = ServerSettings(cluster=Live.KUBECONFIG, kubeconfig=api.kubeconfig(folder))
     assert b"live-1" in _create_connection(settings).get("/api/v1/nodes", {})
     with pytest.raises(ApiError, match="absent"):
         _create_connection(replace(settings, context="absent")).get("/api/v1/nodes", {})

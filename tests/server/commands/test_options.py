@@ -10,14 +10,14 @@ from click.testing import CliRunner, Result
 
 from rules_engine.cli.options import sources_option
 from rules_engine.rules.sources.rule_sources import RuleSource, read_sources
-from rules_engine.server.commands.live import LiveCluster
+from rules_engine.server.commands.live import KubeconfigCluster
 from tests.support.apiserver import api_server
 from tests.support.loading import rule
 
 INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, coefficients: {cpu: 4}}")
 
 
-@click.command(context_settings={"obj": LiveCluster()})
+@click.command(context_settings={"obj": KubeconfigCluster()})
 @sources_option("--old", "Rules before the change", required=True)
 def command(old: tuple[RuleSource, ...]) -> None:
     """Print the sources, and the rules that they have."""

@@ -23,7 +23,7 @@ from rules_engine.server.http.environ import CLIENT_VERIFIED, REFUSAL
 from rules_engine.server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from rules_engine.server.http.probes import readiness_page
 from rules_engine.server.http.review import ReviewError, StatusReason
-from rules_engine.server.state import ServedRules, State
+from rules_engine.server.state import ServedRules, ServerState
 from tests.support.evaluation import limited
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
 from tests.support.states import state_of
@@ -183,14 +183,14 @@ def test_admission_takes_post_only(app: Any, method: str) -> None:
     assert answer.headers["allow"] == "POST"
 
 
-def plain(state: State) -> Any:
+def plain(state: ServerState) -> Any:
     """The application of the plain listener."""
     return create_metrics_app(state, lambda: (b"{}", "application/json"))
 
 
 @pytest.mark.parametrize("made", [application, plain])
 @pytest.mark.parametrize("path", ["/", "/mutate/", "/healthz/", "/static/x"])
-def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str) -> None:
+def test_other_paths_are_404_as_a_status(made: Callable[[ServerState], Any], path: str) -> None:
     for method in ("GET", "POST"):
         answer = call(made(state_of()), path, method=method)
         refusal(answer, 404, "NotFound", uid=None)
@@ -201,7 +201,7 @@ def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str
     ("made", "path"),
     [(application, "/healthz"), (plain, "/healthz"), (application, "/readyz"), (plain, "/metrics"), (plain, "/rules")],
 )
-def test_pages_take_get_only_and_other_methods_are_405(made: Callable[[State], Any], path: str) -> None:
+def test_pages_take_get_only_and_other_methods_are_405(made: Callable[[ServerState], Any], path: str) -> None:
     answer = call(made(state_of()), path)
     refusal(answer, 405, "MethodNotAllowed", uid=None)
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
@@ -404,13 +404,13 @@ def test_a_body_that_ends_early_is_400_without_a_decision(app: Any, length: str 
 
 
 @pytest.mark.parametrize("made", [application, plain])
-def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[State], Any]) -> None:
+def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[ServerState], Any]) -> None:
     answer = call(made(state_of()), "/healthz", method="GET")
     assert (answer.status, answer.body) == (200, {"status": "ok"})
 
 
 @pytest.mark.parametrize("made", [application, plain])
-def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[State], Any]) -> None:
+def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[ServerState], Any]) -> None:
     state = state_of()
     app = made(state)
     state.last_heartbeat = lambda: monotonic() - STALLED_SECONDS + 1
@@ -440,7 +440,7 @@ def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[Stat
         ),
     ],
 )
-def test_readyz_says_whether_requests_should_come_here(state: State, status: int, body: dict[str, str]) -> None:
+def test_readyz_says_whether_requests_should_come_here(state: ServerState, status: int, body: dict[str, str]) -> None:
     answer = call(application(state), "/readyz", method="GET")
     assert (answer.status, answer.body) == (status, body)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from werkzeug.wrappers import Request, Response
 
 from rules_engine.server.http import limits
-from rules_engine.server.http.connection import Connection
+from rules_engine.server.http.connection import HttpConnection
 from rules_engine.server.http.limits import Limit
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until
@@ -459,4 +459,4 @@ def test_connections_that_have_ended_are_not_kept(server: Reachable) -> None:
         assert server.ask("POST", "/", b"body").status == 200
     until(lambda: server.listener.counts.open_connections == 0, "their end")
     gc.collect()
-    assert sum(isinstance(it, Connection) for it in gc.get_objects()) <= 1  # the last one
+    assert sum(isinstance(it, HttpConnection) for it in gc.get_objects()) <= 1  # the last one

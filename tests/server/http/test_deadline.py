@@ -15,7 +15,7 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import read_rules
-from rules_engine.server.http.admission import Admission, Call, Response
+from rules_engine.server.http.admission import AdmissionEndpoint, HttpRequest, Response
 from rules_engine.server.http.deadline import SLICE_COST, TIMEOUT_SHARE, Deadline, TakesLonger
 from rules_engine.server.http.limits import REQUEST_SECONDS
 from tests.support import authoring
@@ -168,11 +168,16 @@ RULES_THAT_TAKE_LONG = "---\n".join(
 
 
 def answered(
-    admission: Admission, path: str = "/mutate", *, query: str = "", elapsed: float = 0, patient_until: float = inf
+    admission: AdmissionEndpoint,
+    path: str = "/mutate",
+    *,
+    query: str = "",
+    elapsed: float = 0,
+    patient_until: float = inf,
 ) -> Response:
     """Answer a request to admit MIG_POD that arrived some seconds ago."""
     deadline = Deadline(perf_counter() - elapsed, query, REQUEST_SECONDS, patient_until)
-    return admission.answer(Call(path, "application/json", encoded(review(MIG_POD))), deadline)
+    return admission.answer(HttpRequest(path, "application/json", encoded(review(MIG_POD))), deadline)
 
 
 def warnings(response: Response) -> list[str]:
@@ -189,7 +194,7 @@ def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> Non
     file.write_text(RULES_THAT_TAKE_LONG)
     state = state_of(read_rules([file]).rule_set, Cluster())
     observed: list[Any] = []
-    admission = Admission(state, observers=[observed.append])
+    admission = AdmissionEndpoint(state, observers=[observed.append])
     for _ in range(2):
         with pytest.raises(TakesLonger):
             answered(admission, path, patient_until=0.0)
@@ -199,14 +204,14 @@ def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> Non
 
 
 def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
-    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    admission = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
     assert warnings(answered(admission)) == []
     late = answered(admission, elapsed=2 * REQUEST_SECONDS)
     assert "is used up" in str(warnings(late))
 
 
 def test_the_api_servers_timeout_bounds_the_time_of_a_request(tmp_path: Path) -> None:
-    admission = Admission(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    admission = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
     assert warnings(answered(admission, query="timeout=4s", elapsed=1)) == []
     assert "is used up" in str(warnings(answered(admission, query="timeout=1s", elapsed=1)))
 
@@ -220,7 +225,7 @@ def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
 def test_the_observed_duration_begins_at_the_end_of_the_body(tmp_path: Path) -> None:
     observed: list[Any] = []
     state = state_of(rule_set(tmp_path, "Ignore"), Cluster())
-    admission = Admission(state, observers=[observed.append])
+    admission = AdmissionEndpoint(state, observers=[observed.append])
     answered(admission, elapsed=1000)
     [record] = observed
     assert 0 < record.seconds < 1000

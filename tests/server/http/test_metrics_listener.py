@@ -19,7 +19,7 @@ from rules_engine.server.http import probes
 from rules_engine.server.http.app import create_metrics_app
 from rules_engine.server.http.limits import PLAIN_CONNECTIONS, STALLED_SECONDS
 from rules_engine.server.http.probes import MAX_LISTED
-from rules_engine.server.state import ServedRules, State
+from rules_engine.server.state import ServedRules, ServerState
 from tests.support.authoring import cli
 from tests.support.evaluation import ladder, validation
 from tests.support.listener import Reachable, Recorder, reachable
@@ -31,7 +31,7 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
-def state() -> State:
+def state() -> ServerState:
     return state_of(RuleSet(), Cluster())
 
 
@@ -40,7 +40,9 @@ def exposition() -> tuple[bytes, str]:
 
 
 @contextmanager
-def plain(folder: Path, state: State, exposition: Callable[[], tuple[bytes, str]] = exposition) -> Iterator[Reachable]:
+def plain(
+    folder: Path, state: ServerState, exposition: Callable[[], tuple[bytes, str]] = exposition
+) -> Iterator[Reachable]:
     """The listener as `gpu-rules serve` makes it."""
     app = create_metrics_app(state, exposition)
     with reachable(folder, app, secure=False, connections=PLAIN_CONNECTIONS) as server:
@@ -48,12 +50,12 @@ def plain(folder: Path, state: State, exposition: Callable[[], tuple[bytes, str]
 
 
 @pytest.fixture
-def server(tmp_path: Path, state: State) -> Iterator[Reachable]:
+def server(tmp_path: Path, state: ServerState) -> Iterator[Reachable]:
     with plain(tmp_path, state) as made:
         yield made
 
 
-def test_pages_report_the_state_of_the_server(server: Reachable, state: State) -> None:
+def test_pages_report_the_state_of_the_server(server: Reachable, state: ServerState) -> None:
     url = f"http://127.0.0.1:{server.port}"
     assert fetched(f"{url}/metrics") == (200, "gpu_rules_up 1\n")
     assert server.ask("GET", "/metrics").headers["content-type"] == "text/plain; version=1.0.0"
@@ -118,7 +120,9 @@ def test_several_requests_share_a_connection(server: Reachable) -> None:
     connection.close()
 
 
-def test_an_error_of_ours_is_500_and_logged(tmp_path: Path, state: State, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_ours_is_500_and_logged(
+    tmp_path: Path, state: ServerState, caplog: pytest.LogCaptureFixture
+) -> None:
     def fails() -> tuple[bytes, str]:
         raise RuntimeError("ours")
 
@@ -179,7 +183,7 @@ def closed(client: socket.socket) -> bool:
 
 
 def test_healthz_fails_only_while_the_admission_loop_is_blocked(
-    tmp_path: Path, state: State, server: Reachable, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state: ServerState, server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, proceed = threading.Event(), threading.Event()
 

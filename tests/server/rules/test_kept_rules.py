@@ -16,7 +16,7 @@ from rules_engine.server.cluster.connection import ApiError, Connection, as_kube
 from rules_engine.server.http.probes import readiness_page
 from rules_engine.server.rules.kept_rules import CURRENT_SECONDS, MAX_BYTES, MAX_TEXT_BYTES, KeptRules
 from rules_engine.server.rules.sources import UnusableError, prepare_rules
-from rules_engine.server.state import Reload, State
+from rules_engine.server.state import Reload, ServerState
 from tests.support.apiserver import ApiServer, Status
 from tests.support.cluster import Clock
 from tests.support.failed_starts import failed_start
@@ -240,7 +240,7 @@ def test_unusable_kept_rules_are_one_problem(
 
 
 def test_refused_files_are_a_warning_of_readiness(replica: Replica) -> None:
-    state: State = replica.state
+    state: ServerState = replica.state
     since = state.served.since
     state.last_reload = Reload(at=since, refused=("a.yaml:1:1: error [yaml-syntax]",))
     (warning,) = replica.warnings

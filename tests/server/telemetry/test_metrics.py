@@ -24,7 +24,7 @@ from rules_engine.rules.validation.value import ValidationAction
 from rules_engine.server.cluster.source import FixedCluster, Health
 from rules_engine.server.http.review import StatusReason
 from rules_engine.server.state import ListenerCounts, Reload, ServedRules
-from rules_engine.server.telemetry.families import Family, Kind
+from rules_engine.server.telemetry.families import Family, MetricType
 from rules_engine.server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from rules_engine.server.telemetry.metrics import FAMILIES, Metrics
 from rules_engine.server.telemetry.observers import Telemetry
@@ -298,11 +298,11 @@ def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
 
 
 BY_NAME = {
-    exposed_name(family): family for family in (*FAMILIES, *FINDING_FAMILIES) if family.kind is not Kind.HISTOGRAM
+    exposed_name(family): family for family in (*FAMILIES, *FINDING_FAMILIES) if family.kind is not MetricType.HISTOGRAM
 }
 FAIL_OPEN = Family(
     name="apiserver_admission_webhook_fail_open_count",
-    kind=Kind.GAUGE,
+    kind=MetricType.GAUGE,
     help="The API server's.",
     labels=("name", "type"),
 )
@@ -312,7 +312,7 @@ BY_NAME |= {FAIL_OPEN.name: FAIL_OPEN}
 BY_NAME |= {
     f"{family.name}{suffix}": family
     for family in FAMILIES
-    if family.kind is Kind.HISTOGRAM
+    if family.kind is MetricType.HISTOGRAM
     for suffix in ("_bucket", "_sum", "_count")
 }
 ADDED = {"pod", "namespace", "le"}

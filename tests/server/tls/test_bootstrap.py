@@ -18,13 +18,13 @@ from rules_engine.server.tls.bootstrap import (
     TRUST_DELAY,
     VALID_DAYS,
     Bootstrap,
-    Place,
+    BootstrapNames,
 )
 from rules_engine.server.tls.identity import Identity
 from tests.support.objects import Objects, objects
 from tests.support.operating import until, until_ended
 
-PLACE = Place(namespace="gpu", secret="tls", service="rules.gpu.svc", webhooks="rules")
+PLACE = BootstrapNames(namespace="gpu", secret="tls", service="rules.gpu.svc", webhooks="rules")
 SECRET = "/api/v1/namespaces/gpu/secrets/tls"
 WEBHOOKS = [
     f"/apis/admissionregistration.k8s.io/v1/{kind}/rules"
@@ -206,7 +206,7 @@ def test_an_unusable_secret_is_replaced(kept: Objects, broken: str) -> None:
     elif broken == "another service":
         secret["data"] = {}
         kept.put(SECRET, secret)
-        moved = Place(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
+        moved = BootstrapNames(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
         Bootstrap(replica.bootstrap._connection, moved, replica.served.append, clock=lambda: START).reconcile()
         secret = kept.get(SECRET)
     else:

@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from rules_engine.server.http.limits import SMALL_BYTES
 from rules_engine.server.http.listener import Listener
 from rules_engine.server.serve import _serve_bootstrapped
-from rules_engine.server.settings import Settings
+from rules_engine.server.settings import ServerSettings
 from rules_engine.server.timing import rfc3339
 from rules_engine.server.tls import identity as tls
 from rules_engine.server.tls.identity import localhost_files, read_identity
@@ -355,7 +355,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
     ):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
         stack.callback(until_ended, "bootstrap")
-        settings = Settings(tls_service="localhost", webhook_name="rules")
+        settings = ServerSettings(tls_service="localhost", webhook_name="rules")
         _serve_bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
         first = served_certificate(server)
         # Any step that is due is taken; here, the certificate is lost.

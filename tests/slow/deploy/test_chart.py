@@ -24,7 +24,7 @@ from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PathSource
 from rules_engine.server.commands import main
-from rules_engine.server.settings import SETTINGS, Setting
+from rules_engine.server.settings import SETTINGS, ServeOption
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
@@ -341,7 +341,7 @@ def test_every_value_of_the_server_becomes_an_option() -> None:
 
 
 @pytest.mark.parametrize("setting", [it for it in SETTINGS if it.chart], ids=lambda it: it.option)
-def test_values_of_the_server_have_the_bounds_of_their_options(setting: Setting) -> None:
+def test_values_of_the_server_have_the_bounds_of_their_options(setting: ServeOption) -> None:
     schema = json.loads((render.CHART / "values.schema.json").read_text())
     member = schema["properties"]["server"]["properties"][setting.chart]
 

@@ -28,7 +28,7 @@ from rules_engine.questions.diff.input.recorded_input import (
 )
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Kind, RecordedAdmissions, SubmittedPods, WorkloadName
-from rules_engine.server.state import State
+from rules_engine.server.state import ServerState
 from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, rung, validation
 from tests.support.recorded import Call, recorded_log, recording
 
@@ -46,7 +46,7 @@ def owned(made: Any, owner: str = "rs", name: str = "") -> Any:
     return {**made, "metadata": metadata | ({"name": name} if name else {})}
 
 
-def log(path: Path, *calls: Call, state: State = recording(FALLS, NO_ROOT, on=ON), **fields: Any) -> Path:  # noqa: B008
+def log(path: Path, *calls: Call, state: ServerState = recording(FALLS, NO_ROOT, on=ON), **fields: Any) -> Path:  # noqa: B008
     return recorded_log(path, state, calls, **fields)
 
 

@@ -7,7 +7,7 @@ import pytest
 from rules_engine.model.problems.problem import Severity
 from rules_engine.rules.diagnostic import CompiledDiagnostic
 from rules_engine.rules.sources.rule_sources import PathSource
-from rules_engine.server.commands.doctor.preparation import Prepared, prepare_diagnosis
+from rules_engine.server.commands.doctor.preparation import PreparedDoctor, prepare_diagnosis
 from tests.support.authoring import ladder
 from tests.support.diagnostics import document
 
@@ -15,7 +15,7 @@ LADDER = ladder("small", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu")
 DIAGNOSTIC = document("when: \"object.spec.providerID == ''\"\nseverity: Error\nreason: Ours", "%s")
 
 
-def named(prepared: Prepared) -> dict[str, CompiledDiagnostic]:
+def named(prepared: PreparedDoctor) -> dict[str, CompiledDiagnostic]:
     return {compiled.diagnostic.name: compiled for compiled in prepared.diagnostics}
 
 

@@ -20,7 +20,7 @@ from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.commands.doctor import preparation
 from rules_engine.server.commands.doctor.command import doctor
 from rules_engine.server.commands.doctor.finding_events import QUIET_SECONDS
-from rules_engine.server.commands.doctor.preparation import Prepared, prepare_diagnosis
+from rules_engine.server.commands.doctor.preparation import PreparedDoctor, prepare_diagnosis
 from rules_engine.server.commands.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness_page
 from rules_engine.server.option_types import Address
 from rules_engine.server.telemetry.events import Events
@@ -78,7 +78,7 @@ def watched(
     api: ApiServer,
     rules: tuple[Path, ...] = (),
     events: Events | None = None,
-    prepared: Prepared | None = None,
+    prepared: PreparedDoctor | None = None,
     **scope: Any,
 ) -> Watched:
     settings = WatchSettings(

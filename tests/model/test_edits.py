@@ -144,7 +144,9 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
         ({"m": {"b": "1", "a": "1"}}, {("m",): {"b": "2", "a": None}}, [
             PatchOperation("remove", "/m/a"), PatchOperation("replace", "/m/b", "2")
         ]),
-        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [PatchOperation("replace", "/m/a", ["1", "2"])]),
+        ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [
+            PatchOperation("replace", "/m/a", ["1", "2"])
+        ]),
         ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1"])}}, []),
         ({}, {("m",): {"a": JsonText.of(["1"])}}, [PatchOperation("add", "/m", {"a": ["1"]})]),
         ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [PatchOperation("replace", "/l/0", {"m": {"a": "1"}})]),

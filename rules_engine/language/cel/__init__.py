@@ -4,13 +4,13 @@ from rules_engine.language.cel.budget import Budget, CelProblems, CostExceeded, 
 from rules_engine.language.cel.check.environment import Environment
 from rules_engine.language.cel.program import Program, compile_expression
 from rules_engine.language.cel.values import types
-from rules_engine.language.cel.values.runtime_values import ClusterFunctions, Duration, Optional, Timestamp, Uint
+from rules_engine.language.cel.values.runtime_values import CelCluster, Duration, Optional, Timestamp, Uint
 from rules_engine.language.cel.values.types import Type
 
 __all__ = [
     "Budget",
+    "CelCluster",
     "CelProblems",
-    "ClusterFunctions",
     "CostExceeded",
     "Duration",
     "Environment",

@@ -61,7 +61,7 @@ NONE = Optional(False)
 
 
 @runtime_checkable
-class ClusterFunctions(Protocol):
+class CelCluster(Protocol):
     """Interface of an activation's `cluster`; each method may raise EvaluationError."""
 
     def allocatable(self, resource: str) -> int:
@@ -167,7 +167,7 @@ def type_of(value: object) -> Type:
     if kind is None:
         if isinstance(value, Mapping):
             return _TYPES[dict]
-        kind = types.CLUSTER if isinstance(value, ClusterFunctions) else types.DYN
+        kind = types.CLUSTER if isinstance(value, CelCluster) else types.DYN
     return kind
 
 

@@ -82,12 +82,12 @@ def serve(settings: ServerSettings) -> None:
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
-        admission = AdmissionEndpoint(
+        endpoint = AdmissionEndpoint(
             state,
             callers=Callers(settings.reserve_for),
             observers=telemetry.observers,
         )
-        listener = _create_listener(settings, state, admission, bound)
+        listener = _create_listener(settings, state, endpoint, bound)
         trust, watchers = _serve_certificate(
             settings, state, lambda identity: listener.serve(tls.server_context(identity)), stack
         )
@@ -131,13 +131,13 @@ def serve(settings: ServerSettings) -> None:
 
 
 def _create_listener(
-    settings: ServerSettings, state: ServerState, admission: AdmissionEndpoint, bound: socket.socket
+    settings: ServerSettings, state: ServerState, endpoint: AdmissionEndpoint, bound: socket.socket
 ) -> Listener:
     """Create the admission listener; it does not accept connections yet."""
     listener = Listener(
         "admission",
         bound,
-        create_app(state, admission),
+        create_app(state, endpoint),
         connections=share_of_connections(CONNECTIONS),
         receive_seconds=settings.receive_seconds,
         request_seconds=settings.request_seconds,

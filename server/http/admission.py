@@ -66,12 +66,12 @@ class AdmissionEndpoint:
         self._callers = callers
         self._observers = tuple(observers)
 
-    def answer(self, call: HttpRequest, deadline: Deadline) -> Response:
+    def answer(self, http_request: HttpRequest, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        record = AdmissionRecord(ENDPOINTS[call.path], authenticated=call.authenticated)
+        record = AdmissionRecord(ENDPOINTS[http_request.path], authenticated=http_request.authenticated)
         begin = perf_counter()
         try:
-            response = Response(HTTPStatus.OK, self._decide(call, record, deadline))
+            response = Response(HTTPStatus.OK, self._decide(http_request, record, deadline))
         except ReviewError as error:
             response = _error_response(error, record)
         except Exception:
@@ -82,44 +82,44 @@ class AdmissionEndpoint:
         self._observe(record)
         return response
 
-    def refuse(self, call: HttpRequest, refusal: ReviewError) -> Response:
+    def refuse(self, http_request: HttpRequest, refusal: ReviewError) -> Response:
         """Answer a request that is not to be decided; its body may be incomplete."""
-        record = AdmissionRecord(ENDPOINTS[call.path])
-        response = _error_response(ReviewError(refusal.reason, refusal.message, uid_of(call.body)), record)
+        record = AdmissionRecord(ENDPOINTS[http_request.path])
+        response = _error_response(ReviewError(refusal.reason, refusal.message, uid_of(http_request.body)), record)
         self._observe(record)
         return response
 
-    def _decide(self, call: HttpRequest, record: AdmissionRecord, deadline: Deadline) -> bytes:
+    def _decide(self, http_request: HttpRequest, record: AdmissionRecord, deadline: Deadline) -> bytes:
         """Return the body of the response. Raises ReviewError."""
-        media_type = call.content_type.partition(";")[0].strip().lower()
+        media_type = http_request.content_type.partition(";")[0].strip().lower()
         if media_type != "application/json":
             message = f"the content type must be application/json, not {media_type or 'absent'}"
-            raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(call.body))
+            raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(http_request.body))
         try:
-            if takes_too_much_memory(call.body):
-                uid = uid_of(call.body)
+            if takes_too_much_memory(http_request.body):
+                uid = uid_of(http_request.body)
                 if uid is None:
                     raise ReviewError(StatusReason.TOO_LARGE, _TOO_MUCH_MEMORY)
                 raise RefusedObjectError(uid, too_large(_TOO_MUCH_MEMORY))
-            admission = parse_review(call.body)
+            request = parse_review(http_request.body)
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond_decision(error.uid, error.decision)
-        record.uid, record.request = admission.uid, admission
+        record.uid, record.request = request.uid, request
         source, reserves = self._state.source, self._callers.include(record)
         created = record.endpoint == "validate"
         served = self._state.served
-        rules = served.without_exported if call.path in _NATIVE else served
+        rules = served.without_exported if http_request.path in _NATIVE else served
         decide = rules.validate if created else rules.mutate
-        budget = partial(deadline, admission.object)
+        budget = partial(deadline, request.object)
         for _ in range(DECISIONS):
-            cluster = source.view_for(admission) if reserves and not created else source.current()
-            decision = decide(admission, cluster, budget=budget)
-            reservation = source.reserve(admission, decision, budget, created=created) if reserves else ""
+            cluster = source.view_for(request) if reserves and not created else source.current()
+            decision = decide(request, cluster, budget=budget)
+            reservation = source.reserve(request, decision, budget, created=created) if reserves else ""
             if reservation is not None or cluster is source.current():
                 break
         record.served, record.cluster, record.decision = served, cluster, decision
-        return respond_decision(admission.uid, decision, {RESERVATION: reservation} if reservation else {})
+        return respond_decision(request.uid, decision, {RESERVATION: reservation} if reservation else {})
 
     def _observe(self, record: AdmissionRecord) -> None:
         for observe in self._observers:

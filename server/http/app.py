@@ -28,7 +28,7 @@ PageOf: TypeAlias = Callable[[], probes.Page]
 """Function that returns a page: a status and its JSON."""
 
 
-def create_app(state: ServerState, admission: AdmissionEndpoint, *, request_seconds: float = REQUEST_SECONDS) -> Flask:
+def create_app(state: ServerState, endpoint: AdmissionEndpoint, *, request_seconds: float = REQUEST_SECONDS) -> Flask:
     """Create the application with the endpoints of admissions, `GET /healthz` and `/readyz`.
 
     `request_seconds`: time for a request to which the WSGI server gives no deadline.
@@ -47,16 +47,16 @@ def create_app(state: ServerState, admission: AdmissionEndpoint, *, request_seco
             refusal = refusal or body_too_large()
         except HTTPException:
             refusal = refusal or _CUT_SHORT
-        call = HttpRequest(
+        http_request = HttpRequest(
             request.path, request.content_type or "", body, request.environ.get(CLIENT_VERIFIED) == "SUCCESS"
         )
         refusal = refusal or _refusal(body)
         if refusal is not None:
-            return _flask_response(admission.refuse(call, refusal))
+            return _flask_response(endpoint.refuse(http_request, refusal))
         deadline = request.environ.get(DEADLINE)
         if deadline is None:
             deadline = Deadline(perf_counter(), request.query_string.decode("latin-1"), request_seconds)
-        return _flask_response(admission.answer(call, deadline))
+        return _flask_response(endpoint.answer(http_request, deadline))
 
     for path in ENDPOINTS:
         app.add_url_rule(path, path, admit, methods=["POST"], provide_automatic_options=False)

@@ -121,8 +121,8 @@ class Admissions:
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation = None
         if mutation.allowed:
-            created = validation_request(request, mutation.result)
-            validation = self._rule_set.validate(created, cluster, indexed=True)
+            mutated = validation_request(request, mutation.result)
+            validation = self._rule_set.validate(mutated, cluster, indexed=True)
         admission = Admission(mutation=mutation, validation=validation)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)

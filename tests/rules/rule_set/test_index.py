@@ -172,11 +172,11 @@ def evaluated_steps(decision: Decision) -> list[Step]:
 
 @given(rule_sets(), requests(), clusters(), st.booleans())
 def test_the_index_removes_only_steps_of_skipped_rules(
-    rule_set: RuleSet, admission: AdmissionRequest, around: Cluster, complete: bool
+    rule_set: RuleSet, request: AdmissionRequest, around: Cluster, complete: bool
 ) -> None:
     on = replace(around, namespaces_complete=complete)
     for decide in (RuleSet.mutate, RuleSet.validate):
-        whole, indexed = decide(rule_set, admission, on), decide(rule_set, admission, on, indexed=True)
+        whole, indexed = decide(rule_set, request, on), decide(rule_set, request, on, indexed=True)
         assert outcome(indexed) == outcome(whole)
         left = [step for step in indexed.trace if step.action is Action.SKIP]
         assert all(step in whole.trace for step in left)

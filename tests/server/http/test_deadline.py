@@ -168,7 +168,7 @@ RULES_THAT_TAKE_LONG = "---\n".join(
 
 
 def answered(
-    admission: AdmissionEndpoint,
+    endpoint: AdmissionEndpoint,
     path: str = "/mutate",
     *,
     query: str = "",
@@ -177,7 +177,7 @@ def answered(
 ) -> Response:
     """Answer a request to admit MIG_POD that arrived some seconds ago."""
     deadline = Deadline(perf_counter() - elapsed, query, REQUEST_SECONDS, patient_until)
-    return admission.answer(HttpRequest(path, "application/json", encoded(review(MIG_POD))), deadline)
+    return endpoint.answer(HttpRequest(path, "application/json", encoded(review(MIG_POD))), deadline)
 
 
 def warnings(response: Response) -> list[str]:
@@ -194,26 +194,26 @@ def test_an_abandoned_decision_leaves_no_trace(tmp_path: Path, path: str) -> Non
     file.write_text(RULES_THAT_TAKE_LONG)
     state = state_of(read_rules([file]).rule_set, Cluster())
     observed: list[Any] = []
-    admission = AdmissionEndpoint(state, observers=[observed.append])
+    endpoint = AdmissionEndpoint(state, observers=[observed.append])
     for _ in range(2):
         with pytest.raises(TakesLonger):
-            answered(admission, path, patient_until=0.0)
+            answered(endpoint, path, patient_until=0.0)
         assert observed == []
-    assert not any("ignored" in warning for warning in warnings(answered(admission, path)))
+    assert not any("ignored" in warning for warning in warnings(answered(endpoint, path)))
     assert len(observed) == 1
 
 
 def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
-    admission = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
-    assert warnings(answered(admission)) == []
-    late = answered(admission, elapsed=2 * REQUEST_SECONDS)
+    endpoint = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    assert warnings(answered(endpoint)) == []
+    late = answered(endpoint, elapsed=2 * REQUEST_SECONDS)
     assert "is used up" in str(warnings(late))
 
 
 def test_the_api_servers_timeout_bounds_the_time_of_a_request(tmp_path: Path) -> None:
-    admission = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
-    assert warnings(answered(admission, query="timeout=4s", elapsed=1)) == []
-    assert "is used up" in str(warnings(answered(admission, query="timeout=1s", elapsed=1)))
+    endpoint = AdmissionEndpoint(state_of(rule_set(tmp_path, "Ignore"), Cluster()))
+    assert warnings(answered(endpoint, query="timeout=4s", elapsed=1)) == []
+    assert "is used up" in str(warnings(answered(endpoint, query="timeout=1s", elapsed=1)))
 
 
 def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
@@ -225,8 +225,8 @@ def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
 def test_the_observed_duration_begins_at_the_end_of_the_body(tmp_path: Path) -> None:
     observed: list[Any] = []
     state = state_of(rule_set(tmp_path, "Ignore"), Cluster())
-    admission = AdmissionEndpoint(state, observers=[observed.append])
-    answered(admission, elapsed=1000)
+    endpoint = AdmissionEndpoint(state, observers=[observed.append])
+    answered(endpoint, elapsed=1000)
     [record] = observed
     assert 0 < record.seconds < 1000
 

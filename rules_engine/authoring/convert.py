@@ -157,11 +157,11 @@ def _refuse_constant(word: str) -> float:
 
 def _unique_members(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object. Raises ValueError for a duplicate key, whose values Go merges or replaces."""
-    found = dict(members)
-    if len(found) < len(members):
+    by_name = dict(members)
+    if len(by_name) < len(members):
         [(name, _)] = Counter(name for name, _ in members).most_common(1)
         raise ValueError(f"duplicate key '{name}'")
-    return found
+    return by_name
 
 
 class _Reader:

@@ -62,11 +62,11 @@ class KnownName(KnownValue[str]):
         from rules_engine.model.problems.problem import did_you_mean
 
         names = self.known()
-        found = {name.casefold(): name for name in names}.get(str(value).casefold())
-        if found is None:
+        canonical = {name.casefold(): name for name in names}.get(str(value).casefold())
+        if canonical is None:
             near = did_you_mean(str(value), names)
             self.fail(f"unknown {self.noun} {value!r}{near}: must be one of {', '.join(names)}", param, ctx)
-        return found
+        return canonical
 
 
 class TargetType(KnownValue[Target]):
@@ -340,8 +340,8 @@ def cluster_option(
         @wraps(function)
         def command(*args: Any, **values: Any) -> None:
             context = click.get_current_context()
-            given: Sequence[ClusterArgument | None] = values["clusters"] if multiple else [values["cluster"]]
-            if not any(each.path is None for each in given if each):
+            arguments: Sequence[ClusterArgument | None] = values["clusters"] if multiple else [values["cluster"]]
+            if not any(each.path is None for each in arguments if each):
                 check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")
             function(*args, **values)
 
@@ -364,9 +364,9 @@ def read_load(
     from rules_engine.rules.sources.simulations import load_simulations
 
     readings = [each.read() for each in clusters]
-    simulations, found, sources = load_simulations(file, readings, needs_cluster=needs_cluster)
+    simulations, load_problems, sources = load_simulations(file, readings, needs_cluster=needs_cluster)
     files = [read_sources(each) for each in sets]
-    seen = dict.fromkeys((*found, *(problem for each in files for problem in each.rule_problems)))
+    seen = dict.fromkeys((*load_problems, *(problem for each in files for problem in each.rule_problems)))
     for each in files:
         sources = {**sources, **each.loaded.sources}
     problems.add(seen, sources)

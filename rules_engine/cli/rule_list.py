@@ -106,8 +106,8 @@ def list_command(
     elif labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
     problems = InputProblems("list", [Target(output, None)])
-    loaded, found = load_listed(sources or DEFAULT_SOURCES)
-    problems.add(found, loaded.sources)
+    loaded, load_problems = load_listed(sources or DEFAULT_SOURCES)
+    problems.add(load_problems, loaded.sources)
     if cluster is not None and namespace is not None:
         reading = cluster.read()
         problems.add(reading.problems, reading.sources)

@@ -153,8 +153,8 @@ def webhook_config(
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
         without_effect = {"namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"}
-        given = given_options(click.get_current_context())
-        for option in (option for name, option in given.items() if name in without_effect):
+        used_options = given_options(click.get_current_context())
+        for option in (option for name, option in used_options.items() if name in without_effect):
             click.echo(
                 f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )

@@ -154,10 +154,12 @@ class NativeObjects:
         deletion = [DELETION_CONDITION] if Operation.UPDATE in operations else []
         resources = {name for each in self._rules.mutations for name in each.rule.interests.resources or ()}
         # A policy may apply to more pods than the mutating policy, for which conditions of rules must not fail.
-        named = Variable("names_a_resource", names_one_of(sorted(resources)))
-        shared = (*SHARED_VARIABLES, named) if any(each.mutation for each in group) else ()
+        names_resource = Variable("names_a_resource", names_one_of(sorted(resources)))
+        shared = (*SHARED_VARIABLES, names_resource) if any(each.mutation for each in group) else ()
         checks = [
-            replace(check, expression=f"!variables.{named.name} || ({check.expression})") if each.mutation else check
+            replace(check, expression=f"!variables.{names_resource.name} || ({check.expression})")
+            if each.mutation
+            else check
             for each in group
             for check in each.checks
         ]

@@ -166,8 +166,8 @@ class _Validator:
         self._validator = _validator_class()(whole, registry=_common_registry())
 
     def errors(self, instance: Json) -> Iterator["ValidationError"]:
-        found: Iterator[ValidationError] = self._validator.iter_errors(instance)
-        return found
+        errors: Iterator[ValidationError] = self._validator.iter_errors(instance)
+        return errors
 
     def accepts(self, part: Mapping[str, Any], instance: Json) -> bool:
         """Return True if a part of the schema accepts a value."""

@@ -190,8 +190,8 @@ def load_kubeconfig(configuration: "Configuration", paths: str = "", context: st
         )
     except Exception as error:
         # ConfigException, and errors of unreadable files and broken YAML: some name no file, some have several lines.
-        known = isinstance(error, config.ConfigException | OSError)
-        text = " ".join(str(error).split()) if known else f"it is not a kubeconfig ({type(error).__name__})"
+        is_explained = isinstance(error, config.ConfigException | OSError)
+        text = " ".join(str(error).split()) if is_explained else f"it is not a kubeconfig ({type(error).__name__})"
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 

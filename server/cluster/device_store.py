@@ -66,10 +66,10 @@ class DeviceStore:
         if reader is not None:
             self._reader = reader
             self._changed_kinds.add(DeviceClass)
-        known = {each.name: each for each in objects}
-        for old in [each for name, each in self._objects[kind].items() if name not in known]:
+        by_name = {each.name: each for each in objects}
+        for old in [each for name, each in self._objects[kind].items() if name not in by_name]:
             self.remove(old)
-        for new in known.values():
+        for new in by_name.values():
             self.put(new)
 
     def put(self, new: DeviceObject) -> None:
@@ -82,17 +82,17 @@ class DeviceStore:
             self._touch(new, remove=False)
 
     def remove(self, old: DeviceObject) -> None:
-        known = self._objects[type(old)].pop(old.name, None)
-        if known is not None:
-            self._touch(known, remove=True)
+        stored = self._objects[type(old)].pop(old.name, None)
+        if stored is not None:
+            self._touch(stored, remove=True)
 
     def forget(self, kind: type[DeviceObject], raw: Object) -> None:
         """Remove an object that cannot be read."""
         metadata = as_mapping(raw.get("metadata"))
         name, namespace = text_member(metadata, "name"), text_member(metadata, "namespace")
-        known = self._objects[kind].get(f"{namespace}/{name}" if namespace else name)
-        if known is not None:
-            self.remove(known)
+        stored = self._objects[kind].get(f"{namespace}/{name}" if namespace else name)
+        if stored is not None:
+            self.remove(stored)
 
     def update(self, nodes: Mapping[str, Node]) -> Iterable[str]:
         """Apply all changes; return the names of the nodes whose offers may have changed."""
@@ -113,17 +113,20 @@ class DeviceStore:
         self._offers = DeviceOffers(self.devices, self._offers) if self.devices.classes else None
         touched, self._touched = self._touched, set()
         self._changed_kinds = set()
-        named = {each.name for each in touched if each.name}
+        node_names = {each.name for each in touched if each.name}
         others = [each for each in touched if not each.name]
-        return named.union(name for name, node in nodes.items() if any(reaches(each, node) for each in others))
+        return node_names.union(name for name, node in nodes.items() if any(reaches(each, node) for each in others))
 
     def _usable_classes(self) -> tuple[DeviceClass, ...]:
         """Return the classes that come into force, or stay; find out what slices must be read with for the others."""
         former = {each.name: each for each in self.devices.classes}
         new = self._objects[DeviceClass].values()
         self.resources = frozenset(Devices(classes=(*new, *former.values())).class_by_resource)
-        known = self._reader.names
-        reader = SliceReader((*new, *former.values()), known if known and len(known) < MAX_NAMES else frozenset())
+        attribute_names = self._reader.names
+        reader = SliceReader(
+            (*new, *former.values()),
+            attribute_names if attribute_names and len(attribute_names) < MAX_NAMES else frozenset(),
+        )
         same = (each for each in (self._reader, self.next_reader) if each.names == reader.names)
         self.next_reader = next(same, reader)
         usable = [each if self._reader.reads(each) else former.get(each.name) for each in new]

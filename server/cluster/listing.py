@@ -113,13 +113,13 @@ class Listing:
                 try:
                     objects[kind] = self._list(kind, whole=whole)
                 except ApiError as error:
-                    named = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
+                    list_error = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
                     if error.cause in _FATAL:
-                        raise named from None
+                        raise list_error from None
                     if kind == OFFERS and error.cause is Cause.MISSING:
                         objects[kind] = []  # only clusters with native policies have the kind
                     else:
-                        unread[kind] = named
+                        unread[kind] = list_error
         if missing := [error for kind, error in unread.items() if kind in needed or not objects]:
             raise ApiError(missing[0].cause, "; ".join(map(str, missing)))
         listed = ClusterObjects(objects, absent=frozenset(API_KINDS) - objects.keys(), now=self._now())

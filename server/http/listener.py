@@ -157,13 +157,13 @@ class Listener:
                 lambda: connection, accepted, ssl=context, **(seconds if context else {})
             )
         except Exception as error:
-            known = self._connections.all.pop(connection, ...) is None  # else it was closed to make room
+            was_open = self._connections.all.pop(connection, ...) is None  # else it was closed to make room
             if not isinstance(error, OSError):
                 raise
             failure = handshake_failure(error, self.loop.time() - connection.since)
             if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
                 connection.count(Limit.HANDSHAKE_TIME)
-            elif known and failure is not None:
+            elif was_open and failure is not None:
                 self._failed_handshakes.count(failure, connection.peer)
 
     async def _stop(self, grace_seconds: float, settle_seconds: float) -> bool:

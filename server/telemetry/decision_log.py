@@ -130,11 +130,11 @@ class _UnbufferedFile(FileIO):
 
     def write(self, text: str) -> int:  # type: ignore[override]
         """Write a line, after the end of one that was written only in part. Raises OSError."""
-        rest = b"\n" * self._torn + text.encode()
-        while rest:
-            written = os.write(self.fileno(), rest)
-            self._torn = rest[written - 1] != ord("\n")
-            rest = rest[written:]
+        unwritten = b"\n" * self._torn + text.encode()
+        while unwritten:
+            count = os.write(self.fileno(), unwritten)
+            self._torn = unwritten[count - 1] != ord("\n")
+            unwritten = unwritten[count:]
         return len(text)
 
 

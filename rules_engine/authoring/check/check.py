@@ -90,8 +90,8 @@ def check_files(
         problems.extend(p for p in test_problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     if cluster is not None:
-        found = analyse_on_cluster(cluster.cluster, checked.loaded.rules) if cluster.cluster else ()
-        problems.extend((*cluster.problems, *found))
+        cluster_problems = analyse_on_cluster(cluster.cluster, checked.loaded.rules) if cluster.cluster else ()
+        problems.extend((*cluster.problems, *cluster_problems))
         sources = {**cluster.sources, **sources}
     for test in checked.loaded.tests:
         test_rules, reasons = tested[test.rules]

@@ -313,7 +313,7 @@ def fit_together(parts: Sequence[PartCapacity], wanted: Numbers, sizes: Numbers,
     `sizes`: of a device of each class; any are right, and the nearer they are to what devices consume, the fewer
     combinations are tried: none whose rest is larger than the rest of the parts.
     """
-    rest = [*accumulate((size for _, size in reversed(parts)), initial=0)][::-1]
+    remaining_sizes = [*accumulate((size for _, size in reversed(parts)), initial=0)][::-1]
     tried = set()
     untried = [(0, wanted)]
     while untried:
@@ -321,7 +321,7 @@ def fit_together(parts: Sequence[PartCapacity], wanted: Numbers, sizes: Numbers,
         state = index, missing = untried.pop()
         if not any(missing):
             return True
-        if sum(map(mul, missing, sizes)) <= rest[index] and index < len(parts) and state not in tried:
+        if sum(map(mul, missing, sizes)) <= remaining_sizes[index] and index < len(parts) and state not in tried:
             tried.add(state)
             for numbers in parts[index][0]:
                 left = tuple([max(some - number, 0) for some, number in zip(missing, numbers, strict=True)])

@@ -314,8 +314,8 @@ class DeviceOffers:
     def _parts(self, pool: Pool) -> tuple[DeviceShape, Sequence[Pool]]:
         """Return one shape for all pools of equal shape, and the parts of the first of them."""
         cache = self._cache
-        known = cache.parts.get(pool.shape)
-        if known is None:
+        parts = cache.parts.get(pool.shape)
+        if parts is None:
             cache.devices += len(pool.devices) + len(pool.others)
             if cache.devices > MAX_SHAPED:
                 cache.parts.clear()
@@ -324,8 +324,8 @@ class DeviceOffers:
                 cache.choices.clear()
                 cache.devices = 0
             # The parts have all devices, so that no other device gets an id of theirs.
-            known = cache.parts[pool.shape] = pool.shape, split(pool)
-        return known
+            parts = cache.parts[pool.shape] = pool.shape, split(pool)
+        return parts
 
     def _served(self, node: Node) -> Mapping[str, DeviceClass]:
         """Return the classes of resources that no device plugin offers on a node."""
@@ -339,15 +339,15 @@ class DeviceOffers:
         for name, device_class in sorted(classes.items()):
             for _ in range(self._unclaimed(node, name, device_class, pools)):
                 try:
-                    found = allocate(
+                    devices = allocate(
                         pools, [DeviceRequest(device_class, 1)], taken, self.matches, Budget(ANSWER_COST).spend
                     )
                 except (SelectorError, CostlyError, CostExceeded):
                     break
-                if found is None:
+                if devices is None:
                     break
-                taken.update(found)
-                yield from found
+                taken.update(devices)
+                yield from devices
 
     def _unclaimed(self, node: Node, name: str, device_class: DeviceClass, pools: Sequence[Pool]) -> int:
         """Return how many devices the pods of a node request beyond those of claims for extended resources."""
@@ -430,12 +430,12 @@ class _PoolDevices:
                     return Served.YES if fits else Served.NO
             requests = [DeviceRequest(self._classes[name], number) for name, number in sorted(counts.items())]
             spend(sum(len(pool.devices) for pool in self._pools))
-            found = allocate(self._pools, requests, self._taken[free], self._offers.matches, spend)
+            allocation = allocate(self._pools, requests, self._taken[free], self._offers.matches, spend)
         except SelectorError:
             return Served.GIVEN_UP
         except CostlyError:
             return Served.UNKNOWN
-        return Served.NO if found is None else Served.YES
+        return Served.NO if allocation is None else Served.YES
 
     def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
         failures = (self._counts[name, free].failure for name in counts)

@@ -93,10 +93,10 @@ class Pools:
     def reaching(self, node: Node) -> Sequence[Pool]:
         """Return the pools with devices that reach a node; conditional ones come last."""
         keys = self._named.get(node.name, frozenset[PoolKey]()) | self._general
-        found = [pool for key in keys if (pool := self._pools[key].reaching(node)) is not None]
-        if not found:
+        pools = [pool for key in keys if (pool := self._pools[key].reaching(node)) is not None]
+        if not pools:
             return self._everywhere(node)
-        return sorted([*self._everywhere(node), *found], key=_order)
+        return sorted([*self._everywhere(node), *pools], key=_order)
 
     @cached_property
     def invalid_elsewhere(self) -> Sequence[PoolKey]:
@@ -110,8 +110,8 @@ class Pools:
     def _everywhere(self, node: Node) -> Sequence[Pool]:
         """Return the pools that every node sees alike: there may be hundreds."""
         if self._alike is None:
-            found = [pool for each in self._every if (pool := each.reaching(node)) is not None]
-            self._alike = sorted(found, key=_order)
+            pools = [pool for each in self._every if (pool := each.reaching(node)) is not None]
+            self._alike = sorted(pools, key=_order)
         return self._alike
 
 
@@ -145,12 +145,12 @@ class _Slices:
 
     def reaching(self, node: Node) -> Pool | None:
         """Return the pool as a node sees it; None if no device reaches it, or if slices are newer elsewhere."""
-        found = {index for index in self.general if _slice_reaches(self._slices[index], node)}
-        found.update(self.named.get(node.name, ()))
-        if not found:
+        visible = {index for index in self.general if _slice_reaches(self._slices[index], node)}
+        visible.update(self.named.get(node.name, ()))
+        if not visible:
             return None
-        found.update(self.counting)
-        indexes = tuple(sorted(found))
+        visible.update(self.counting)
+        indexes = tuple(sorted(visible))
         # Nodes that see the same slices see the same pool, unless devices have nodes of their own.
         if any(self._slices[index].nodes is None for index in indexes):
             return self.build(indexes, node)

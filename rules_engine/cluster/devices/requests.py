@@ -59,13 +59,13 @@ def create_requests(
     for each in containers:
         if each.resource in by_resource:
             by_resource[each.resource].append(each)
-    named = {
+    by_name = {
         each.name: DeviceRequest(classes[resource], count)
         for resource, requests in by_resource.items()
         for each, count in _devices_to_allocate(requests)
     }
     # As texts: container-10 precedes container-2.
-    return [request for _, request in sorted(named.items())]
+    return [request for _, request in sorted(by_name.items())]
 
 
 def _devices_to_allocate(requests: Sequence[ExtendedResourceRequest]) -> Iterator[tuple[ExtendedResourceRequest, int]]:

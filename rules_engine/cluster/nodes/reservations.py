@@ -205,8 +205,8 @@ class Room:
             (left, vector) for vector, free in self._free.items() if (left := _amount_left(free, demand)) is not None
         ]
         for _, vector in sorted(fitting):
-            if found := self._nodes[vector] & nodes:
-                return self._names[found & -found]
+            if candidates := self._nodes[vector] & nodes:
+                return self._names[candidates & -candidates]
         return None
 
 

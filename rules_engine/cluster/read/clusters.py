@@ -114,15 +114,15 @@ def read_cluster(
             reader.add_inventory(inventory.objects(), inventory.location)
         location = inventories[0].location if inventories else Location(first, 1, 1)
         if not problems.failed and (not reader.seen or (nodes and "Node" not in reader.seen)):
-            found = "node" if nodes else "object"
-            problems.error(Code.NOT_A_CLUSTER, f"no {found} found: expected {EXPECTED}", location)
+            missing = "node" if nodes else "object"
+            problems.error(Code.NOT_A_CLUSTER, f"no {missing} found: expected {EXPECTED}", location)
         objects = None if problems.failed else reader.objects()
         if objects is not None and inventories and len(files) == 1:
             keep_view(objects, inventories[0].cluster)  # whose objects have been checked
         elif objects is not None and nodes:
-            known = {problem.message for problem in problems.items}  # of inventories
+            reported = {problem.message for problem in problems.items}  # of inventories
             for message in (*objects.malformed, *objects.unusable_slices):
-                if message not in known:
+                if message not in reported:
                     problems.warning(Code.UNREAD_OBJECT, message, location)
     return ClusterReading(
         objects=objects,
@@ -172,14 +172,14 @@ def _read_inventory(
     source = decode_source(path, data, loader.problems[Part.RULES])
     if source is not None:
         loader.read(source)
-    found = loader.result((str(path),)).of(Inventory)
+    inventories = loader.result((str(path),)).of(Inventory)
     if not (required or loader.documents):
         return ()
     if len(loader.documents) != 1 and not loader.failed:
         loader.report_not_one(Code.NOT_A_CLUSTER, "a cluster", EXPECTED, path)
     problems.items += loader.result((str(path),)).problems
     sources |= loader.sources
-    return found
+    return inventories
 
 
 def _file_size(path: Path) -> int:

@@ -130,8 +130,8 @@ class _JsonSource:
     def find(self, encoded: Raw, after: int) -> Location:
         """Return the place of an item that begins after an offset."""
         item = bytes(encoded)
-        found = self.data.find(item, max(after, self._at))
-        return self.place(found if found >= 0 else self.data.find(item, after))
+        offset = self.data.find(item, max(after, self._at))
+        return self.place(offset if offset >= 0 else self.data.find(item, after))
 
     def skip(self, begin: int, end: int, problems: Problems) -> None:
         """Warn of text that is not read."""
@@ -239,11 +239,11 @@ def list_kind(members: Object) -> str:
 def kind_name(version: str, kind: str) -> str:
     """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
     group = version.rpartition("/")[0]
-    known = API_KINDS.get(kind)
-    if known is not None and kind in DEVICE_KINDS:  # earlier versions have other members
-        is_read = version in ("", known.api_version)
+    api_kind = API_KINDS.get(kind)
+    if api_kind is not None and kind in DEVICE_KINDS:  # earlier versions have other members
+        is_read = version in ("", api_kind.api_version)
     else:
-        is_read = not version or known is None or group == known.group or (kind, group) in _OTHER_GROUPS
+        is_read = not version or api_kind is None or group == api_kind.group or (kind, group) in _OTHER_GROUPS
     return kind if is_read else f"{kind} of {version}"
 
 
@@ -251,10 +251,10 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
     source = decode_source(path, data, problems)
     if source is None:
         return
-    found = Problems()
-    text = _without_noise(source, len(data[:begin].decode("utf-8", "replace")), found)
+    yaml_problems = Problems()
+    text = _without_noise(source, len(data[:begin].decode("utf-8", "replace")), yaml_problems)
     cut: Location | None = None
-    for document in read_yaml_objects(SourceFile(source.name, text), found):
+    for document in read_yaml_objects(SourceFile(source.name, text), yaml_problems):
         place = partial(_same, document.place)
         if document.items is None:
             yield from _expand(dict(document.members), "", place)
@@ -265,9 +265,9 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
         yield ListedObject(kind, None, place, capture_time(document.members.get("metadata")))
         for at, value in document.items:
             yield from _expand(value, kind, partial(_same, at))
-    if cut is not None and not found.failed:
-        found.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
-    problems.items += map(_without_quotes, found.items)
+    if cut is not None and not yaml_problems.failed:
+        yaml_problems.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
+    problems.items += map(_without_quotes, yaml_problems.items)
 
 
 def _without_quotes(problem: Problem) -> Problem:

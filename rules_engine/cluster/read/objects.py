@@ -93,18 +93,18 @@ class ObjectReader:
             return
         kinds: dict[str, ListedObject] = {}
         """The kinds in the file, each with its first object; "" for a list of any kinds."""
-        found = Problems()
+        file_problems = Problems()
         try:
-            for item in read_output(path, data, found):
+            for item in read_output(path, data, file_problems):
                 self._take(item, kinds)
         except OutputError as error:
-            found.error(error.code, str(error), error.place)
+            file_problems.error(error.code, str(error), error.place)
         read = kinds.keys() & API_KINDS.keys()
         for kind in (_NO_OBJECT, _NO_KIND) if read else ():
             if kind in kinds:
                 self._leave_out(kind, kinds[kind].place)
-        self._problems.items += found.items
-        if required and not found.failed and not read:
+        self._problems.items += file_problems.items
+        if required and not file_problems.failed and not read:
             self._refuse(str(path), kinds, expected)
 
     def _refuse(self, name: str, kinds: Mapping[str, ListedObject], expected: str) -> None:

@@ -79,11 +79,11 @@ def remove_values(item: Mapping[str, Json], kind: str) -> dict[str, Json]:
 
 
 def _without_pod_values(pod: Mapping[str, Json]) -> dict[str, Json]:
-    found = dict[str, None]()
-    kept = cast("dict[str, Json]", without_fields(dict(pod), POD, found))
-    if found:
+    removed = dict[str, None]()
+    kept = cast("dict[str, Json]", without_fields(dict(pod), POD, removed))
+    if removed:
         metadata = as_mapping(kept.get("metadata"))
-        names = dict.fromkeys([*removed_values(kept), *found])
+        names = dict.fromkeys([*removed_values(kept), *removed])
         annotations = {**as_mapping(metadata.get("annotations")), MARK: ",".join(names)}
         kept["metadata"] = {**metadata, "annotations": annotations}
     return kept

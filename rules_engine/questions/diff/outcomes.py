@@ -86,11 +86,11 @@ class Outcomes:
         """
         if any(step.rule in dependent for step in admission.mutation.trace):
             return self._contents
-        known = {each.rule: each.effect for each in effects if each.effect}
+        effect_by_rule = {each.rule: each.effect for each in effects if each.effect}
         steps = tuple(
-            _rule_content(self._rules[step.rule]) if step.rule in dependent else (step.rule, known[step.rule])
+            _rule_content(self._rules[step.rule]) if step.rule in dependent else (step.rule, effect_by_rule[step.rule])
             for step in admission.trace
-            if step.rule in dependent or step.rule in known
+            if step.rule in dependent or step.rule in effect_by_rule
         )
         edits = admission.mutation.edits.items()
         return frozenset((path, frozenset(members.items())) for path, members in edits), steps
@@ -137,11 +137,11 @@ def _mutated_outcome(mutation: Decision, mutated: Json) -> Outcome:
         return Outcome()
     requests = pod.effective_requests()
     submitted = as_mapping(as_mapping(as_mapping(mutation.object).get("metadata")).get("annotations"))
-    written = sorted(mutation.edits.get(ANNOTATIONS, {}).items())
+    annotations = sorted(mutation.edits.get(ANNOTATIONS, {}).items())
     return Outcome(
         resources=tuple(_list_amounts(pod)),
         # A rule may undo the edit of another rule.
-        annotations={key: text for key, text in written if submitted.get(key) != text},
+        annotations={key: text for key, text in annotations if submitted.get(key) != text},
         gpus={name: base_units(nanos) for name, nanos in sorted(requests.items()) if nanos and is_gpu(name)},
     )
 

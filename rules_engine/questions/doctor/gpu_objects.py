@@ -60,8 +60,8 @@ def workload_of(cluster: ClusterObjects, name: ObjectName) -> ObjectName | None:
         return None
     owner = None
     for _ in range(MAX_OWNERS):
-        found = cluster.find(name.kind, name.name, name.namespace)
-        reference = None if found is None else controller_reference(found)
+        current = cluster.find(name.kind, name.name, name.namespace)
+        reference = None if current is None else controller_reference(current)
         if reference is None or text_member(reference, "kind") == "Node":  # the kubelet's own pods
             break
         name = owner = ObjectName(text_member(reference, "kind"), text_member(reference, "name"), name.namespace)

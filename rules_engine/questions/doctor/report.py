@@ -180,12 +180,12 @@ def _node_rows(titles: Sequence[str], nodes: Sequence[GpuNode]) -> Iterator[Sequ
         shares = [node.resources[resource] for node in nodes] if first.resources else []
         free = [share.free for share in shares if share.free is not None]
         total = sum(share.allocatable for share in shares)
-        known = f"{sum(free):,}" if len(free) == len(shares) else "?"
+        free_text = f"{sum(free):,}" if len(free) == len(shares) else "?"
         yield (
             *(("",) * len(titles) if index else titles),
             "" if index else first.product.removeprefix("NVIDIA-"),
             short_name(resource),
-            f"{known} of {total:,}" if shares else "",
+            f"{free_text} of {total:,}" if shares else "",
             "" if index else _node_state(first),
         )
 

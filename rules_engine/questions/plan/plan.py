@@ -227,10 +227,10 @@ def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozense
     resources = frozenset(filter(is_gpu, requested))
     while True:
         matching = [each for each in rules if each.resources is None or not resources.isdisjoint(each.resources)]
-        given = resources.union(*(filter(is_gpu, each.gives) for each in matching))
-        if given == resources:
+        reachable = resources.union(*(filter(is_gpu, each.gives) for each in matching))
+        if reachable == resources:
             return resources
-        resources = given
+        resources = reachable
 
 
 def _find_layouts(

@@ -17,8 +17,8 @@ SHOWN_DIGITS = 12
 
 def plan_report(plan: PlanAnswer) -> Report:
     """Return the report of a plan."""
-    named = [(str(number), choice) for number, choice in enumerate(plan.choices, 1)]
-    devices = [(number, _name_devices(choice)) for number, choice in named]
+    choices = [(str(number), choice) for number, choice in enumerate(plan.choices, 1)]
+    devices = [(number, _name_devices(choice)) for number, choice in choices]
     ties = [number for number, choice in enumerate(plan.choices) if choice.best]
     first = plan.choices[0]
     layouts = [
@@ -42,7 +42,7 @@ def plan_report(plan: PlanAnswer) -> Report:
             f"{'interrupted: ' if plan.interrupted else ''}simulated {simulated}",
         ],
         sections=[
-            Section(title="Best", blocks=(figures_table("choice", named, ties, "candidate"),)),
+            Section(title="Best", blocks=(figures_table("choice", choices, ties, "candidate"),)),
             Section(title="Devices", blocks=(Table(heads=("choice", "devices"), rows=devices, noun="candidate"),)),
             Section(title="Layout of the best", blocks=(Items(items=layouts, noun="node"),)),
         ],

@@ -182,9 +182,9 @@ class Space:
         """
         yield from (self._candidate([[layout] * self._cards] * self._nodes) for layout in self._layouts)
         if self.size <= MAX_TRIED:
-            rest = [each for each in self if each not in keys]
-            random.shuffle(rest)
-            yield from rest
+            untried = [each for each in self if each not in keys]
+            random.shuffle(untried)
+            yield from untried
             return
         current = rank(keys)[0]
         while True:
@@ -207,16 +207,16 @@ class Space:
         """Yield the candidates that differ in the layout of one card."""
         for number, plan in enumerate(candidate):
             for old in dict.fromkeys(plan):
-                rest = [*plan]
-                rest.remove(old)
+                other_layouts = [*plan]
+                other_layouts.remove(old)
                 for layout in self._layouts:
                     if layout != old:
-                        yield self._candidate([*candidate[:number], [*rest, layout], *candidate[number + 1 :]])
+                        yield self._candidate([*candidate[:number], [*other_layouts, layout], *candidate[number + 1 :]])
 
     def _candidate(self, plans: Sequence[Sequence[Layout]]) -> Candidate:
         """Return the candidate that offers the devices of some plans."""
-        known = map(self._plan, plans)
-        return tuple(sorted(known) if self._interchangeable else known)
+        node_plans = map(self._plan, plans)
+        return tuple(sorted(node_plans) if self._interchangeable else node_plans)
 
     def _plan(self, layouts: Sequence[Layout]) -> NodePlan:
         devices = (len(layouts), *map(sum, zip(*map(self._offers.__getitem__, layouts), strict=True)))

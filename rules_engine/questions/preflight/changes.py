@@ -101,8 +101,10 @@ class NodeNeed(Struct, frozen=True):
             spec["nodeSelector"] = {key: value for key, value in selector.items() if value is not None}
         if self.affinity:
             affinity = as_mapping(spec.get("affinity"))
-            rest = {key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != REQUIRED}
-            spec["affinity"] = {**affinity, "nodeAffinity": rest}
+            preferences = {
+                key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != REQUIRED
+            }
+            spec["affinity"] = {**affinity, "nodeAffinity": preferences}
         return {**pod, "spec": spec}
 
 

@@ -65,13 +65,13 @@ class RuleReads:
         `missing`: paths of members, by name. Each rule has the names of those that it reads.
         """
         missing = {name: path for name, path in missing.items() if keeps_path(self._all_reads, *path)}
-        found = {}
+        names_by_rule = {}
         for step in trace if missing else ():
             reads = self._reads_of(step)
             names = [name for name, path in missing.items() if keeps_path(reads, *path)]
             if names:
-                found[step.rule] = names
-        return found
+                names_by_rule[step.rule] = names
+        return names_by_rule
 
     def _reads_of(self, step: Step) -> Kept:
         """Return the members on which a step depends.

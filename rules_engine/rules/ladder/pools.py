@@ -124,8 +124,8 @@ class PodPool(Struct, frozen=True, kw_only=True):
 
 def _values(expression: NodeExpression) -> frozenset[str | None]:
     """Return the values of a label that an expression allows: None without the label; two if it names no value."""
-    named = {"In": expression.distinct, "DoesNotExist": frozenset({None})}
-    return named.get(expression.operator) or frozenset({None, ""})
+    values_by_operator = {"In": expression.distinct, "DoesNotExist": frozenset({None})}
+    return values_by_operator.get(expression.operator) or frozenset({None, ""})
 
 
 def _normal(toleration: Toleration) -> Toleration:

@@ -86,10 +86,10 @@ def _report_duplicates(ladder: FallbackLadder, lines: Sequence[MapNode], problem
     for rung, line in zip(ladder.rungs, lines, strict=True):
         resource = line.get("resource")
         # An invalid name has its own problem, and reads like an empty one.
-        named = first.get((rung.resource, rung.name)) if rung.name else None
-        earlier = named or first.get((rung.resource, rung.pool))
+        same_name = first.get((rung.resource, rung.name)) if rung.name else None
+        earlier = same_name or first.get((rung.resource, rung.pool))
         if resource is not None and earlier is not None and (rung.pool or not line.key("pool")):
-            subject = f"{'the pool of ' if rung.pool and not named else ''}'{rung.title}'"
+            subject = f"{'the pool of ' if rung.pool and not same_name else ''}'{rung.title}'"
             message = f"{subject} is already used in line {earlier.line}"
             problems.error(LadderCode.DUPLICATE_RUNG, message, resource.location, resource.length)
         for identity in (rung.pool, rung.name):
@@ -101,8 +101,8 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
     pools = [rung for rung in ladder.rungs if rung.pool]
     for line, rung in zip(lines, ladder.rungs, strict=True):
         node = line.key("pool") or line.get("resource") or line
-        given = line.key("pool") is not None or rung.place == RungPlacement()
-        _report_missing("rung", line, "place", "pool", given=given, problems=problems)
+        has_pool = line.key("pool") is not None or rung.place == RungPlacement()
+        _report_missing("rung", line, "place", "pool", given=has_pool, problems=problems)
         # An invalid pool, and a name without one, have their own problems.
         chosen = bool(rung.pool) or not (line.key("pool") or line.key("name"))
         if pools and chosen and {key for key, _ in rung.pool} != {key for key, _ in pools[0].pool}:

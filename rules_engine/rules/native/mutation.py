@@ -130,8 +130,10 @@ def reads_changes(
     Every pod that requests a resource of the rule has a match of resources that names all of them. `programs`: its
     expressions, by default all. `annotations`: names of annotations that change, by default any.
     """
-    named = compiled.rule.match.resources
-    if named and not all(matches_any(named, each) for each in compiled.rule.interests.resources or ()):
+    matched_resources = compiled.rule.match.resources
+    if matched_resources and not all(
+        matches_any(matched_resources, each) for each in compiled.rule.interests.resources or ()
+    ):
         return True
     read = fields_read_by(compiled, compiled.programs if programs is None else programs)
     keys = [()] if annotations is None else [(key,) for key in annotations]

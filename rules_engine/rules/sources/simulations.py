@@ -87,11 +87,15 @@ def load_simulations(
 
     kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
     wanted = "a Simulation"
-    simulations, found, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
-    found = (*found, *(problem for cluster in clusters for problem in cluster.problems))
+    simulations, load_problems, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
+    load_problems = (*load_problems, *(problem for cluster in clusters for problem in cluster.problems))
     for cluster in clusters:
         sources = {**cluster.sources, **sources}
-    return () if any(cluster.objects is None for cluster in clusters) else simulations or (), found, sources
+    return (
+        () if any(cluster.objects is None for cluster in clusters) else simulations or (),
+        load_problems,
+        sources,
+    )
 
 
 def _build_simulation(

@@ -123,7 +123,7 @@ class DeviceUse:
                 self._search(kind, containers, number)
             if number in kind.failures:
                 raise DevicesError(kind.failures[number])
-        return {why: found for why, nodes in kind.excluded.items() if (found := nodes & served)}
+        return {why: excluded for why, nodes in kind.excluded.items() if (excluded := nodes & served)}
 
     def having(self, containers: Containers, among: NodeSet) -> NodeSet:
         """Return the nodes of `among` that have enough devices, each searched apart from the others."""
@@ -161,9 +161,9 @@ class DeviceUse:
         requests = create_requests(containers, classes)
         count = sum(request.count for request in requests)
         if count > MAX_CLAIM_DEVICES:
-            asked = ", ".join(sorted({request.device_class.name for request in requests}))
+            classes_text = ", ".join(sorted({request.device_class.name for request in requests}))
             limit = f"exceeds the claim limit of {MAX_CLAIM_DEVICES}"
-            raise DevicesError(f"number of requested devices {count} of DeviceClass {asked} {limit}")
+            raise DevicesError(f"number of requested devices {count} of DeviceClass {classes_text} {limit}")
         pools = self._pools[number]
         try:
             if count > 1 and self._lacks_devices(pools, requests):

@@ -52,12 +52,12 @@ def find_controller(pod: PodObject) -> Controller | None:
     if reference is None or not is_builtin_controller(reference):
         return None
     owner = Owner.of(reference)
-    found = pod.cluster.find(owner.kind, owner.name, pod.namespace)
+    controller = pod.cluster.find(owner.kind, owner.name, pod.namespace)
     revision = text_member(as_mapping(pod.metadata.get("labels")), REVISION_LABEL)
     template: Object = {}
-    if found is not None and _is_same(found.metadata, reference):
-        owner = Owner.of(controller_reference(found) or {"kind": owner.kind, "name": owner.name})
-        template = as_mapping(found.spec.get("template"))
+    if controller is not None and _is_same(controller.metadata, reference):
+        owner = Owner.of(controller_reference(controller) or {"kind": owner.kind, "name": owner.name})
+        template = as_mapping(controller.spec.get("template"))
     # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
     for name in (revision, f"{text_member(reference, 'name')}-{revision}") if revision else ():
         template = _revised_template(pod.cluster.find("ControllerRevision", name, pod.namespace), reference) or template

@@ -202,10 +202,10 @@ def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers
     short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
     if not short:
         return explanation
-    found = [drivers.matching(drivers.classes[name], exclusion.left) for name in short]
+    matching_devices = [drivers.matching(drivers.classes[name], exclusion.left) for name in short]
     lines = tuple(
         line
-        for name, matching in zip(short, found, strict=True)
+        for name, matching in zip(short, matching_devices, strict=True)
         for line in _device_lines(drivers.classes[name], matching, drivers)
     )
     explanation = replace(explanation, evidence=(*explanation.evidence, *lines))
@@ -213,7 +213,7 @@ def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers
         exclusion.left & ~_served_nodes(name, drivers) for name in explanation.missing
     ):
         return explanation
-    if any(matching.blocked for matching in found):
+    if any(matching.blocked for matching in matching_devices):
         return replace(
             explanation,
             reason=PendingReason.COUNTERS_EXHAUSTED,

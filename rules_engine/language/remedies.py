@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rules_engine.language.yaml.nodes import JsonPath, ListNode, MapNode, ScalarNode, YamlNode, child_node, find_node
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, child_node, find_node
 from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.problem import did_you_mean
 from rules_engine.model.problems.source import MAX_REMEDY
 

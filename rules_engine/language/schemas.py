@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rules_engine.language import remedies
 from rules_engine.language.yaml import nodes
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import json_type
+from rules_engine.model.json.strict import JsonPath, json_type
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, truncate
@@ -180,7 +180,7 @@ class _Validator:
         name = str(part.get("$ref", "")).rpartition("/")[2]
         return {**self._whole["$defs"].get(name, {}), **part}
 
-    def at(self, path: nodes.JsonPath) -> Mapping[str, Any]:
+    def at(self, path: JsonPath) -> Mapping[str, Any]:
         """Return the schema of the value at a path, empty if it has none."""
         here = self.resolve_type(self._whole)
         for step in path:
@@ -213,7 +213,7 @@ def validate(kind: str, root: nodes.MapNode, problems: Problems, folder: FilePat
     return nodes.remove_paths(root, invalid | ambiguous.keys())
 
 
-def _ambiguous_values(root: nodes.MapNode, validator: _Validator) -> Iterator[tuple[nodes.JsonPath, "SchemaViolation"]]:
+def _ambiguous_values(root: nodes.MapNode, validator: _Validator) -> Iterator[tuple[JsonPath, "SchemaViolation"]]:
     """Yield the path of each value that YAML parsers read differently, with the spellings that its field accepts.
 
     For a field without a schema, the parser has reported the value; without an accepted spelling, the schema does.
@@ -256,7 +256,7 @@ class _Fault:
         self._wanted: Any = error.validator_value
         self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
         self._instance: Any = error.instance
-        self.path: nodes.JsonPath = tuple(error.absolute_path)
+        self.path: JsonPath = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
         self._root = root
         self._node = nodes.find_node(root, self.path)
@@ -302,7 +302,7 @@ class _Fault:
             case _:
                 yield self._wrong_count()
 
-    def invalid_paths(self) -> Iterator[nodes.JsonPath]:
+    def invalid_paths(self) -> Iterator[JsonPath]:
         """Yield the paths of values that cannot be read."""
         match self._keyword:
             case "additionalProperties":
@@ -537,7 +537,7 @@ def _below_clause(name: str) -> str:
     return f": it belongs below '{name}'"
 
 
-def walk_scalars(node: nodes.YamlNode, path: nodes.JsonPath = ()) -> Iterator[tuple[nodes.JsonPath, nodes.ScalarNode]]:
+def walk_scalars(node: nodes.YamlNode, path: JsonPath = ()) -> Iterator[tuple[JsonPath, nodes.ScalarNode]]:
     """Yield the scalars of a document with their paths."""
     if isinstance(node, nodes.ScalarNode):
         yield path, node

@@ -5,20 +5,17 @@ from dataclasses import replace
 from functools import lru_cache
 from threading import Condition, Event, RLock
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet, node_index_with_places
 from rules_engine.cluster.nodes.reservations import LIFETIME_SECONDS, PodKey, Reservations, ReservedAmounts
 from rules_engine.model.kubernetes.cluster import Cluster, Node
-from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.kubernetes.quantity import NanosByResource, Quantity
 from rules_engine.server.cluster.device_store import DeviceStore
 from rules_engine.server.cluster.reading import HeldPod, Namespace
 
 _POLL_SECONDS = 0.02
-
-NanosByResource: TypeAlias = Mapping[str, int]
-"""Nanos by resource, without zeros."""
 
 
 class Store:

@@ -7,9 +7,10 @@ from typing import cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.language.schemas import spelling_hint
-from rules_engine.language.yaml.nodes import JsonPath, ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
+from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code

@@ -9,10 +9,10 @@ from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
 from rules_engine.language.fields import list_items, map_field, string_field
-from rules_engine.language.yaml.nodes import JsonPath, MapNode, ScalarNode, YamlNode, find_node, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import PodError, TooLargeError, json_type
+from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.source import Location, SourceText
 
@@ -94,9 +95,6 @@ class MapNode:
 
 
 YamlNode: TypeAlias = ScalarNode | ListNode | MapNode
-
-JsonPath: TypeAlias = tuple[str | int, ...]
-"""The path of a node in its document: member names and indexes from the root."""
 
 
 def find_node(root: YamlNode, path: JsonPath) -> YamlNode:

@@ -6,13 +6,18 @@ result beyond exa is written in E.
 """
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
+from typing import TypeAlias
 
 from msgspec import Struct
 
 NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
+
+NanosByResource: TypeAlias = Mapping[str, int]
+"""Amounts by resource, in nanos."""
 
 MAX_QUANTITY_TEXT = 64
 """Longest text of a quantity: far longer than any in use, short enough to be read quickly."""

@@ -20,6 +20,7 @@ from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.questions.preflight.quotas import Quota, QuotaUsage, add_usage, refusal, usage_of
@@ -27,7 +28,6 @@ from rules_engine.questions.simulate.admission import Admitted, Template
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
 from rules_engine.questions.simulate.play import Play
 from rules_engine.questions.simulate.queue import is_selective
-from rules_engine.questions.simulate.record import NanosByResource
 from rules_engine.rules.evaluation import RuleSet
 
 

@@ -17,12 +17,12 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.kubernetes.quantity import NANOS, NanosByResource
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import LabelSelector, RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import AdmittedPod, Fallback, NanosByResource
+from rules_engine.questions.simulate.record import AdmittedPod, Fallback
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 

@@ -26,6 +26,7 @@ from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
 from rules_engine.model.wording import format_count
@@ -34,7 +35,7 @@ from rules_engine.questions.simulate.answer import SimulationAnswer, build_answe
 from rules_engine.questions.simulate.arrivals import ArrivedPod, ExistingPods, PlannedArrival, Run, UniquePodNames
 from rules_engine.questions.simulate.figures import By
 from rules_engine.questions.simulate.queue import Queue
-from rules_engine.questions.simulate.record import NanosByResource, PodRecord, Record, State
+from rules_engine.questions.simulate.record import PodRecord, Record, State
 from rules_engine.questions.simulate.rules_view import RulesView
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements

@@ -1,6 +1,6 @@
 """Record of a simulation: every pod with its times and its node. All answers are computed from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -9,11 +9,9 @@ from msgspec import Meta, Struct
 
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Node
+from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeEvent, Simulation
-
-NanosByResource = Mapping[str, int]
-"""Amounts by resource, in nanos."""
 
 
 class State(StrEnum):

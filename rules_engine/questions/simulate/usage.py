@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import AdmittedPod, NanosByResource, PodRecord, Record
+from rules_engine.questions.simulate.record import AdmittedPod, PodRecord, Record
 
 PARTS = 120
 """Parts of the time for which a mean use is computed: a curve with this many points is smooth on a page."""

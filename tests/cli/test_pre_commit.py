@@ -61,10 +61,7 @@ def test_a_file_whose_name_begins_like_an_option_is_a_file(
         (["check", "-absent.yaml", "rules/a.yaml"], "Usage: gpu-rules check [OPTIONS] PATH..."),
         (["lint", "rules/a.yaml"], "'lint' is not one of 'check', 'test'"),
         (["check", "absent/rules/a.yaml"], "'absent/rules/a.yaml' is not a file"),
-        (
-            ["test", "--coverage-min", "100", "rules/a.yaml"],
-            "'100' is not a file; the value of an option is written",
-        ),
+        (["test", "--coverage-min", "100", "rules/a.yaml"], "'100' is not a file; the value of an option is written"),
         (["check", "--no-such-option", "rules/a.yaml"], "Usage: gpu-rules check [OPTIONS] PATH..."),
     ],
 )

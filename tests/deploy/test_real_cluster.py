@@ -208,10 +208,7 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str) -> None:
 
 
 def test_only_a_changed_configuration_has_drifted(name: str) -> None:
-    rules = (
-        ladder(GPU),
-        validation("true", match=Match(operations=tuple(Operation), resources=(GPU,))),
-    )
+    rules = (ladder(GPU), validation("true", match=Match(operations=tuple(Operation), resources=(GPU,))))
     rule_set = compiled(*rules)
     made = build_configurations(rule_set, Settings(name=name, server=NOBODY))
 

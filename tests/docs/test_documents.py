@@ -372,14 +372,8 @@ def test_every_limit_is_in_the_table_of_bounds() -> None:
         ("a body", f"{limits.BODY_BYTES // MIB} MiB"),
         ("a body's arrival", f"`--receive-seconds`, {limits.RECEIVE_SECONDS:g} s"),
         ("a response that the client does not read", f"{limits.UNREAD_SECONDS:g} s"),
-        (
-            "all headers and bodies that are received or wait for a decision",
-            f"{limits.HELD_BYTES // MIB} MiB",
-        ),
-        (
-            "a body, parsed",
-            f"{limits.PARSED_BYTES // MIB} MiB, estimated from its text before it is parsed",
-        ),
+        ("all headers and bodies that are received or wait for a decision", f"{limits.HELD_BYTES // MIB} MiB"),
+        ("a body, parsed", f"{limits.PARSED_BYTES // MIB} MiB, estimated from its text before it is parsed"),
         (
             "decisions in the thread for larger pods, or waiting for it",
             f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS:,}",
@@ -422,10 +416,7 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("explanation/offered.md", f"at most {MAX_PER_NAMESPACE} reservations at once"),
         ("reference/ladders.md", f"| {MAX_CONTAINERS} |"),
         ("reference/ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
-        (
-            "reference/ladders.md",
-            f"expressions and their values, together | {MAX_REQUIREMENTS:,} |",
-        ),
+        ("reference/ladders.md", f"expressions and their values, together | {MAX_REQUIREMENTS:,} |"),
         ("reference/ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
         ("reference/injection.md", f"more than {MAX_CONTAINERS} containers"),
         ("explanation/offered.md", f"take {MAX_CAPACITIES_BYTES // MIB} MiB at most"),

@@ -827,10 +827,7 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
         (["--url", "https://x", "--service", "a/b"], "cannot be used together"),
         (["--service", "a"], "is not NAME/NAMESPACE"),
         (["--service", "-a/b"], "is not NAME/NAMESPACE"),
-        (
-            ["--name", "Foo Bar"],
-            "'Foo Bar' is not a valid object name: lower-case letters",
-        ),
+        (["--name", "Foo Bar"], "'Foo Bar' is not a valid object name: lower-case letters"),
         (["--name", "a..b"], "'a..b' is not a valid object name"),
         (["--name", "a" * 254], "is not a valid object name"),
         (["--name", "a\n"], "is not a valid object name"),

@@ -98,7 +98,7 @@ def test_a_configuration_generated_from_other_rules_is_drift() -> None:
 def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
     mutating, _ = made(ladder(GPU))
     mutating["webhooks"][0]["matchConditions"] += [
-        {"name": "not-ours", "expression": "request.userInfo.username != 'me'"},
+        {"name": "not-ours", "expression": "request.userInfo.username != 'me'"}
     ]
     (calls, _) = derive_calls(compiled(ladder(GPU)))
 

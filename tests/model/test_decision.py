@@ -116,9 +116,7 @@ class TestAuditAnnotations:
 
     def test_keys_are_valid_in_kubernetes_and_distinct(self) -> None:
         names = ["a" * 253, "a" * 252 + "b", ".".join(["b" * 60] * 4), "c" * 47 + "-" + "d" * 50, "short", "x" * 44]
-        made = decision(
-            *(step(Action.CHANGE, f"ResourceInjection/{name}", audit=True) for name in names),
-        )
+        made = decision(*(step(Action.CHANGE, f"ResourceInjection/{name}", audit=True) for name in names))
         assert len(made.audit_annotations) == len(names)
         for key in made.audit_annotations:
             assert len(key) <= 63

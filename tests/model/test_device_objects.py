@@ -96,10 +96,7 @@ class TestSlices:
         [
             ({"nodeName": "n"}, NodeSelection(name="n")),
             ({"allNodes": True}, NodeSelection(every=True)),
-            (
-                {"nodeSelector": TERMS},
-                NodeSelection(terms=(NodeTerm((NodeExpression("zone", "In", ("a",)),), ()),)),
-            ),
+            ({"nodeSelector": TERMS}, NodeSelection(terms=(NodeTerm((NodeExpression("zone", "In", ("a",)),), ()),))),
             ({"nodeSelector": {}}, NodeSelection()),
             ({"perDeviceNodeSelection": True}, None),
             ({"allNodes": False}, None),
@@ -181,10 +178,7 @@ class TestDevices:
             "example.com": {"a/b": "x"},
         }
         assert found.attributes[DRIVER]["healthy"] is False
-        assert found.capacity == {
-            DRIVER: {"memory": Quantity.parse("40Gi")},
-            "example.com": {"cores": Quantity.of(8)},
-        }
+        assert found.capacity == {DRIVER: {"memory": Quantity.parse("40Gi")}, "example.com": {"cores": Quantity.of(8)}}
 
     def test_a_name_in_the_drivers_domain_is_its_bare_name(self) -> None:
         assert device(attributes={f"{DRIVER}/type": {"string": "gpu"}}).attributes == {DRIVER: {"type": "gpu"}}

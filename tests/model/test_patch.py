@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.model.json.patch import Json, PatchOperation, json_pointer
 from tests.support.laws import jsons
-from tests.support.patching import (
-    PatchRefusedError,
-    apply_as_api_server,
-    apply_strictly,
-    diff,
-    resolve,
-    same,
-    unescape,
-)
+from tests.support.patching import PatchRefusedError, apply_as_api_server, apply_strictly, diff, resolve, same, unescape
 
 objects = st.dictionaries(st.text(max_size=3) | st.sampled_from(["~", "/", "a"]), jsons(), max_size=4)
 

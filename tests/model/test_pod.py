@@ -197,10 +197,7 @@ def test_json_types_have_their_json_names(value: Any, name: str) -> None:
 class TestEdits:
     def test_strings_are_set_and_missing_parents_created(self) -> None:
         edited = Pod.parse({"spec": {"containers": [{}, {"name": "b"}]}}).edited(
-            {
-                ANNOTATIONS: {"a/b": "c"},
-                ("spec", "containers", 1, "resources", "limits"): {"x": "1", "y": "2"},
-            }
+            {ANNOTATIONS: {"a/b": "c"}, ("spec", "containers", 1, "resources", "limits"): {"x": "1", "y": "2"}}
         )
         assert edited.raw == {
             "metadata": {"annotations": {"a/b": "c"}},

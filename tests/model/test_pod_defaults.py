@@ -20,18 +20,12 @@ from rules_engine.model.kubernetes.pod_defaults import with_default_requests
             },
             {
                 "containers": [
-                    {
-                        "name": "a",
-                        "resources": {"limits": {"x/y": 1, "cpu": "2"}, "requests": {"x/y": 1, "cpu": "1"}},
-                    }
+                    {"name": "a", "resources": {"limits": {"x/y": 1, "cpu": "2"}, "requests": {"x/y": 1, "cpu": "1"}}}
                 ],
                 "initContainers": [
                     {"name": "b", "resources": {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}}
                 ],
-                "resources": {
-                    "limits": {"cpu": "4", "memory": "2Gi"},
-                    "requests": {"cpu": "1", "memory": "1Gi"},
-                },
+                "resources": {"limits": {"cpu": "4", "memory": "2Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
             },
         ),
         ({"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {}}}]}, None),

@@ -15,16 +15,7 @@ from rules_engine.server.commands import main
 from rules_engine.server.http.limits import MIB, SMALL_BYTES
 from tests.support.failed_starts import failed_start
 from tests.support.operating import until
-from tests.support.server import (
-    LADDER,
-    MIG_POD,
-    PATIENCE_SECONDS,
-    Running,
-    encoded,
-    environment,
-    review,
-    started,
-)
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, Running, encoded, environment, review, started
 
 BROKEN = """\
 apiVersion: gpurules.io/v1

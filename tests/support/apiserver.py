@@ -461,11 +461,7 @@ class ApiServer:
                 _send(watch, kind, new, old)
 
     def _bookmark(self, collection: str) -> bytes:
-        object = {
-            "kind": KINDS[collection],
-            "apiVersion": "v1",
-            "metadata": {"resourceVersion": str(self.version)},
-        }
+        object = {"kind": KINDS[collection], "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)}}
         return _line("BOOKMARK", object)
 
 
@@ -647,11 +643,7 @@ def bound(name: str, node: str = "", amounts: Mapping[str, Any] | None = None, *
     return {
         "kind": "Pod",
         "apiVersion": "v1",
-        "metadata": {
-            "name": name,
-            "namespace": more.get("namespace", "ml"),
-            "uid": more.get("uid", f"uid-of-{name}"),
-        },
+        "metadata": {"name": name, "namespace": more.get("namespace", "ml"), "uid": more.get("uid", f"uid-of-{name}")},
         "spec": spec,
         "status": {"phase": more.get("phase", "Running" if node else "Pending")},
     }

@@ -4,11 +4,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.server import (
-    PATIENCE_SECONDS,
-    command,
-    environment,
-)
+from tests.support.server import PATIENCE_SECONDS, command, environment
 
 
 def failed_start(*arguments: str | Path, code: int = 1, prefix: Sequence[str] = (), **variables: str) -> str:

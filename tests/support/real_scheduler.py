@@ -145,11 +145,7 @@ class RealScheduler:
     def objects(self) -> ClusterObjects:
         """Read the nodes, pods and namespaces of the API server."""
         core = self.core
-        listed = {
-            "Node": core.list_node,
-            "Pod": core.list_pod_for_all_namespaces,
-            "Namespace": core.list_namespace,
-        }
+        listed = {"Node": core.list_node, "Pod": core.list_pod_for_all_namespaces, "Namespace": core.list_namespace}
         objects = {kind: json.loads(read(_preload_content=False).data)["items"] for kind, read in listed.items()}
         return ClusterObjects(objects, now=NOW)
 

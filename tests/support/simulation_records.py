@@ -29,8 +29,7 @@ def recorded_node(name: str, **allocatable: str | int) -> Node:
     """A node; `gpu` and `small` stand for the names of resources."""
     names = {"gpu": GPU, "small": SMALL}
     return Node(
-        name=name,
-        allocatable={names.get(key, key): Quantity.parse(str(text)) for key, text in allocatable.items()},
+        name=name, allocatable={names.get(key, key): Quantity.parse(str(text)) for key, text in allocatable.items()}
     )
 
 

@@ -337,15 +337,7 @@ def test_only_nodes_that_count_for_the_ladder_offer_its_rungs(
             {"coefficients": "{cpu: 33}"},
             [("cpu", "one nvidia.com/gpu gets 33 of cpu, and no node with nvidia.com/gpu has more than 32")],
         ),
-        (
-            {"coefficients": "{cpu: 16, memory: 128Gi}"},
-            [
-                (
-                    "coefficients",
-                    JOINTLY,
-                )
-            ],
-        ),
+        ({"coefficients": "{cpu: 16, memory: 128Gi}"}, [("coefficients", JOINTLY)]),
         (
             {"namespaces": "{a: {coefficients: {memory: 600Gi}}, b: {inherit: Merge, coefficients: {memory: 1Ti}}}"},
             [

@@ -141,10 +141,7 @@ def test_a_comment_that_ignores_nothing_is_a_warning(tmp_path: Path) -> None:
     document = checked(tmp_path, {"a.yaml": IGNORED, "b.yaml": other})
     assert [
         (problem["code"], problem["source"]["column"], problem["length"]) for problem in document["problems"][:2]
-    ] == [
-        ("unused-ignore", 21, 15),
-        ("unused-ignore", 38, 11),
-    ]
+    ] == [("unused-ignore", 21, 15), ("unused-ignore", 38, 11)]
     assert problems(document) == [
         ("unused-ignore", 3, f"line 4 has no warning {code}: delete it from this comment")
         for code in ("matches-nothing", "single-rung")

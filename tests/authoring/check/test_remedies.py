@@ -81,11 +81,7 @@ YAML: Sequence[Row] = (
         ladder("match: {namespaces: [*-prod, a]}\n" + RUNGS),
         "5:24: no anchor '-prod' precedes this alias: write \"*-prod\" for the text",
     ),
-    (
-        "asterisk",
-        ladder("match: {namespaces: [*]}\n" + RUNGS),
-        '5:24: text cannot begin with *: write "*"',
-    ),
+    ("asterisk", ladder("match: {namespaces: [*]}\n" + RUNGS), '5:24: text cannot begin with *: write "*"'),
     (
         "asterisk in a block",
         ladder("match:\n  namespaces:\n    - *\n" + RUNGS),
@@ -162,16 +158,8 @@ YAML: Sequence[Row] = (
         "7:19: in double quotes a backslash begins an escape: write 'object.metadata.name.matches(r''^a\\d'')'",
     ),
     ("colon in a text", ladder("description: a: b\n" + RUNGS), "5:16: the whole value needs quotes: write 'a: b'"),
-    (
-        "open quote",
-        ladder('description: "abc\n' + RUNGS),
-        '5:16: the quote is not closed: write "abc"',
-    ),
-    (
-        "open list",
-        ladder("match: {namespaces: [a, b}\n" + RUNGS),
-        "5:28: the list is not closed: write ] before this",
-    ),
+    ("open quote", ladder('description: "abc\n' + RUNGS), '5:16: the quote is not closed: write "abc"'),
+    ("open list", ladder("match: {namespaces: [a, b}\n" + RUNGS), "5:28: the list is not closed: write ] before this"),
     (
         "open map",
         ladder("match: {excludeNamespaces: [a]\n" + RUNGS),
@@ -182,11 +170,7 @@ YAML: Sequence[Row] = (
         ladder("match: {namespaces: [a] , excludeNamespaces: [b] operations: [CREATE]}\n" + RUNGS),
         "5:52: two items without a comma: write , before this",
     ),
-    (
-        "curly quotes",
-        ladder("description: “a: b”\n" + RUNGS),
-        "5:16: curly quotes are text: write 'a: b'",
-    ),
+    ("curly quotes", ladder("description: “a: b”\n" + RUNGS), "5:16: curly quotes are text: write 'a: b'"),
     ("yes for a choice", ladder("offered: yes\n" + RUNGS), "5:12: 'yes' is not one of Allocatable, Available"),
     (
         "off for a choice",
@@ -208,11 +192,7 @@ YAML: Sequence[Row] = (
         ladder("priority: 1_000\n" + RUNGS),
         "5:13: 1_000 is 1000 in YAML 1.1 and text in YAML 1.2: write 1000",
     ),
-    (
-        "sexagesimal",
-        ladder("priority: 1:30\n" + RUNGS),
-        "5:13: 1:30 is 90 in YAML 1.1 and text in YAML 1.2: write 90",
-    ),
+    ("sexagesimal", ladder("priority: 1:30\n" + RUNGS), "5:13: 1:30 is 90 in YAML 1.1 and text in YAML 1.2: write 90"),
     (
         "octal amount",
         injection("coefficients: {cpu: 010}"),
@@ -385,11 +365,7 @@ FIELDS: Sequence[Row] = (
         validation("yes"),
         '7:19: yes is a boolean in YAML 1.1 and text in YAML 1.2: write "true"',
     ),
-    (
-        "number as a name",
-        ladder().replace("example", "1"),
-        '3:18: name must be text, not a number: write "1"',
-    ),
+    ("number as a name", ladder().replace("example", "1"), '3:18: name must be text, not a number: write "1"'),
     (
         "labels as a selector",
         ladder("match: {objectSelector: {app: x}}\n" + RUNGS),
@@ -632,11 +608,7 @@ EXPRESSIONS: Sequence[Row] = (
     ("single equals sign", validation("object.metadata.name = 'x'"), "7:40: unexpected '=' (write ==)"),
     ("and", validation("object.spec.hostIPC and object.spec.hostPID"), "7:39: unexpected 'and' (write &&)"),
     ("or", validation("object.spec.hostIPC OR object.spec.hostPID"), "7:39: unexpected 'OR' (write ||)"),
-    (
-        "not",
-        validation("not object.spec.hostIPC"),
-        "7:19: unexpected 'not' (write !)",
-    ),
+    ("not", validation("not object.spec.hostIPC"), "7:19: unexpected 'not' (write !)"),
     (
         "not further on",
         validation("object.spec.hostIPC && not object.spec.hostPID"),
@@ -712,11 +684,7 @@ EXPRESSIONS: Sequence[Row] = (
     ("spec", validation("spec.hostIPC"), "7:19: undeclared reference to 'spec' (write object.spec)"),
     ("self", validation("self.spec.hostIPC"), "7:19: undeclared reference to 'self' (write object)"),
     ("arrow", validation("object.spec.containers.all(c -> c.tty)"), "7:48: unexpected '->' (write ,)"),
-    (
-        "double arrow",
-        validation("object.spec.containers.all(c => c.tty)"),
-        "7:48: unexpected '=>' (write ,)",
-    ),
+    ("double arrow", validation("object.spec.containers.all(c => c.tty)"), "7:48: unexpected '=>' (write ,)"),
     ("semicolon", validation("object.spec.hostIPC;"), "7:38: unexpected ';' (delete it)"),
     ("return", validation("return object.spec.hostIPC"), "7:19: unexpected 'return' (delete it)"),
     (
@@ -734,11 +702,7 @@ EXPRESSIONS: Sequence[Row] = (
         validation('"object.metadata.name == "x""'),
         '7:19: " inside of " ends the value: write \'object.metadata.name == "x"\'',
     ),
-    (
-        "quotes at both ends",
-        validation('"a" == "b"'),
-        '7:19: the whole value needs quotes: write \'"a" == "b"\'',
-    ),
+    ("quotes at both ends", validation('"a" == "b"'), '7:19: the whole value needs quotes: write \'"a" == "b"\''),
     (
         "quote at the beginning",
         validation("'x' in object.metadata.labels"),
@@ -921,11 +885,7 @@ ADVICE: Sequence[Row] = (
         rule_test(POD, "expect: {limits: {cpu: true}}"),
         "9:30: cpu must be a map, not a boolean",
     ),
-    (
-        "list of amounts",
-        rule_test(POD, "expect: {limits: [{cpu: 1}]}"),
-        "9:24: limits must be a map, not a list",
-    ),
+    ("list of amounts", rule_test(POD, "expect: {limits: [{cpu: 1}]}"), "9:24: limits must be a map, not a list"),
     (
         "text for a verdict",
         rule_test(POD, "expect: {denied: policy}"),

@@ -29,10 +29,7 @@ SMALL = "nvidia.com/mig-1g.10gb"
 CONDITION = "[{name: named, expression: has(object.metadata.name)}]"
 LADDER = ladder("mig", MIG, f"{{resource: {SMALL}, when: 'object.metadata.name == \"small\"'}}", GPU)
 INJECTION = injection(
-    "v100",
-    gpuType="V100",
-    namespaces="{ml: {coefficients: {cpu: 2}}, none: {}}",
-    matchConditions=CONDITION,
+    "v100", gpuType="V100", namespaces="{ml: {coefficients: {cpu: 2}}, none: {}}", matchConditions=CONDITION
 )
 VALIDATION = validation("no-host", '"!object.spec.?hostNetwork.orValue(false)"')
 DENIAL = "Validation/no-host: failed expression: !object.spec.?hostNetwork.orValue(false)"

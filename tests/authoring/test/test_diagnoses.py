@@ -54,10 +54,7 @@ def test_a_diagnosis_with_the_expected_findings_passes(diagnosis: str, tmp_path:
     [
         ("[]", [("Cordoned of Node/cordoned", "no finding", "'cordoned is cordoned'")]),
         (f"[{FOUND}, {FOUND}]", [("Cordoned of Node/cordoned", "a finding", "none")]),
-        (
-            f"[{FOUND}, {{reason: Cordoned, object: Node/worker}}]",
-            [("Cordoned of Node/worker", "a finding", "none")],
-        ),
+        (f"[{FOUND}, {{reason: Cordoned, object: Node/worker}}]", [("Cordoned of Node/worker", "a finding", "none")]),
         (
             "[{reason: Cordoned, object: Node/cordoned, message: drained}]",
             [("Cordoned of Node/cordoned, message", "a text with 'drained'", "'cordoned is cordoned'")],

@@ -73,24 +73,14 @@ def test_a_case_with_the_expected_result_passes(folder: Path, expect: str) -> No
         ("{containers: {main: {cpu: 4}}}", "containers.main.cpu", "4", "none (it requests nvidia.com/gpu: 1)"),
         ("{containers: {mian: {cpu: 4}}}", "containers.mian", "a container", "the pod has main"),
         ("{annotations: {net: eni}}", "annotations.net", "'eni'", "none"),
-        (
-            "{annotations: {gpurules.io/fallback: null}}",
-            "annotations.gpurules.io/fallback",
-            "none",
-            "'2g.20gb->gpu'",
-        ),
+        ("{annotations: {gpurules.io/fallback: null}}", "annotations.gpurules.io/fallback", "none", "'2g.20gb->gpu'"),
         (
             f"{{decidedBy: [{{rule: FallbackLadder/mig, rung: {MIG}}}]}}",
             "decidedBy.FallbackLadder/mig.rung",
             MIG,
             "nvidia.com/gpu",
         ),
-        (
-            "{decidedBy: []}",
-            "decidedBy.FallbackLadder/mig",
-            "no decision",
-            f"change ({MIG} → nvidia.com/gpu)",
-        ),
+        ("{decidedBy: []}", "decidedBy.FallbackLadder/mig", "no decision", f"change ({MIG} → nvidia.com/gpu)"),
         (
             "{decidedBy: [{rule: FallbackLadder/mig}, {rule: ResourceInjection/v100}]}",
             "decidedBy.ResourceInjection/v100",
@@ -131,11 +121,7 @@ def test_requests_and_limits_are_compared_separately(folder: Path) -> None:
     code, out = run(folder, case(both.replace("cpu: 1", "cpu: 3").replace("cpu: 2", "cpu: 1"), pod=pod))
     assert (code, differences(out)) == (
         1,
-        [
-            ("containers.main.cpu", "1", "2"),
-            ("requests.main.cpu", "3", "1"),
-            ("limits.main.cpu", "1", "2"),
-        ],
+        [("containers.main.cpu", "1", "2"), ("requests.main.cpu", "3", "1"), ("limits.main.cpu", "1", "2")],
     )
 
 
@@ -254,9 +240,7 @@ def test_labels_of_a_case_are_added_to_labels_of_the_cluster(folder: Path) -> No
 
 def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -> None:
     code, out = run(
-        folder,
-        case("{decidedBy: [{rule: FallbackLadder/mgi}]}", name="wrong"),
-        case("{allowed: true}", name="right"),
+        folder, case("{decidedBy: [{rule: FallbackLadder/mgi}]}", name="wrong"), case("{allowed: true}", name="right")
     )
     assert code == 2
     assert "error: rule 'FallbackLadder/mgi' not found (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out

@@ -43,10 +43,7 @@ def offered(
 
 def amounts(found: Node, resource: str) -> tuple[int, int]:
     """Return how many devices of a resource a node has, and how many of them are free."""
-    return (
-        int(str(found.allocatable.get(resource, Quantity(0)))),
-        int(str(found.available(resource))),
-    )
+    return (int(str(found.allocatable.get(resource, Quantity(0)))), int(str(found.available(resource))))
 
 
 def service(found: Node) -> DriverDevices:

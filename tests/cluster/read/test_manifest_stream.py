@@ -161,10 +161,7 @@ def test_explain_reads_a_list_larger_than_a_file_of_rules(tmp_path: Path, monkey
     path.write_text(listed(pod("a"), wrong, {"kind": "Secret", "data": {"x": "y" * (MAX_FILE_BYTES - 99)}}, pod("b")))
     result = cli("explain", "-f", path)
     assert result.exit_code == 2
-    assert [line for line in result.stdout.splitlines() if line.startswith("Pod ")] == [
-        "Pod ml/a",
-        "Pod ml/b",
-    ]
+    assert [line for line in result.stdout.splitlines() if line.startswith("Pod ")] == ["Pod ml/a", "Pod ml/b"]
     assert "pods.json:18:9: error: /spec/containers/0/resources/limits/cpu" in result.stderr
     document = json.loads(cli("explain", "-f", path, "--output", "json").stdout)
     assert ([made["name"] for made in document["pods"]], document["verdict"]) == (["a", "b"], "Unknown")

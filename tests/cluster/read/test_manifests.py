@@ -13,12 +13,7 @@ from rules_engine.language.yaml.documents import Dialect
 from tests.support.loading import codes, documents, load_pods, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"labels": {"a": "b"}},
-    "spec": {"containers": [{"name": "c"}]},
-}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
 
 
 def pods(text: str) -> tuple[Manifest, ...]:
@@ -198,9 +193,7 @@ def test_a_template_of_kubernetes_own_objects_needs_no_containers(kind: str) -> 
 
 def test_other_projects_templates_may_have_extra_fields() -> None:
     knative = "kind: Service\nspec: {template: {spec: {containerConcurrency: 3, containers: [{name: c, imag: x}]}}}\n"
-    assert warned(knative) == [
-        "2:74: Container has no field 'imag' (did you mean 'image'?): Kubernetes drops it",
-    ]
+    assert warned(knative) == ["2:74: Container has no field 'imag' (did you mean 'image'?): Kubernetes drops it"]
 
 
 POD_TEMPLATE = "{spec: {containers: [{name: c}]}}"

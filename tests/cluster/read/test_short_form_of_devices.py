@@ -172,10 +172,7 @@ def test_an_entry_without_nodes_has_no_slices(tmp_path: Path) -> None:
             {**PARTITIONS, "memorySlices": 3},
             ("impossible-partition", "a partition of 2 memory slices at 2 is beyond the 3 of the card"),
         ),
-        (
-            {**PARTITIONS, "profiles": [HALVES, HALVES]},
-            ("duplicate-name", "'half' is already used in line 4"),
-        ),
+        ({**PARTITIONS, "profiles": [HALVES, HALVES]}, ("duplicate-name", "'half' is already used in line 4")),
         (
             {**PARTITIONS, "memorySlices": 32},
             ("wrong-count", "a card has at most 32 counters, memory slices included, not 33"),

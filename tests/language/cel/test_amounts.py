@@ -93,10 +93,7 @@ OPERATORS = [
     ("limit > 4", "quantity(limit).isGreaterThan(quantity('4'))"),
     ("variables.limit > 4", "quantity(variables.limit).isGreaterThan(quantity('4'))"),
     ("asked > 4", "quantity(asked.orValue('0')).isGreaterThan(quantity('4'))"),
-    (
-        "object.spec.overhead.cpu > 1",
-        "quantity(object.spec.?overhead.cpu.orValue('0')).isGreaterThan(quantity('1'))",
-    ),
+    ("object.spec.overhead.cpu > 1", "quantity(object.spec.?overhead.cpu.orValue('0')).isGreaterThan(quantity('1'))"),
     (
         "object.spec.containers[0].resources.limits.cpu > 1",
         "quantity(object.spec.containers[?0].resources.limits.cpu.orValue('0')).isGreaterThan(quantity('1'))",
@@ -278,11 +275,7 @@ def test_the_remedy_of_a_sum_adds_the_amounts_of_any_containers(amount: str, gpu
         ("overhead.cpu", {"overhead": {"cpu": "2"}}, False),
         ("containers[0].resources.limits.cpu", {"containers": []}, True),
         ("containers[0].resources.limits.cpu", {"containers": [{}]}, True),
-        (
-            "containers[0].resources.limits.cpu",
-            {"containers": [{"resources": {"limits": {"cpu": "1500m"}}}]},
-            False,
-        ),
+        ("containers[0].resources.limits.cpu", {"containers": [{"resources": {"limits": {"cpu": "1500m"}}}]}, False),
     ],
 )
 def test_a_remedy_works_on_any_pod(amount: str, spec: Json, expected: bool) -> None:

@@ -62,23 +62,14 @@ PROBLEMS = [
     ("object.metadata.labels.a.b/c == ''", "1:23: 'a.b/c' is not a name (write ['a.b/c']) [cel-type]"),
     ("object.metadata.labels.a.b == ''", "1:23: 'a.b' is not a name (write ['a.b']) [cel-type]"),
     ('object.metadata.labels.a-b == ""', "1:23: 'a-b' is not a name (write [\"a-b\"]) [cel-type]"),
-    (
-        "object.metadata.labels.a.b/c.startsWith('')",
-        "1:23: 'a.b/c' is not a name (write ['a.b/c']) [cel-type]",
-    ),
+    ("object.metadata.labels.a.b/c.startsWith('')", "1:23: 'a.b/c' is not a name (write ['a.b/c']) [cel-type]"),
     ("object.metadata.labels.a - ''", "1:1: operator - cannot be applied to string and string [cel-type]"),
     ("object.metadta.labels.a - 1", "1:8: Pod has no field 'metadta' (did you mean 'metadata'?) [cel-field]"),
     ("object.metadata.labels[team] == ''", "1:24: undeclared reference to 'team' (write 'team') [cel-undeclared]"),
     ("object[spec] == ''", "1:8: undeclared reference to 'spec' (write 'spec') [cel-undeclared]"),
     ("[1][team] == 1", "1:5: undeclared reference to 'team' [cel-undeclared]"),
-    (
-        "object.metadata.name == gold",
-        "1:25: undeclared reference to 'gold' (write 'gold') [cel-undeclared]",
-    ),
-    (
-        "gold in ['a']",
-        "1:1: undeclared reference to 'gold' (write 'gold') [cel-undeclared]",
-    ),
+    ("object.metadata.name == gold", "1:25: undeclared reference to 'gold' (write 'gold') [cel-undeclared]"),
+    ("gold in ['a']", "1:1: undeclared reference to 'gold' (write 'gold') [cel-undeclared]"),
     ("spec.hostIPC", "1:1: undeclared reference to 'spec' (write object.spec) [cel-undeclared]"),
     ("request.object.spec.hostIPC", "1:1: AdmissionRequest has no field 'object' (write object) [cel-field]"),
     (

@@ -146,8 +146,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [line for line in TRUE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")],
+    "expression", [line for line in TRUE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 )
 def test_expression_is_true(expression: str) -> None:
     assert evaluate(expression) is True

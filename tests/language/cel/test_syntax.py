@@ -99,10 +99,7 @@ HINTS = [
     ("{{ request.object.spec }} == a", "1:1: unexpected '{{ request.object.sp…' (write object.spec)"),
     ("{{ .Values.name }} == 'x'", "1:1: unexpected '{{ .Values.name }}' (write the value: templates are not expanded)"),
     ("a == ${params.b}", "1:6: unexpected '${params.b}' (write params.b)"),
-    (
-        "has(a['b'])",
-        "1:1: has() takes a field selection such as has(a.b) (write 'b' in a)",
-    ),
+    ("has(a['b'])", "1:1: has() takes a field selection such as has(a.b) (write 'b' in a)"),
     ("b && has(a['b'])", "1:6: has() takes a field selection such as has(a.b) (write 'b' in a)"),
     ("has(a[b])", "1:1: has() takes a field selection such as has(a.b) (write b in a)"),
     (

@@ -59,12 +59,7 @@ def outcomes(draw: st.DrawFn) -> Outcome:
         for container, resource in sorted(draw(st.sets(names)))
     ]
     annotations = draw(st.dictionaries(st.sampled_from("kl"), st.none() | TEXTS))
-    return Outcome(
-        resources=tuple(amounts),
-        annotations=annotations,
-        warnings=warnings,
-        rules=decisions,
-    )
+    return Outcome(resources=tuple(amounts), annotations=annotations, warnings=warnings, rules=decisions)
 
 
 @given(outcomes(), outcomes())

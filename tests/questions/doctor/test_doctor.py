@@ -50,9 +50,7 @@ def finding_rows(report: Diagnosis) -> list[tuple[str, str, int]]:
     return [(group.reason, str(group.object), len(group.objects)) for group in report.findings]
 
 
-def test_a_report_has_built_in_findings_and_those_of_diagnostics(
-    diagnostics: tuple[CompiledDiagnostic, ...],
-) -> None:
+def test_a_report_has_built_in_findings_and_those_of_diagnostics(diagnostics: tuple[CompiledDiagnostic, ...]) -> None:
     report = doctor(example(), diagnostics, None, Scope(), "rules")
 
     assert finding_rows(report) == [
@@ -156,9 +154,7 @@ def test_a_report_on_a_pod_has_the_findings_of_nodes_that_could_serve_it(scope: 
     assert finding_rows(report) == (expected if scope.pod else expected[::-1])
 
 
-def test_unread_kinds_are_listed_with_the_unknown_facts(
-    diagnostics: tuple[CompiledDiagnostic, ...],
-) -> None:
+def test_unread_kinds_are_listed_with_the_unknown_facts(diagnostics: tuple[CompiledDiagnostic, ...]) -> None:
     objects = cluster(node("whole", {GPU: 8}), pod("train", {GPU: 1}, on="whole"), absent=["DaemonSet", "Event"])
 
     report = doctor(objects, diagnostics, None, Scope())

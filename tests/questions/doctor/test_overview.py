@@ -67,10 +67,7 @@ def test_a_node_has_its_amounts_of_each_device() -> None:
         product="H100",
         ready=True,
         cordoned=False,
-        resources={
-            "nvidia.com/gpu": reported_amounts(8, 7, 5),
-            "rdma/hca": reported_amounts(4, 4, 1),
-        },
+        resources={"nvidia.com/gpu": reported_amounts(8, 7, 5), "rdma/hca": reported_amounts(4, 4, 1)},
     )
     assert {resource: amounts.free for resource, amounts in node.resources.items()} == {
         "nvidia.com/gpu": 2,
@@ -168,10 +165,7 @@ def test_gpu_pods_are_in_order_of_their_nodes() -> None:
         ({"statuses": [{"state": {"terminated": {"reason": "Completed", "exitCode": 0}}}]}, "Running"),
         ({"statuses": [{"state": {"running": {}}}]}, "Running"),
         ({"status": {"reason": "NodeLost"}}, "NodeLost"),
-        (
-            {"status": {"initContainerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}},
-            "ErrImagePull",
-        ),
+        ({"status": {"initContainerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}}, "ErrImagePull"),
     ],
 )
 def test_the_status_of_a_pod_equals_the_column_of_kubectl(fields: dict[str, Any], status: str) -> None:

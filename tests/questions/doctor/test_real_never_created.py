@@ -91,9 +91,7 @@ def test_workloads_with_their_pods_have_no_finding(kube: Kube) -> None:
 def _workload(kind: str) -> dict[str, Json]:
     labels: Json = {"app": kind.lower()}
     container: Json = {"name": "main", "image": "app:1", "resources": {"limits": {GPU: "2"}}}
-    spec: dict[str, Json] = {
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-    }
+    spec: dict[str, Json] = {"template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}
     if kind == "Job":
         spec["template"] = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     else:

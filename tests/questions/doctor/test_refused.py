@@ -74,12 +74,7 @@ REASONS = {
         RefusedReason.OTHER,
         "the node has too little cpu left for the pod",
     ),
-    "the device plugin fails": (
-        "UnexpectedAdmissionError",
-        BROKEN,
-        RefusedReason.OTHER,
-        "the node refused the pod",
-    ),
+    "the device plugin fails": ("UnexpectedAdmissionError", BROKEN, RefusedReason.OTHER, "the node refused the pod"),
     "no message": ("UnexpectedAdmissionError", "", RefusedReason.OTHER, "the node refused the pod"),
 }
 

@@ -154,10 +154,7 @@ def test_each_pod_of_a_file_has_a_value(folder: Path) -> None:
     other = POD.replace("train", "other").replace("[{name: main", "[{name: x, image: a}, {name: main")
     write(folder, {"pod.yaml": f"{POD}---\n{other}"})
     result = cli("eval", "object.spec.containers[1].name", "-f", "pod.yaml")
-    assert (result.exit_code, result.stdout) == (
-        1,
-        'Pod ml/train:\nPod ml/other:\n"main" : string\n',
-    )
+    assert (result.exit_code, result.stdout) == (1, 'Pod ml/train:\nPod ml/other:\n"main" : string\n')
     assert result.stderr.count("error: ") == 1
     assert cli("eval", "objct", "-f", "pod.yaml").stderr.count("error: ") == 1
 

@@ -197,10 +197,7 @@ def test_what_is_not_checked_is_named() -> None:
     [
         (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "scheduling gate example.com/g"),
         (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
-        (
-            job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"),
-            "Kueue (label kueue.x-k8s.io/queue-name: a)",
-        ),
+        (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), "Kueue (label kueue.x-k8s.io/queue-name: a)"),
         (
             job("cpu: 1", labels="{kai.scheduler/queue: a}").replace(
                 "template: {", "template: {metadata: {labels: {kai.scheduler/queue: b}}, "
@@ -429,12 +426,7 @@ def test_an_answer_has_six_changes_at_most() -> None:
         f"    - {{name: n-{size}, allocatable: {{{NODE}, nvidia.com/mig-1g.{size}gb: 9}}}}\n" for size in range(11, 18)
     )
     on = CLUSTER.replace("  pods:", f"    - {{name: n-10, allocatable: {{{NODE}, {rungs[0]}: 1}}}}\n{nodes}  pods:")
-    found = workload(
-        job(f"{rungs[0]}: 9", count=1),
-        on=on,
-        rules=ladder("a", *rungs, direction="Up"),
-        code=1,
-    )
+    found = workload(job(f"{rungs[0]}: 9", count=1), on=on, rules=ladder("a", *rungs, direction="Up"), code=1)
     assert len(found["wouldStart"]) == 6
 
 

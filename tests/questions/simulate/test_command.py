@@ -97,8 +97,7 @@ def test_without_an_end_all_are_measured_up_to_the_longest(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("by", "best"),
-    [("waiting", [True, False]), ("given", [True, True]), ("unserved", [True, True])],
+    ("by", "best"), [("waiting", [True, False]), ("given", [True, True]), ("unserved", [True, True])]
 )
 def test_the_best_is_chosen_by_one_figure(by: str, best: list[bool], folder: Path) -> None:
     write(folder, {"other.yaml": OTHER})

@@ -41,10 +41,7 @@ def test_pending_pods_are_scheduled_at_once_by_priority_without_another_admissio
     # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not evaluated.
     waiting = [gpus("low", 2), gpus("high", 2, priority=5)]
     record = played(NODES, pods=waiting, rule_set=rules("rules/gpu-allocation"), running_for=always(1000))
-    assert [(found.name, found.bound, found.ended) for found in record.pods] == [
-        ("low", 1000, 2000),
-        ("high", 0, 1000),
-    ]
+    assert [(found.name, found.bound, found.ended) for found in record.pods] == [("low", 1000, 2000), ("high", 0, 1000)]
 
 
 def test_finished_pods_and_pods_of_other_nodes_are_left_out() -> None:

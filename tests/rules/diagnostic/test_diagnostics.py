@@ -79,10 +79,7 @@ def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
         certainty=Certainty.POSSIBLE,
         cause="Pods use the GPUs.",
         evidence=("state: pending", "at 2026-11-23T12:00:00Z"),
-        remedies=(
-            Remedy(text="Wait."),
-            Remedy(text="Drain the node.", command="kubectl drain b", risk=Risk.HIGH),
-        ),
+        remedies=(Remedy(text="Wait."), Remedy(text="Drain the node.", command="kubectl drain b", risk=Risk.HIGH)),
         on_host=True,
         diagnostic="Diagnostic/one",
         source=finding.source,
@@ -305,39 +302,20 @@ SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpressi
             "remedies: [{text: Run., command: object.metadata.nam}]",
             ["cel-field: ObjectMeta has no field 'nam' (did you mean 'name'?)"],
         ),
-        (
-            "evidence: ['object.spec.containers[0].env[0].value']",
-            [
-                "cel-field: EnvVar has no field 'value'",
-            ],
-        ),
-        (
-            "evidence: ['object.spec.containers[0].args.join()']",
-            [
-                "cel-field: Container has no field 'args'",
-            ],
-        ),
+        ("evidence: ['object.spec.containers[0].env[0].value']", ["cel-field: EnvVar has no field 'value'"]),
+        ("evidence: ['object.spec.containers[0].args.join()']", ["cel-field: Container has no field 'args'"]),
         (
             "evidence: ['string(object.spec.containers[0].envFrom.size())']",
-            [
-                "cel-field: Container has no field 'envFrom' (did you mean 'env'?)",
-            ],
+            ["cel-field: Container has no field 'envFrom' (did you mean 'env'?)"],
         ),
         (
             "evidence: ['string(object.pods().size())']",
-            [
-                "cel-type: there is no Pod.pods(), only DaemonSet.pods(), Node.pods()",
-            ],
+            ["cel-type: there is no Pod.pods(), only DaemonSet.pods(), Node.pods()"],
         ),
         ("evidence: [request.namespace]", ["cel-undeclared: undeclared reference to 'request'"]),
         ("mode: Audit", ["unknown-field: Diagnostic spec has no field 'mode'"]),
         ("certainty: Sure", ["wrong-value: 'Sure' is not one of Certain, Possible"]),
-        (
-            "remedies: [{command: a.b}]",
-            [
-                "missing-field: remedy needs 'text'",
-            ],
-        ),
+        ("remedies: [{command: a.b}]", ["missing-field: remedy needs 'text'"]),
         ("onHost: true", ["missing-command: no remedy has a command that looks on the node"]),
         ("onHost: true, remedies: [{text: Look., command: object.metadata.name}]", []),
     ],

@@ -301,9 +301,7 @@ def test_the_cost_of_a_ladder_grows_with_amounts_and_containers() -> None:
     assert cost(1, 200) >= attempts * 200 // AMOUNTS_PER_UNIT
 
 
-def test_an_expression_looks_up_each_resource_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_expression_looks_up_each_resource_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the capacities of all of them are too many."""
     monkeypatch.setattr(node_index, "MAX_CAPACITIES", 1)
     on = cluster({MIG1: 1, MIG2: 2}, {MIG1: 3})

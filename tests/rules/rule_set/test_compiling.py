@@ -10,18 +10,7 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Mode, Rule
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements, cluster_requirements
-from tests.support.evaluation import (
-    GPU,
-    MIG2,
-    check,
-    cluster,
-    compiled,
-    injection,
-    ladder,
-    rung,
-    validated,
-    validation,
-)
+from tests.support.evaluation import GPU, MIG2, check, cluster, compiled, injection, ladder, rung, validated, validation
 
 BROKEN = [
     ladder(MIG2, rung(GPU, when="objct == 1")),

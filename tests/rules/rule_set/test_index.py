@@ -256,8 +256,7 @@ def test_a_rule_whose_conditions_can_fail_is_always_evaluated() -> None:
         ladder("vendor.com/a", match_conditions=failing),
         injection({"cpu": "1"}, match_conditions=failing),
         injection(
-            {"cpu": "1"},
-            match=Match(namespace_selector=LabelSelector((LabelRequirement("a", ConditionKind.EXISTS),))),
+            {"cpu": "1"}, match=Match(namespace_selector=LabelSelector((LabelRequirement("a", ConditionKind.EXISTS),)))
         ),
     ):
         on = cluster(namespaces_complete=False)

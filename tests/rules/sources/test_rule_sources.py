@@ -133,9 +133,7 @@ def test_sources_may_overlap(here: Path) -> None:
         {
             "rules/a.yaml": INJECTION,
             "rules/b.yaml": rule(
-                "ResourceInjection",
-                "{gpuType: T4, gpuTypeAnnotation: a/b, coefficients: {cpu: 1}}",
-                "second",
+                "ResourceInjection", "{gpuType: T4, gpuTypeAnnotation: a/b, coefficients: {cpu: 1}}", "second"
             ),
         },
     )

@@ -149,13 +149,7 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
             },
         ),
     )
-    assert simulation.events == (
-        NodeEvent(
-            at=45_000,
-            node="gpu-sim-cluster-worker",
-            becomes=NodeState.NOT_READY,
-        ),
-    )
+    assert simulation.events == (NodeEvent(at=45_000, node="gpu-sim-cluster-worker", becomes=NodeState.NOT_READY),)
     assert (simulation.until, simulation.running_for, simulation.scheduler) == (7_200_000, None, SchedulerOptions())
 
 
@@ -488,10 +482,7 @@ ARRIVAL_PROBLEMS = [
         "pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes [not-a-workload]",
     ),
     ("{pod: {kind: Job, spec: {template: T}}}", "a Job is not a Pod: write it in 'workload' [not-a-pod]"),
-    (
-        "{pod: {}}",
-        "expected a Pod (spec, with a list of containers) or something with a pod template [not-a-pod]",
-    ),
+    ("{pod: {}}", "expected a Pod (spec, with a list of containers) or something with a pod template [not-a-pod]"),
     ("{pod: {spec: {containers: []}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
     ("{pod: {kind: Pod, spec: {}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
     ("{pod: {kind: Pod}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
@@ -501,10 +492,7 @@ ARRIVAL_PROBLEMS = [
         "'a.b' is not a namespace of Kubernetes [bad-pod]",
     ),
     ("{pod: {spec: {containers: [{name: 3}]}}}", "/spec/containers/0/name: must be a string, not a number [bad-pod]"),
-    (
-        "{pod: {spec: {tolerations: 3, containers: [{name: c}]}}}",
-        "must be a list, not a number [bad-pod]",
-    ),
+    ("{pod: {spec: {tolerations: 3, containers: [{name: c}]}}}", "must be a list, not a number [bad-pod]"),
     (
         "{pod: {spec: {containers: [{name: c, resources: {limits: {cpu: -1}}}]}}}",
         "cpu cannot be negative: Kubernetes rejects the pod [bad-pod]",

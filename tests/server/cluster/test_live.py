@@ -298,10 +298,7 @@ def test_an_id_is_kept_for_its_namespace_and_caller_only(api: ApiServer) -> None
         view.synced()
         mine = made("p")
         id = mutate(view, mine)
-        for other in (
-            replace(mine, namespace="other"),
-            replace(mine, raw={"userInfo": {"username": "mallory"}}),
-        ):
+        for other in (replace(mine, namespace="other"), replace(mine, raw={"userInfo": {"username": "mallory"}})):
             replaced = mutate(view, other, **{RESERVATION: id})
             assert replaced not in (id, "")
             assert used(view.live.current(), "one", GPU) > 1

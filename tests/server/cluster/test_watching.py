@@ -569,10 +569,7 @@ def test_versions_always_gone_are_logged_once_and_delays_grow(
         view.until(lambda cluster: names(cluster) == ["one", "two"])
         view.until(lambda _: not view.live.problems)
     logged = [record.getMessage() for record in caplog.records if record.name.startswith("rules_engine.server.cluster")]
-    assert logged == [
-        "cannot list and watch nodes: 410: too old resource version: 0 (1)",
-        "nodes: current again",
-    ]
+    assert logged == ["cannot list and watch nodes: 410: too old resource version: 0 (1)", "nodes: current again"]
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 5], "only the first list follows at once"
     assert sum(pauses) > QUIET_SECONDS
 

@@ -50,10 +50,7 @@ def test_a_simulation_of_a_tests_name_is_shown_below_it(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize(
     ("path", "amount", "message"),
-    [
-        ("/mutate", "many", "the pod is malformed: /spec/containers/0/resources/"),
-        ("/validate", "500m", "Validation/"),
-    ],
+    [("/mutate", "many", "the pod is malformed: /spec/containers/0/resources/"), ("/validate", "500m", "Validation/")],
 )
 def test_a_denial_has_its_message(path: str, amount: str, message: str) -> None:
     container: Any = {"name": "cuda", "resources": {"limits": {"nvidia.com/gpu": amount}}}

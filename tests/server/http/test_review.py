@@ -94,17 +94,7 @@ def test_the_last_of_duplicate_keys_counts() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"",
-        b"{",
-        b"not json",
-        b"NaN",
-        b'{"a": NaN}',
-        b'{"a": Infinity}',
-        b'"\\ud800"',
-        b"\xff",
-        b"\xef\xbb\xbf{}",
-    ],
+    [b"", b"{", b"not json", b"NaN", b'{"a": NaN}', b'{"a": Infinity}', b'"\\ud800"', b"\xff", b"\xef\xbb\xbf{}"],
 )
 def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
     error = refused(body)

@@ -113,11 +113,7 @@ def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None
 
 def test_the_inventory_version_changes_with_its_nodes_only(tmp_path: Path) -> None:
     nodes = cluster({GPU: 1}).nodes
-    views = [
-        Cluster(nodes=nodes),
-        Cluster(nodes=nodes, freshness=Freshness.STALE),
-        cluster({GPU: 2}),
-    ]
+    views = [Cluster(nodes=nodes), Cluster(nodes=nodes, freshness=Freshness.STALE), cluster({GPU: 2})]
     lines = log_lines(tmp_path, *(admission_record("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
     assert [(line["inventory"]["version"], line["inventory"]["freshness"]) for line in lines] == [
         (1, "synced"),
@@ -156,8 +152,7 @@ RULES: tuple[Rule, ...] = (
     validation("false", name="static", validation_actions=frozenset({ValidationAction.WARN})),
     validation("object.metadata.annotations['mine'] == object.metadata.labels['absent']", name="fails"),
     validation(
-        check("false", message_expression="'the value is ' + object.spec.containers[0].env[0].value"),
-        name="denies",
+        check("false", message_expression="'the value is ' + object.spec.containers[0].env[0].value"), name="denies"
     ),
     validation(
         check("false", "a secret", message_expression="'it is ' + object.spec.containers[0].env[0].value"),

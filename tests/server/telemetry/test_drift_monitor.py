@@ -89,10 +89,7 @@ def test_a_configuration_without_differences_is_not_logged(api: ApiServer, caplo
         "mutate": (),
         "validate": (),
     }
-    assert monitored.read == {
-        "{endpoint=mutate}": 1,
-        "{endpoint=validate}": 1,
-    }
+    assert monitored.read == {"{endpoint=mutate}": 1, "{endpoint=validate}": 1}
     assert monitored.drift == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}
 
 
@@ -170,10 +167,7 @@ def test_a_forbidden_read_is_logged_once_with_its_permission(api: ApiServer, cap
         "named gpu-rules"
     )
     assert monitored.drift == {}, "no result yet"
-    assert monitored.read == {
-        "{endpoint=mutate}": 0,
-        "{endpoint=validate}": 0,
-    }
+    assert monitored.read == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}
     assert "is forbidden" in monitored.found["mutate"].problem  # type: ignore[operator]
 
     api.forbidden = set()

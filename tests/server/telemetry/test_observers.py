@@ -18,16 +18,7 @@ from rules_engine.server.http.limits import BODY_BYTES, Limit
 from rules_engine.server.rules.sources import prepare_rules
 from rules_engine.server.telemetry.process_log import JsonFormatter, LineFormatter, logging_config
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
-from tests.support.server import (
-    LADDER,
-    MIG_POD,
-    PATIENCE_SECONDS,
-    command,
-    encoded,
-    environment,
-    review,
-    started,
-)
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, command, encoded, environment, review, started
 
 
 def test_every_decision_of_a_server_is_logged_and_counted(tmp_path: Path) -> None:

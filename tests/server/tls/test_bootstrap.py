@@ -83,9 +83,7 @@ def trusts(kept: Objects, certificate: bytes, now: datetime) -> bool:
     return True
 
 
-def test_the_first_replica_issues_a_certificate_for_all_replicas(
-    kept: Objects,
-) -> None:
+def test_the_first_replica_issues_a_certificate_for_all_replicas(kept: Objects) -> None:
     replica, two = Replica(kept), Replica(kept)
     replica.reconcile()
     two.reconcile()

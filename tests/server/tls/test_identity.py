@@ -248,13 +248,7 @@ def test_every_accepted_kind_of_key_is_served(tmp_path: Path, make: Callable[[],
 
 @pytest.mark.parametrize(
     "others",
-    [
-        (INTERMEDIATE,),
-        (INTERMEDIATE, ROOT),
-        (ROOT, INTERMEDIATE),
-        (STRANGER, INTERMEDIATE),
-        (INTERMEDIATE, STRANGER),
-    ],
+    [(INTERMEDIATE,), (INTERMEDIATE, ROOT), (ROOT, INTERMEDIATE), (STRANGER, INTERMEDIATE), (INTERMEDIATE, STRANGER)],
     ids=["intermediate", "and root", "root first", "a stranger's first", "a stranger's last"],
 )
 def test_a_chain_is_served_whatever_follows_its_leaf(tmp_path: Path, others: list[Certified]) -> None:
@@ -273,10 +267,7 @@ UNSERVED = {
         Identity(certificate=INTERMEDIATE.certificate + LEAF.certificate, key=LEAF.private, not_after=NOW),
         "[X509: KEY_VALUES_MISMATCH] key values mismatch",
     ),
-    "another key": (
-        replace(LEAF.identity(), key=STRANGER.private),
-        "[X509: KEY_VALUES_MISMATCH] key values mismatch",
-    ),
+    "another key": (replace(LEAF.identity(), key=STRANGER.private), "[X509: KEY_VALUES_MISMATCH] key values mismatch"),
     "expired intermediate": (LEAF.identity(EXPIRED.certificate), "clients refuse it: certificate has expired"),
     "expired intermediate, and root": (
         LEAF.identity(EXPIRED.certificate, ROOT.certificate),
@@ -286,10 +277,7 @@ UNSERVED = {
         LEAF.identity(NO_CA.certificate, ROOT.certificate),
         "clients refuse it: invalid CA certificate",
     ),
-    "bad signature": (
-        FORGED.identity(INTERMEDIATE.certificate),
-        "clients refuse it: certificate signature failure",
-    ),
+    "bad signature": (FORGED.identity(INTERMEDIATE.certificate), "clients refuse it: certificate signature failure"),
     "for clients": (
         FOR_CLIENTS.identity(INTERMEDIATE.certificate),
         "clients refuse it: unsuitable certificate purpose",
@@ -303,10 +291,7 @@ UNSERVED = {
         certified("p-224", key=ec.generate_private_key(ec.SECP224R1())).identity(),
         "[SSL: NO_SHARED_CIPHER] no shared cipher",
     ),
-    "a CA that is none": (
-        LEAF.identity(client_ca=GARBAGE),
-        "no start line: cadata does not contain a certificate",
-    ),
+    "a CA that is none": (LEAF.identity(client_ca=GARBAGE), "no start line: cadata does not contain a certificate"),
     "another CA that is none": (LEAF.identity(client_ca=ROOT.certificate + GARBAGE), "[PEM] ASN1 lib"),
     "no CA": (LEAF.identity(client_ca=b""), "Empty certificate data"),
 }

@@ -348,11 +348,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
     # Without an end, a failure that stays would hold the tests up for good, and its message would not be seen.
     monkeypatch.setattr("rules_engine.server.tls.bootstrap.sleep", lambda _seconds: pytest.fail(caplog.text))
     state = state_of()
-    with (
-        bootstrapping() as kept,
-        reachable(tmp_path, Recorder()) as server,
-        ExitStack() as stack,
-    ):
+    with bootstrapping() as kept, reachable(tmp_path, Recorder()) as server, ExitStack() as stack:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
         stack.callback(until_ended, "bootstrap")
         settings = ServerSettings(tls_service="localhost", webhook_name="rules")

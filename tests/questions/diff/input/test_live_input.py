@@ -135,11 +135,7 @@ def test_a_pod_that_the_old_rules_deny_is_decided_as_it_is() -> None:
     assert submitted.as_it_is == DENIED
 
 
-@pytest.mark.parametrize(
-    "hashed",
-    [("StatefulSet", "train-77"), ("DaemonSet", "77")],
-    ids=["whole name", "hash"],
-)
+@pytest.mark.parametrize("hashed", [("StatefulSet", "train-77"), ("DaemonSet", "77")], ids=["whole name", "hash"])
 def test_the_revision_of_a_stateful_set_or_daemon_set_is_the_template(hashed: tuple[str, str]) -> None:
     kind, revision = hashed
     first, second = asks({MIG3: 1}), asks({MIG1: 2})

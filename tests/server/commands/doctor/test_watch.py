@@ -241,10 +241,7 @@ def test_findings_are_sent_as_events_once(api: ApiServer, tmp_path: Path) -> Non
     events.stop()
     assert [
         (space, event["involvedObject"]["name"], event["involvedObject"]["uid"]) for space, event in api.events
-    ] == [
-        ("ml", "train", "uid-of-train"),
-        ("ml", "later", "uid-of-later"),
-    ]
+    ] == [("ml", "train", "uid-of-train"), ("ml", "later", "uid-of-later")]
     assert {event["reason"] for _, event in api.events} == {"GPUResourceOnNoNode"}
 
 

@@ -20,11 +20,11 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
-DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
 NODE_NAME = "metadata.name"

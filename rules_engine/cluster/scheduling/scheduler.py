@@ -19,13 +19,14 @@ from rules_engine.cluster.scheduling.filters.spread import exclude_by_spread
 from rules_engine.cluster.scheduling.filters.taints import Taints
 from rules_engine.cluster.scheduling.filters.topologies import Topologies
 from rules_engine.cluster.scheduling.filters.usage import Ports, Usage
-from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE, Footprint, Requirements, priority_of
+from rules_engine.cluster.scheduling.requirements import Footprint, Requirements, priority_of
 from rules_engine.cluster.scheduling.scheduling import Excluded, Filter, Scheduling
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import is_finished
 

@@ -5,6 +5,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+DEFAULT_NAMESPACE = "default"
+"""Namespace of objects that have none, as in kubectl."""
+
 MAX_LABEL = 63
 """Longest DNS label (DNS1123LabelMaxLength): the name of a namespace or a Service, the name part of a resource."""
 

@@ -7,9 +7,9 @@ from itertools import groupby
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
-from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import InputError, Problem, Problems
 from rules_engine.model.problems.source import Location

@@ -18,13 +18,14 @@ from msgspec import Struct
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER, with_state_taints
+from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.problems.source import truncate

@@ -6,7 +6,6 @@ from functools import partial
 
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.offers import Reach
-from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
 from rules_engine.model.json.lenient import as_mapping, text_member
@@ -14,6 +13,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, json_type
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.problem import Problem, sort_problems

@@ -11,13 +11,13 @@ from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.loader import DocumentKind, Part
 from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
 from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workload
-from rules_engine.cluster.scheduling.requirements import DEFAULT_NAMESPACE
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate

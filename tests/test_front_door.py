@@ -12,7 +12,9 @@ import pytest
 import rules_engine
 from rules_engine import InputError, load_cluster, load_manifests, load_rules
 from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.rules.rule import Match
 from rules_engine.rules.sources.rule_sources import SourceError
+from tests.support.evaluation import GPU, MIG3, cluster, compiled, ladder
 from tests.support.patching import apply_strictly
 
 ROOT = Path(__file__).parents[1]
@@ -67,12 +69,43 @@ def test_the_example_is_what_readme_shows() -> None:
 
 
 def test_a_decision_of_a_pod_is_that_of_its_request() -> None:
-    rules, cluster = load_rules(["set:gpu-allocation"]), load_cluster([EXAMPLE / "cluster.yaml"])
+    rules, loaded = load_rules(["set:gpu-allocation"]), load_cluster([EXAMPLE / "cluster.yaml"])
     [manifest] = load_manifests([EXAMPLE / "pod.yaml"])
     pod = manifest.submitted()
-    decision = rules.mutate(pod, cluster)
+    decision = rules.mutate(pod, loaded)
     assert apply_strictly(pod, decision.patch) == decision.result
-    assert rules.validate(as_mapping(decision.result), cluster).allowed
+    assert rules.validate(as_mapping(decision.result), loaded).allowed
+
+
+def test_a_workload_is_decided_in_its_own_namespace() -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/mig-3g.40gb": 1}}}
+    template = {"spec": {"containers": [container]}}
+    job = {"kind": "Job", "metadata": {"name": "a", "namespace": "ml"}, "spec": {"template": template}}
+    [manifest] = load_manifests(job)
+    rules = compiled(ladder(MIG3, GPU, match=Match(namespaces=("ml",))))
+    assert rules.mutate(manifest, cluster({GPU: 4})).patch
+    assert repr(manifest).count("MapNode") == 0
+
+
+def test_wrong_types_are_refused() -> None:
+    rules = load_rules("set:gpu-allocation")
+    [manifest] = load_manifests(EXAMPLE / "pod.yaml")
+    with pytest.raises(TypeError, match="the cluster is a str, not what load_cluster returns"):
+        rules.mutate(manifest, "cluster.yaml")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the object is a Job, not a Pod: load_manifests returns"):
+        rules.mutate({"kind": "Job"})
+    with pytest.raises(ValueError, match="there are no pods to decide: give manifests, clusters or a log"):
+        rules_engine.diff(rules, rules)
+    with pytest.raises(ValueError, match="no MIG placements are published for 'A100-8GB', only for A30"):
+        rules_engine.plan(rules, rules_engine.load_simulation("rules_engine/scenarios/ten-pods.yaml"), (8, "A100-8GB"))
+
+
+def test_check_and_diff_take_the_cluster_that_was_loaded() -> None:
+    rules, loaded = load_rules("set:gpu-allocation"), load_cluster(EXAMPLE / "cluster.yaml")
+    assert rules_engine.check("rules_engine/rule_sets/gpu-allocation", loaded).answer.errors == 0
+    run = rules_engine.diff(rules, rules, manifests=[str(EXAMPLE / "pod.yaml")], clusters=[loaded])
+    assert run.answer is not None
+    assert run.answer.verdict == "Unchanged"
 
 
 def test_errors_are_raised_and_warnings_issued(tmp_path: Path) -> None:
@@ -83,6 +116,10 @@ def test_errors_are_raised_and_warnings_issued(tmp_path: Path) -> None:
     assert [problem.location.line for problem in caught.value.problems] == [4]
     with pytest.raises(SourceError, match="'none' is no packaged set"):
         load_rules(["set:none"])
+    with pytest.raises(SourceError, match="no source of rules is given"):
+        load_rules([])
+    with pytest.raises(InputError, match=r"items\[0\]:1:1: error: no pod and no object with a pod template found"):
+        load_manifests({"kind": "Node", "metadata": {"name": "a"}})
     misspelt: dict[str, Any] = {
         "kind": "Pod",
         "metadata": {"name": "a"},

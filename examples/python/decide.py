@@ -1,4 +1,4 @@
-"""What the rules of gpu-allocation make of a pod, and whether it would start on two workers with four GPUs each."""
+"""Decide a pod under the rules of gpu-allocation, and check whether it would start on two workers with four GPUs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ rules = load_rules(["set:gpu-allocation"])
 cluster = load_cluster([FOLDER / "cluster.yaml"])
 [pod] = load_manifests([FOLDER / "pod.yaml"])
 
-decision = rules.mutate(pod.submitted(), cluster)
+decision = rules.mutate(pod, cluster)
 for operation in decision.patch:
     print(operation.op, operation.path, operation.value)
 

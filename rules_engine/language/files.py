@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from errno import EBADF, EINVAL
@@ -16,7 +16,7 @@ from gzip import GzipFile
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
@@ -108,6 +108,14 @@ def path_exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+T = TypeVar("T")
+
+
+def each_of(items: "str | Path | Iterable[T]") -> "Iterable[str | Path | T]":
+    """Return several items as they are, and a single name as one."""
+    return [items] if isinstance(items, str | Path) else items
 
 
 def find_files(

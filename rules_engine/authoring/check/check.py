@@ -1,7 +1,7 @@
 """`gpu-rules check`: all problems of rule files, in one run."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,12 @@ from msgspec import Meta, structs
 
 from rules_engine.authoring.check.analysis import analyse_case, analyse_diagnosis, analyse_on_cluster, analyse_rules
 from rules_engine.authoring.check.ignores import IgnoredWarning, apply_ignores
-from rules_engine.cluster.read.clusters import ClusterReading
+from rules_engine.cluster.read.clusters import ClusterReading, reading_of
 from rules_engine.cluster.read.loader import DocumentKind, LoadResult
 from rules_engine.cluster.read.references import Sources
 from rules_engine.exports.configuration import find_warnings
+from rules_engine.language.files import each_of
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
@@ -55,19 +57,21 @@ class CheckResult:
 
 
 def check_files(
-    paths: Sequence[Path], cluster: ClusterReading | None = None, kinds: Sequence[DocumentKind[object]] = DOCUMENTS
+    paths: Iterable[str | Path],
+    cluster: ClusterReading | ClusterObjects | None = None,
+    kinds: Sequence[DocumentKind[object]] | None = None,
 ) -> CheckResult:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
 
     Rules that cannot work on `cluster` are problems, too.
-    `kinds`: the kinds of documents to read; without RuleTest and Simulation, no other file is read.
+    `kinds`: the kinds of documents to read, None for all; without RuleTest and Simulation, no other file is read.
 
-    >>> from pathlib import Path
     >>> from rules_engine import check
-    >>> check([Path("rules_engine/rule_sets/gpu-allocation")]).answer.errors
+    >>> check(["rules_engine/rule_sets/gpu-allocation"]).answer.errors
     0
     """
-    checked = read_rules(paths, kinds, advising_compiler)
+    cluster = None if cluster is None else reading_of(cluster)
+    checked = read_rules([Path(path) for path in each_of(paths)], kinds or DOCUMENTS, advising_compiler)
     problems = [
         *checked.problems,
         *analyse_rules(checked.loaded.rules),

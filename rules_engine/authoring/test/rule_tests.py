@@ -1,6 +1,6 @@
 """`test`: RuleTests, each case evaluated by both endpoints."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -16,6 +16,7 @@ from rules_engine.authoring.test.mismatches import Mismatch, admission_mismatche
 from rules_engine.cluster.read.loader import LoadResult, Part
 from rules_engine.cluster.read.pods import SLIPS
 from rules_engine.cluster.read.references import Sources
+from rules_engine.language.files import each_of
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -144,19 +145,19 @@ class TestRun:
     """Files and folders that tests refer to, even if they do not exist."""
 
 
-def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
+def run_tests(paths: Iterable[str | Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
     """Run the cases in files and folders whose name, or whose test's name, contains `keyword`, ignoring letter case.
 
     A test with errors or whose rules have errors is not run, nor is a case with an impossible expectation. Warnings
     about rules are reported by `check` only, warnings about pods of cases here too. `coverage`: record it, for the
     rules of all tests and all other rules in `paths`.
 
-    >>> from pathlib import Path
     >>> from rules_engine import run_tests
-    >>> run_tests([Path("rules_engine/rule_sets/gpu-allocation")]).answer.succeeded
+    >>> run_tests(["rules_engine/rule_sets/gpu-allocation"]).answer.succeeded
     True
     """
-    loaded = load_documents(paths)
+    files = [Path(path) for path in each_of(paths)]
+    loaded = load_documents(files)
     recorder = CoverageRecorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]

@@ -13,6 +13,7 @@ from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     decode_source,
+    each_of,
     find_files,
     is_folder,
     read_bytes,
@@ -133,20 +134,28 @@ def read_cluster(
     )
 
 
-def load_cluster(files: Iterable[str | Path]) -> ClusterObjects:
+def load_cluster(files: str | Path | Iterable[str | Path]) -> ClusterObjects:
     """Load the objects of one cluster from files and folders: a ClusterInventory, or the output of kubectl get.
 
-    Warnings are warnings of Python, too. Raises InputError.
+    Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_cluster
     >>> cluster = load_cluster(["rules_engine/inventories/two-workers.yaml"])
     >>> [node.name for node in cluster.view.nodes]
     ['gpu-sim-cluster-control-plane', 'gpu-sim-cluster-worker', 'gpu-sim-cluster-worker2']
     """
-    reading = read_cluster([Path(file) for file in files])
+    reading = read_cluster([Path(file) for file in each_of(files)])
     warn_of(reading.problems)
     assert reading.objects is not None  # noqa: S101 - else there was an error
     return reading.objects
+
+
+def reading_of(cluster: ClusterReading | ClusterObjects) -> ClusterReading:
+    """Return objects that were read without a name as a reading."""
+    if isinstance(cluster, ClusterReading):
+        return cluster
+    location = Location("cluster", 1, 1)
+    return ClusterReading(objects=cluster, name="cluster", location=location, problems=(), sources={})
 
 
 def load_view(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:

@@ -18,6 +18,7 @@ from rules_engine.language.files import (
     MAX_FILE_BYTES,
     OTHER_TOOLS,
     decode_source,
+    each_of,
     find_files,
     is_folder,
     read_bytes,
@@ -32,6 +33,9 @@ from rules_engine.model.problems.source import Location, SourceText
 
 _LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
 """The first line of a decision log."""
+
+
+_NO_POD = "no pod and no object with a pod template found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,16 @@ def stream_manifests(paths: Sequence[Path]) -> Iterator[PodPart]:
             empty = empty and not (part.pods or others)
             yield PodPart(part.pods, others, part.sources)
         if empty:
-            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+            problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
         yield PodPart((), tuple(problems.items), {})
 
 
-def load_manifests(items: Iterable[str | Path | Mapping[str, Json]]) -> tuple[Manifest, ...]:
+def load_manifests(
+    items: str | Path | Mapping[str, Json] | Iterable[str | Path | Mapping[str, Json]],
+) -> tuple[Manifest, ...]:
     """Load the pods of manifests: each item is a file, a folder, or an object such as a Pod or a Job.
 
-    Warnings are warnings of Python, too. Raises InputError.
+    Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_manifests
     >>> [pod] = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}])
@@ -75,9 +81,14 @@ def load_manifests(items: Iterable[str | Path | Mapping[str, Json]]) -> tuple[Ma
     'Pod a'
     """
     parts: list[PodPart] = []
-    for number, item in enumerate(items):
+    for number, item in enumerate([items] if isinstance(items, Mapping) else each_of(items)):
         if isinstance(item, Mapping):
-            parts.append(_object_part({**item}, Location(f"object {number + 1}", 1, 1)))
+            place = Location(f"items[{number}]", 1, 1)
+            part = _object_part({**item}, place)
+            problems = Problems()
+            if not (part.pods or part.problems):
+                problems.error(Code.NOT_A_POD, _NO_POD, place)
+            parts += [part, PodPart((), tuple(problems.items), {})]
         else:
             parts.extend(stream_manifests([Path(item)]))
     joined = join_parts(parts)
@@ -125,7 +136,7 @@ def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
                 has_content = has_content or bool(part.pods or part.problems)
                 yield part
         if not has_content:
-            problems.error(Code.NOT_A_POD, "no pod and no object with a pod template found", Location(str(path), 1, 1))
+            problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
     except OutputError as error:
         problems.error(error.code, str(error), error.place)
     if problems.items:

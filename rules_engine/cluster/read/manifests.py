@@ -1,7 +1,7 @@
 """Pods in Kubernetes manifests: Pods, and pod templates of other objects."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import cast
 
@@ -56,8 +56,8 @@ class Manifest:
     namespace: str
     path: JsonPath
     pod: dict[str, Json]
-    node: MapNode
-    root: YamlNode
+    node: MapNode = field(repr=False)
+    root: YamlNode = field(repr=False)
 
     @property
     def location(self) -> Location:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rules_engine.cluster.read.clusters import ClusterReading, load_view
+from rules_engine.cluster.read.clusters import ClusterReading, load_view, reading_of
+from rules_engine.language.files import each_of
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
@@ -48,9 +50,9 @@ def diff(
     old: RulesSide | RuleSet,
     new: RulesSide | RuleSet,
     *,
-    manifests: Sequence[Path] = (),
+    manifests: Iterable[str | Path] = (),
     log: Path | None = None,
-    clusters: Sequence[ClusterReading] = (),
+    clusters: Iterable[ClusterReading | ClusterObjects] = (),
     default: Cluster | None = None,
     default_name: str = "default",
     namespace: str = "default",
@@ -59,30 +61,33 @@ def diff(
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on each cluster; without files, its own live pods.
 
-    `manifests`: files and folders. `log`: a decision log. `default`: the cluster if there is no other one, and
-    `default_name` its name; None: the packaged one with two workers. `namespace`: for manifests without a namespace.
+    Raises ValueError without any pods. `manifests`: files and folders. `log`: a decision log. `default`: the cluster if
+    there is no other one, and `default_name` its name; None: the packaged one with two workers. `namespace`: for
+    manifests without a namespace.
 
-    >>> from pathlib import Path
     >>> from rules_engine import diff, load_rules
     >>> old, new = load_rules(["set:gpu-allocation"]), load_rules(["set:gpu-allocation"])
-    >>> diff(old, new, manifests=[Path("examples/python/pod.yaml")]).answer.verdict
+    >>> diff(old, new, manifests=["examples/python/pod.yaml"]).answer.verdict
     <Verdict.UNCHANGED: 'Unchanged'>
     """
     old, new = _side(old, "old"), _side(new, "new")
+    paths, readings = [Path(path) for path in each_of(manifests)], [*map(reading_of, clusters)]
+    if not (paths or readings or log):
+        raise ValueError("there are no pods to decide: give manifests, clusters or a log")
     if default is None:
         default, default_name = load_view(DEFAULT_CLUSTER)[0], DEFAULT_CLUSTER.stem
         assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
-    inputs = DiffInputs(manifests, log, clusters, default, collected)
+    inputs = DiffInputs(paths, log, readings, default, collected)
     grouping = WorkloadChanges(inputs.columns)
     if not collected.failed:
-        _report_missing_objects(clusters, collected, reads_namespaces=any(read.namespaces for read in reads))
+        _report_missing_objects(readings, collected, reads_namespaces=any(read.namespaces for read in reads))
         _decide_pods(old, new, inputs, namespace, grouping, report)
     pods = sum(totals.pods for totals in grouping.totals.values())
     if not (pods or log or collected.failed):
-        where = [Location(str(path), 1, 1) for path in manifests] or [reading.location for reading in clusters]
-        message = "no pod and no workload found" if manifests else NO_LIVE_POD
+        where = [Location(str(path), 1, 1) for path in paths] or [reading.location for reading in readings]
+        message = "no pod and no workload found" if paths else NO_LIVE_POD
         collected.error(Code.NOT_A_POD, message, where[0])
     sides: Mapping[Literal["old", "new"], RulesSide] = {"old": old, "new": new}
     answer = build_answer(
@@ -91,7 +96,7 @@ def diff(
         new=new.name,
         same_rules=old.digest == new.digest,
         without_rules=[name for name, side in sides.items() if not side.rule_set.rules],
-        assumed_cluster=default_name if not clusters and any(read.nodes for read in reads) else None,
+        assumed_cluster=default_name if not readings and any(read.nodes for read in reads) else None,
         recorded=inputs.recorded.totals if inputs.recorded else None,
         allowed=allowed,
     )

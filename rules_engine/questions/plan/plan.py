@@ -90,18 +90,20 @@ def plan(
     seconds: float = 60,
     progress: Callable[[int, int], None] = lambda _done, _most: None,
 ) -> PlanAnswer:
-    """Return the MIG layouts with which a workload is served best, for nodes with `cards`: a number, and a card's name.
+    """Return the MIG layouts with which a workload is served best. `cards`: of each node, such as (8, "A100-80GB").
 
     `keep`: names of nodes that stay as they are. `nodes`: new nodes in place of those with GPUs. `amounts`: of other
-    resources of each planned node. `rules`: the name of the rules. `seconds`: time for the search. `progress` is called
-    during plays with the number of complete ones and the most that there may be; KeyboardInterrupt from it ends the
-    search. Raises PlanError, LostNodeError, and KeyboardInterrupt without any result.
+    resources of each planned node. `rules`: the name of the rules. `seconds`: time for the search. `progress` gets the
+    number of layouts that are simulated so far, and the most there may be; KeyboardInterrupt from it ends the search.
+    Raises PlanError, LostNodeError, and KeyboardInterrupt without any result.
 
     >>> from rules_engine import load_rules, load_simulation, plan
     >>> load = load_simulation("rules_engine/scenarios/ten-pods.yaml")
     >>> plan(load_rules(["set:gpu-allocation"]), load, (4, "A100-40GB")).interrupted
     False
     """
+    if cards[1] not in PLACEMENTS:
+        raise ValueError(f"no MIG placements are published for {cards[1]!r}, only for {', '.join(PLACEMENTS)}")
     planned = plan_cluster(simulation, keep, nodes, amounts)
     names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
     lost = next((event.node for event in simulation.events if event.node not in names), None)

@@ -94,8 +94,9 @@ def simulate(
 ) -> SimulationAnswer:
     """Simulate a workload under rules; or under several sets by name, and on several clusters by name, compared.
 
-    `by`: what the best result has least of. `progress` gets the result's title, and the events so far and in all. A
-    KeyboardInterrupt ends it with the results so far; if `progress` raises it, that is a moment between two pods.
+    `by`: the figure of which the best result has least. `progress` gets the result's title, and the events so far and
+    in all. A KeyboardInterrupt ends it with the results so far; `progress` may raise it, since it is called between
+    pods.
 
     >>> from rules_engine import load_rules, load_simulation, simulate
     >>> answer = simulate(load_rules(["set:gpu-allocation"]), load_simulation("rules_engine/scenarios/ten-pods.yaml"))

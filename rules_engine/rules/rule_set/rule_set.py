@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.offers import Reach
@@ -30,6 +31,16 @@ _NO_CLUSTER = Cluster()
 GENERATED_FIELDS = frozenset(("object", "metadata", name) for name in ("creationTimestamp", "name", "uid"))
 """Fields that a new pod may lack at /mutate: the API server sets them, and generates names, after the mutating webhooks
 (k8s.io/apiserver, registry/generic/registry/store.go)."""
+
+
+class PodManifest(Protocol):
+    """The pod of a Manifest (`load_manifests`), without what reads it. `namespace`: "" if it has none."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    def submitted(self) -> dict[str, Json]:
+        """Return the pod that /mutate gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +88,18 @@ class RuleSet:
 
     def mutate(
         self,
-        request: "AdmissionRequest | Mapping[str, Json]",
-        cluster: "Cluster | ClusterObjects" = _NO_CLUSTER,
+        request: AdmissionRequest | PodManifest | Mapping[str, Json],
+        cluster: Cluster | ClusterObjects = _NO_CLUSTER,
         *,
         indexed: bool = False,
         budget: Callable[[], Budget] = Budget,
     ) -> Decision:
         """Decide at /mutate: evaluate each kind on the result of the kind before. Needs no I/O.
 
-        `request`: an AdmissionRequest, or a Pod that is created in its namespace, `default` if it has none. Only Pods
-        at CREATE are decided; all else is allowed. A malformed pod is refused. `indexed`: rules that the index excludes
-        are not evaluated and leave no step. Nothing else differs. `budget` makes the budget of the rules that enforce,
-        and another one for rules in audit mode.
+        `request`: an AdmissionRequest, or a Pod or a Manifest that is created in its namespace, `default` if it has
+        none. Only Pods at CREATE are decided; all else is allowed. A malformed pod is refused. `indexed`: rules that
+        the index excludes are not evaluated and leave no step. Nothing else differs. `budget` makes the budget of the
+        rules that enforce, and another one for rules in audit mode.
 
         >>> from rules_engine import load_rules
         >>> pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
@@ -121,8 +132,8 @@ class RuleSet:
 
     def validate(
         self,
-        request: "AdmissionRequest | Mapping[str, Json]",
-        cluster: "Cluster | ClusterObjects" = _NO_CLUSTER,
+        request: AdmissionRequest | PodManifest | Mapping[str, Json],
+        cluster: Cluster | ClusterObjects = _NO_CLUSTER,
         *,
         indexed: bool = False,
         budget: Callable[[], Budget] = Budget,
@@ -165,10 +176,14 @@ def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence
     return group.index.candidates(context.pod, context.namespace, context.request.operation)
 
 
-def _request(request: AdmissionRequest | Mapping[str, Json]) -> AdmissionRequest:
-    """Return a request, or that of a Pod which is created in its namespace."""
+def _request(request: AdmissionRequest | PodManifest | Mapping[str, Json]) -> AdmissionRequest:
+    """Return a request, or that of a pod which is created in its namespace. Raises ValueError for another kind."""
     if isinstance(request, AdmissionRequest):
         return request
+    if not isinstance(request, Mapping):
+        return pod_request(request.submitted(), namespace=request.namespace or DEFAULT_NAMESPACE)
+    if request.get("kind", "Pod") != "Pod":
+        raise ValueError(f"the object is a {request['kind']}, not a Pod: load_manifests returns the pods of workloads")
     namespace = text_member(as_mapping(request.get("metadata")), "namespace") or DEFAULT_NAMESPACE
     return pod_request({**request}, namespace=namespace)
 
@@ -178,6 +193,8 @@ def _build_context(
 ) -> Context | HttpRefusal:
     if isinstance(cluster, ClusterObjects):
         cluster = cluster_view(cluster)
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"the cluster is a {type(cluster).__name__}, not what load_cluster returns")
     if not isinstance(request.object, dict):
         return HttpRefusal(422, "Invalid", f"the pod must be an object, not {json_type(request.object)}")
     try:

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import structs
 
 from rules_engine.cluster.read.loader import DocumentKind
-from rules_engine.language.files import SourceFile, find_files, path_exists, read_file
+from rules_engine.language.files import SourceFile, each_of, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems, warn_of
 from rules_engine.model.problems.source import truncate
@@ -20,7 +20,7 @@ from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem
 
 
-class SourceError(Exception):
+class SourceError(ValueError):
     """A text is not the name of a source; the message is for the command line."""
 
 
@@ -137,16 +137,19 @@ def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[obj
     return replace(files, problems=sort_problems((*collected.items, *files.problems), files.loaded.files))
 
 
-def load_rules(sources: Iterable[str | Path]) -> RuleSet:
+def load_rules(sources: str | Path | Iterable[str | Path]) -> RuleSet:
     """Load and compile rules of files, folders, packaged sets (`set:NAME`) and git revisions (`git:REF:PATH`).
 
-    Warnings are warnings of Python, too. Raises InputError, and SourceError for the name of no source.
+    Warnings are issued as UserWarning. Raises InputError, and SourceError for a source that is not found.
 
     >>> from rules_engine import load_rules
     >>> len(load_rules(["set:gpu-allocation"]).rules)
     6
     """
-    files = read_sources([PathSource(each) if isinstance(each, Path) else parse_source(each) for each in sources])
+    parsed = [PathSource(each) if isinstance(each, Path) else parse_source(each) for each in each_of(sources)]
+    if not parsed:
+        raise SourceError("no source of rules is given")
+    files = read_sources(parsed)
     warn_of(files.problems)
     return files.rule_set
 

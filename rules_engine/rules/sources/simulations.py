@@ -46,7 +46,7 @@ SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulati
 
 
 def load_simulation(file: str | Path) -> simulation.Simulation:
-    """Load the only Simulation of a file, with its cluster. Warnings are warnings of Python, too. Raises InputError.
+    """Load the only Simulation of a file, with its cluster. Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_simulation
     >>> load_simulation("rules_engine/scenarios/ten-pods.yaml").name

@@ -284,7 +284,7 @@ class _Reader:
 def _rule_documents(
     places: Mapping[str, Mapping[_GpuKey, _EntryFields]], white_list: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Json]]]:
-    """Yield the name and the document of each rule: for a GPU type and a GPU resource, in order of first entries."""
+    """Yield name and document of each rule: one for each GPU type and GPU resource, in order of first entries."""
     keys = dict.fromkeys(key for entries in places.values() for key in entries)
     types = [gpu_type for gpu_type, _ in keys]
     names: set[str] = set()
@@ -322,9 +322,9 @@ def _slug(text: str) -> str:
 
 
 def _rule_test(rule: ResourceInjection) -> dict[str, Json]:
-    """Return a RuleTest with a case for each entry: a pod with one GPU gets its amounts and annotations alone.
+    """Return a RuleTest with a case for each entry: a pod with one GPU gets exactly its amounts and annotations.
 
-    A pod in another namespace gets those of the default, or nothing.
+    A pod in another namespace gets what the default has, or nothing.
     """
     excluded = rule.match.exclude_namespaces
     other = _free_name("default", {*rule.namespaces, *excluded})

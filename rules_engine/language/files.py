@@ -50,7 +50,7 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or kernel files such as /proc"
 
 OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)|.+\.schema\.json")
-"""File names of Kustomize, Helm and JSON Schema: such files may lie beside rules, and may have no apiVersion."""
+"""File names of Kustomize, Helm and JSON Schema: such files may be in a folder of rules, and may have no apiVersion."""
 
 _KUBECTL_TEXT = re.compile(
     r"(?:NAMESPACE {2,})?NAME {2,}[A-Z](?:[A-Z0-9 ()-]*[A-Z0-9)])? *(?:\r?\n|\Z)"

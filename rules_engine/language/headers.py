@@ -18,7 +18,7 @@ RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
 """The kinds of rules, in the order of evaluation."""
 
 DOCUMENT_KINDS = (*RULE_KINDS, "Diagnostic", "RuleTest", "Simulation", "ClusterInventory")
-"""All kinds of gpu-rules documents, including those that a load does not read."""
+"""All kinds of gpu-rules documents, including kinds that a load does not read."""
 
 _KIND_LINE = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
 """The line with the kind, in a document with a syntax error."""

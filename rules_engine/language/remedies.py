@@ -121,7 +121,7 @@ def for_verdict(name: str, value: Json, fields: Iterable[str]) -> str:
 
 
 def only_container(root: YamlNode, path: JsonPath) -> str:
-    """Return the container's name of the nearest `pod` beside the path that has exactly one; else an empty string."""
+    """Return the container's name in the nearest `pod` along the path that has exactly one; else an empty string."""
     for length in reversed(range(len(path))):
         pod = child_node(find_node(root, path[:length]), "pod")
         containers = find_node(pod, ("spec", "containers")) if pod else None

@@ -111,7 +111,8 @@ def cards_of(profile: str) -> frozenset[str]:
 def profile_message(resource: str, beside: Iterable[str] = ()) -> str:
     """Return a message if no known card has the profile of a MIG device's resource; "" otherwise.
 
-    The message suggests the nearest profile on the cards that have all known profiles of the resources in `beside`.
+    The message suggests the nearest profile. Only cards that have the known profiles of all resources in `beside`
+    count.
     """
     profile = profile_of(resource)
     if profile is None or profile in PROFILES:

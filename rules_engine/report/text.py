@@ -23,7 +23,7 @@ WIDTH = 100_000
 """Width of lines in a pipe, which are not wrapped. Rich needs some width."""
 
 MIN_WIDTH = 40
-"""Minimum width of wrapped text: deep in a tree, few columns remain beside its branches."""
+"""Minimum width of wrapped text: deep in a tree, its branches leave few columns."""
 
 MAX_ROWS = 40
 """Lines of a section that are shown, about a screen; the others are counted, and JSON has all."""

@@ -164,7 +164,7 @@ Block = Table | Lines | Items | Tree | Curves | Drawings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a report. `summary`: a number or sentence beside the title. `folded`: Markdown folds it, at the end."""
+    """A part of a report. `summary`: a number or sentence after the title. `folded`: Markdown folds it, at the end."""
 
     title: str
     summary: str = ""

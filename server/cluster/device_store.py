@@ -51,7 +51,7 @@ class DeviceStore:
         self.resources = frozenset[str]()
         """The resources of all classes, in force or not."""
         self.next_reader = self._reader = SliceReader()
-        """The reader of the next list of slices, which keeps all that classes select by, and that of the last list."""
+        """The readers of the next list of slices, which keeps all that classes select by, and of the last list."""
         self._objects: dict[type, dict[str, Any]] = {DeviceClass: {}, ResourceSlice: {}, Claim: {}}
         self._by_pool: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._changed_kinds: set[type[DeviceObject]] = set()
@@ -118,7 +118,7 @@ class DeviceStore:
         return node_names.union(name for name, node in nodes.items() if any(reaches(each, node) for each in others))
 
     def _usable_classes(self) -> tuple[DeviceClass, ...]:
-        """Return the classes that come into force, or stay; find out what slices must be read with for the others."""
+        """Return the classes that come into force or stay; determine how slices must be read again for the others."""
         former = {each.name: each for each in self.devices.classes}
         new = self._objects[DeviceClass].values()
         self.resources = frozenset(Devices(classes=(*new, *former.values())).class_by_resource)

@@ -33,7 +33,7 @@ MAX_TRIES = 5
 """Times that a page is requested while the API server is overloaded or the connection ends."""
 
 MAX_SHARED = 10_000
-"""Cached values. Those that differ in each object fill the cache, which is then cleared."""
+"""Cached values. Values that differ in each object fill the cache, which is then cleared."""
 
 MAX_SHARED_BYTES = 4096
 """Longest cached value, in JSON."""

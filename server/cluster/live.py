@@ -167,7 +167,7 @@ class LiveCluster:
         return synced
 
     def _is_read(self, reflector: Reflector[Any]) -> bool:
-        """Return True if a collection was read, or is one of devices that need not be read or cannot be."""
+        """Return True if a collection was read, or holds devices and need not, or cannot, be read."""
         if reflector.synced or reflector not in self._device_reflectors:
             return reflector.synced
         classes = self._device_reflectors[0]
@@ -182,7 +182,7 @@ class LiveCluster:
         return tuple(reflectors)
 
     def _follow_classes(self) -> None:
-        """Read slices and claims once there is a class, and all slices again for one that selects by more of them."""
+        """Read slices and claims once a class exists; list slices again for a class that selects by more attributes."""
         devices = self._store.devices
         if devices.next_reader is not self._wanted_reader:
             self._wanted_reader = devices.next_reader
@@ -191,7 +191,7 @@ class LiveCluster:
             self._has_classes.set()
 
     def _begin_slices(self) -> SliceReader:
-        """Return the reader of a list of slices that begins: it keeps all that classes select by then."""
+        """Return the reader for a new list of slices: it keeps all that classes select by at this moment."""
         self._slice_reader = self._store.devices.next_reader
         return self._slice_reader
 
@@ -243,7 +243,7 @@ class LiveCluster:
         return marked
 
     def _unread_resources(self, oldest: float) -> frozenset[str]:
-        """Return the resources of which it is not known since `oldest` what drivers offer; "" stands for all."""
+        """Return the resources whose offers by drivers were last confirmed before `oldest`; "" stands for all."""
         classes, *others = self._device_reflectors
         if classes not in self._reflectors or (classes.cause is Cause.MISSING and not classes.synced):
             return frozenset()
@@ -324,7 +324,7 @@ class LiveCluster:
                 _log.exception("unexpected error while publishing a view of the cluster")
                 self._store.changed.set()
                 self._stopping.wait(FAILED_PUBLISH_SECONDS)
-            # As long as the publication took: decisions need the interpreter as well.
+            # Pause for as long as the publication took: decisions need the interpreter as well.
             self._stopping.wait(max(PUBLISH_SECONDS, monotonic() - begin))
 
 
@@ -336,7 +336,7 @@ def _call_key(request: AdmissionRequest) -> PodKey:
 
 
 def _pod_key(request: AdmissionRequest) -> PodKey:
-    """Return the key of a pod that has its name and its uid; without a uid, it is not created."""
+    """Return the key of a pod with its name and its uid; a pod without a uid is not created yet."""
     metadata = as_mapping(as_mapping(request.object).get("metadata"))
     name = text_member(metadata, "name") or request.name
     namespace = text_member(metadata, "namespace") or request.namespace
@@ -346,7 +346,7 @@ def _pod_key(request: AdmissionRequest) -> PodKey:
 def device_sink(
     store: Store, kind: type[D], read: Callable[[Object], D], begin: Callable[[], SliceReader | None] = lambda: None
 ) -> Sink[D]:
-    """Return a sink of classes, slices or claims; `begin` returns what reads the slices of a list that begins."""
+    """Return a sink of classes, slices or claims; `begin` returns the reader for a new list of slices."""
     change = store.change_devices
 
     def replace_all(objects: Iterable[D]) -> None:

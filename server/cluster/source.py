@@ -67,7 +67,7 @@ class ClusterSource(Protocol):
         """Also read the collections that other rules need. Return False, without effect, if they cannot be read."""
 
     def view_for(self, request: "AdmissionRequest") -> "Cluster":
-        """Return the current view for a call of /mutate, without what an earlier call reserved for the same pod."""
+        """Return the current view for /mutate, without what was reserved earlier for the same pod."""
 
     def reserve(
         self,

@@ -102,7 +102,7 @@ class Store:
                 self._published.notify_all()
 
     def _show(self) -> None:
-        """Publish what pods and reservations have held or released since the last view."""
+        """Publish the usage that pods and reservations have added or released since the last view."""
         if self._unshown:
             changes = [(node, self._nodes[name]) for name, node in self._unshown.items()]
             self._unshown = {}
@@ -121,7 +121,7 @@ class Store:
             return True
 
     def without(self, key: PodKey) -> Cluster:
-        """Return the view without what a reservation holds; the view itself if there is no such reservation."""
+        """Return the view with a reservation's devices free again; the view itself if there is no such reservation."""
         with self._lock:
             self._show()
             reservation = self._reservations.get(key)
@@ -139,7 +139,7 @@ class Store:
             return key in self._reservations
 
     def reserve(self, key: PodKey, demand: ReservedAmounts, nodes: NodeSet, now: float) -> bool:
-        """Reserve devices on a node of a set, in place of what was reserved by this key.
+        """Reserve devices on a node of a set; they replace what this key reserved before.
 
         Later decisions do not see them as free. Return False if no node has them: the pod stays pending, and holds
         nothing.
@@ -152,7 +152,7 @@ class Store:
             return is_reserved
 
     def rename(self, key: PodKey, to: PodKey, now: float) -> bool:
-        """Give a reservation another key of its namespace, for as long as a new one. Return False if there is none."""
+        """Give a reservation another key of its namespace, and restart its lifetime. Return False if there is none."""
         with self._lock:
             self.expire(now)
             return self._reservations.rename(key, to, now + LIFETIME_SECONDS)

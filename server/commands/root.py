@@ -1,4 +1,4 @@
-"""The root command: the offline commands, and those that import the server's libraries when run."""
+"""The root command: the offline commands, and commands that import the server's libraries when run."""
 
 import click
 

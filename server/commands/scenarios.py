@@ -97,7 +97,7 @@ def run_demo(file: Path = SCENARIOS) -> int:
     """Show every test of a file; return the number of unexpected results. Each inventory gets one server."""
     console = Console()
     console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
-    # The tests are not valid where the rules that they name are not beside them: in a wheel.
+    # In a wheel the tests are not valid: the rules that they name are not at these paths.
     tests = [each.value for each in load_documents([file]).documents if isinstance(each.value, RuleTest)]
     failures = 0
     with ExitStack() as stack:

@@ -83,7 +83,7 @@ class AdmissionEndpoint:
         return response
 
     def refuse(self, http_request: HttpRequest, refusal: ReviewError) -> Response:
-        """Answer a request that is not to be decided; its body may be incomplete."""
+        """Answer a request that must not be decided; its body may be incomplete."""
         record = AdmissionRecord(ENDPOINTS[http_request.path])
         response = _error_response(ReviewError(refusal.reason, refusal.message, uid_of(http_request.body)), record)
         self._observe(record)

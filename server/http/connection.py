@@ -136,7 +136,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._http: HttpToolsProtocol | None = None
         self._overhead = 0
-        """Bytes of headers, then of chunk sizes, chunk extensions and trailers beyond those of the body's content."""
+        """Bytes of headers, then of chunk sizes, chunk extensions and trailers, without the body's content."""
 
     @property
     def ends(self) -> bool:

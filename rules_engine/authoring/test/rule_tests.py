@@ -266,7 +266,7 @@ def _not_run(name: CaseName, reason: Obstacle) -> CaseNotRun:
 
 
 def _run_cases(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[CaseResult | CaseNotRun]:
-    """Run the cases of a test, and add their problems to those of the rules."""
+    """Run the cases of a test, and add their problems to the rules' problems."""
     files = rules.of(test)
     unusable = has_errors(files.rule_problems)
     for case in _select_cases(test, test.cases, keyword):
@@ -283,7 +283,7 @@ def _run_cases(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[Ca
 
 
 def _run_diagnoses(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[CaseResult | CaseNotRun]:
-    """Run the diagnoses of a test, and add their problems to those of the rules."""
+    """Run the diagnoses of a test, and add their problems to the rules' problems."""
     for diagnosis in _select_cases(test, test.diagnoses, keyword):
         diagnostics = rules.diagnostics_of(test)
         reasons = frozenset(compiled.diagnostic.reason for compiled in diagnostics or ())

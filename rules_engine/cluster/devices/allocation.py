@@ -87,7 +87,7 @@ class _AllocationSearch:
         return tuple(self._chosen) if self._continue(requests, 0, 0, 0) else None
 
     def _continue(self, requests: Sequence[DeviceRequest], request: int, taken: int, start: int) -> bool:
-        """Choose the remaining devices of a request, from a position on, and those of later requests."""
+        """Choose the remaining devices of a request, from a position on, and the devices of later requests."""
         if request == len(requests):
             return True
         if taken == requests[request].count:
@@ -138,11 +138,11 @@ def free_counters(pool: Pool, allocated: Container[DeviceKey]) -> dict[CounterKe
 
 
 class Count(Struct, frozen=True):
-    """The most devices that fit together; for more, the scheduler finds none or, if there is a `failure`, gives up.
+    """The most devices that fit together. With more, the scheduler finds none or, if there is a `failure`, gives up.
 
-    `exact` False: as many may fit, but it takes too many steps to say. `apart` False: devices of other counters that
-    are tried before, or counters of the same pool below zero, may change it. `least`: the sum of counters that a device
-    consumes at least. `room`: the sum of all counters that are left.
+    `exact` False: as many may fit, but too many steps are needed to find out. `apart` False: the number may change if
+    devices of other counters are tried before, or counters of the same pool are below zero. `least`: the smallest sum
+    of counters that a device consumes. `room`: the sum of all counters that are left.
     """
 
     most: int
@@ -250,9 +250,9 @@ def _joined_sets(devices: Iterable[Device]) -> Mapping[str, str]:
 def pack(
     left: Mapping[CounterKey, int], devices: Sequence[tuple[Device, int]], classes: int, spend: Spend
 ) -> Sequence[Sequence[Numbers]]:
-    """Return the largest numbers of devices of each class that are within counters together.
+    """Return, for each part of the devices, the largest numbers of each class that the counters allow together.
 
-    They are found apart for devices that have no counter set in common. `devices`: each with the index of its class.
+    Devices without a common counter set are in different parts. `devices`: each with the index of its class.
     Raises CostlyError and CostExceeded.
     """
     joined = _joined_sets(device for device, _ in devices)
@@ -273,7 +273,7 @@ def _pack_part(
     left = dict(left)
     largest: list[Numbers] = []
     remaining = [(0,) * classes]
-    """The numbers of devices of each kind and those after it."""
+    """The numbers of devices of each kind and of the kinds after it."""
     for (_, index), count in reversed(kinds):
         remaining.insert(0, _add(remaining[0], index, count))
 
@@ -310,8 +310,8 @@ def _covers(numbers: Numbers, others: Numbers) -> bool:
 def fit_together(parts: Sequence[PartCapacity], wanted: Numbers, sizes: Numbers, spend: Spend) -> bool:
     """Return True if parts have the wanted devices together, each of them one of its numbers.
 
-    `sizes`: of a device of each class; any are right, and the nearer they are to what devices consume, the fewer
-    combinations are tried: none whose rest is larger than the rest of the parts.
+    `sizes`: of a device of each class. Any sizes give the right answer; the nearer they are to what devices consume,
+    the fewer combinations are tried, since none is tried whose rest exceeds the rest of the parts.
     """
     remaining_sizes = [*accumulate((size for _, size in reversed(parts)), initial=0)][::-1]
     tried = set()

@@ -150,9 +150,9 @@ class DeviceOffers:
     def node(self, node: Node) -> Node:
         """Return a node with its offers.
 
-        A resource of which a node has a positive allocatable amount is a device plugin's there. For each other resource
-        with a DeviceClass, `allocatable` becomes the number of devices that fit together, up to MAX_CLAIM_DEVICES, and
-        `used` how many fewer fit beside those of claims.
+        If a node has a positive allocatable amount of a resource, a device plugin offers it there. For each other
+        resource with a DeviceClass, `allocatable` becomes the number of devices that fit together, up to
+        MAX_CLAIM_DEVICES. `used` becomes how many of them no longer fit once the devices in use are taken.
         """
         classes = self._served(node)
         if not classes:
@@ -195,7 +195,7 @@ class DeviceOffers:
         if verdict is TOO_COSTLY:
             raise CostlyError
         if isinstance(verdict, str):
-            # A new error each time: one that is raised again keeps the frames of all that raised it.
+            # A new error each time: an error that is raised again keeps the frames of every earlier raise.
             raise SelectorError(verdict)
         return verdict
 
@@ -220,7 +220,7 @@ class DeviceOffers:
     def count(
         self, pools: Sequence[Pool], device_class: DeviceClass, shape: NodeShape, limit: int = MAX_CLAIM_DEVICES
     ) -> Count:
-        """Return how many devices of a class fit together; those of one shape are counted once.
+        """Return how many devices of a class fit together; pools of one shape are counted once.
 
         Parts of pools that share no counters are counted apart, since equal cards are on many nodes.
         """
@@ -304,7 +304,7 @@ class DeviceOffers:
         return choices
 
     def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> NodeShape:
-        """Return what answers about pools depend on. Nodes that differ in names only have the same."""
+        """Return the key of answers about pools. Nodes that differ only in names have equal keys."""
         used: dict[PoolKey, set[str]] = defaultdict(set)
         for driver, pool_name, name in taken:
             used[driver, pool_name].add(name)
@@ -334,7 +334,7 @@ class DeviceOffers:
     def _taken_by_pods(
         self, node: Node, pools: Sequence[Pool], classes: Mapping[str, DeviceClass], claimed: Set[DeviceKey]
     ) -> Iterator[DeviceKey]:
-        """Yield devices for the pods of a node that have no claim, as those of an inventory."""
+        """Yield devices for a node's pods that have no claim, such as an inventory's pods."""
         taken = set(claimed)
         for name, device_class in sorted(classes.items()):
             for _ in range(self._unclaimed(node, name, device_class, pools)):
@@ -350,7 +350,7 @@ class DeviceOffers:
                 yield from devices
 
     def _unclaimed(self, node: Node, name: str, device_class: DeviceClass, pools: Sequence[Pool]) -> int:
-        """Return how many devices the pods of a node request beyond those of claims for extended resources."""
+        """Return how many devices the pods of a node request beyond what claims for extended resources hold."""
         requested = node.used.get(name)
         if not requested:
             return 0
@@ -404,7 +404,7 @@ class _PoolDevices:
         return self._shapes[free], self.resources
 
     def amounts(self, resource: str) -> tuple[int, int]:
-        """Return the devices of a resource that fit together, and those that fit beside the ones in use."""
+        """Return how many devices of a resource fit together, in all and with the devices in use."""
         return self._counts[resource, False].most, self._counts[resource, True].most
 
     def serve(self, counts: Mapping[str, int], spend: Spend, *, free: bool) -> Served:

@@ -1,7 +1,7 @@
 """Pools: the devices that reach a node, in the order in which the scheduler tries them.
 
-Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (pools_incubating.go). One thing differs: a
-device that does not reach the node, in a slice of which other devices do, is left out, so no selector fails on it.
+Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (pools_incubating.go). One thing differs: if
+only some devices of a slice reach the node, the others are left out, so no selector fails on them.
 """
 
 from array import array
@@ -100,7 +100,7 @@ class Pools:
 
     @cached_property
     def invalid_elsewhere(self) -> Sequence[PoolKey]:
-        """The pools that are invalid on nodes that no device of them reaches, which see their counters.
+        """The pools that are invalid on nodes that see their counters but have none of their devices.
 
         They change no answer, only the scheduler's message.
         """
@@ -131,7 +131,7 @@ class _Slices:
         self.named: dict[str, list[int]] = defaultdict(list)
         """The positions of slices by the name of a node that they reach."""
         self.general: list[int] = []
-        """The positions of other slices: they reach all nodes, those with some labels, or their devices do."""
+        """The positions of other slices: they or their devices reach all nodes, or nodes with some labels."""
         self.everywhere = all(each.counters or (each.nodes is not None and each.nodes.every) for each in slices)
         self._built: dict[tuple[int, ...], Pool | None] = {}
         for index, each in enumerate(slices):

@@ -18,7 +18,7 @@ class ExtendedResourceRequest(Struct, frozen=True, kw_only=True):
     """A container's request for a whole number of an extended resource.
 
     `index`: of the container, init containers first. `position`: of the resource among all that the container requests.
-    `lasting`: the container is a sidecar or a regular one; devices of other init containers are used again.
+    `lasting`: the container is a sidecar or a regular one. Other init containers end, and their devices are used again.
     """
 
     resource: str
@@ -71,7 +71,8 @@ def create_requests(
 def _devices_to_allocate(requests: Sequence[ExtendedResourceRequest]) -> Iterator[tuple[ExtendedResourceRequest, int]]:
     """Yield the requests for one resource that need devices, with their number.
 
-    An init container uses those of later containers, and of all that need more, only the greediest gets devices.
+    An init container uses the devices of later containers. Of the init containers that need more, only the greediest
+    gets additional devices.
     """
     lasting = [each for each in requests if each.lasting]
     yield from ((each, each.count) for each in lasting)

@@ -28,9 +28,10 @@ few classes, and 4 MiB if each of 5,000 nodes is a class of its own. The newest 
 class NodeIndex:
     """Nodes by number.
 
-    `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`,
-    their labels and taints, is computed on first use. `served`: resources that drivers may serve on a node, which may
-    lag behind changes, on the safe side. `uncertain`: nodes with drivers of which single amounts do not say all.
+    `by_name`: their name as a label. `resources` counts the nodes that have a resource, in use or not. `placed`, their
+    labels and taints, is computed on first use. `served`: resources that drivers may serve on a node, which may lag
+    behind changes, on the safe side. `uncertain`: nodes with drivers whose single amounts do not tell everything
+    (`simple` is False).
     """
 
     nodes: Mapping[int, Node]

@@ -58,7 +58,7 @@ class Reach:
         self._error: EvaluationError | None = None
 
     def moved(self, placement: Placement) -> "Reach":
-        """Return the reach of the pod with another placement, whose expressions are mostly the same values."""
+        """Return the pod's reach with another placement, most of whose expressions are the same values."""
         reach = Reach(self._pod, self._cluster, self.found)
         reach._placement, reach._known = placement, self._known
         return reach
@@ -83,7 +83,7 @@ class Reach:
             placement = self.placement
             nodes = self.found.get(placement)
             if nodes is None:
-                # Not cached if it fails: the error is of this budget, and the next rule may have another one.
+                # Not cached if it fails: the error is due to this budget, and the next rule may have another budget.
                 index = node_index_with_places(self._cluster)
                 nodes = matching_nodes(index, placement, budget, self._known)
             self._nodes = self.found[placement] = nodes
@@ -121,7 +121,7 @@ class Offers:
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         covered = capacity.covers(demand, among) and self._is_served(demand, among)
         for resource in demand:
-            # What device plugins offer is offered, whatever drivers do.
+            # Amounts of device plugins do not depend on drivers.
             problem = self._cluster.unread_problem(resource)
             if problem and (not covered or self.may_be_served(resource)):
                 raise UnknownOfferError(problem)
@@ -146,9 +146,9 @@ class Offers:
         return resource in node_index_of(self._cluster).served
 
     def failure(self, demand: Demand) -> str:
-        """Return why the scheduler rejects a pod that needs `demand` on all nodes, for one of them; "" if it does not.
+        """Return why one node makes the scheduler reject a pod that needs `demand` on all nodes; "" if none does.
 
-        Raises as `cover` does, but for UnknownOfferError.
+        Raises the errors of `cover` except UnknownOfferError.
         """
         _, uncertain = self._find_uncertain(demand, self._find_nodes())
         free = self._query.offered is Offered.AVAILABLE
@@ -158,7 +158,7 @@ class Offers:
         return ""
 
     def _is_served(self, demand: Demand, among: NodeSet | None) -> bool:
-        """Return True if one node serves amounts together, some of them by drivers, each of which it offers alone."""
+        """Return True if one node can serve all amounts at once, devices of drivers included."""
         names, uncertain = self._find_uncertain(demand, among)
         if not names or (len(names) == 1 and not uncertain):
             return True

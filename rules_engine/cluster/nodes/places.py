@@ -60,7 +60,7 @@ class Places:
         return cls({key: Label(values.every, values) for key, values in grouped.items()}, Groups.of(taints))
 
     def after(self, moves: Iterable[NumberedUpdate]) -> "Places":
-        """Return the places after nodes have changed; most changes are of neither labels nor taints."""
+        """Return the places after nodes have changed; most changes affect neither labels nor taints."""
         relabelled: dict[str, list[tuple[int, str | None, str | None]]] = {}
         repelling = []
         for number, old, new in moves:

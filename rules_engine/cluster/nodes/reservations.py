@@ -126,9 +126,9 @@ class Reservations:
             self.drop(next(iter(self._by_key)))
 
     def relocate(self, names: Iterable[str], current: Callable[[str], Node | None]) -> None:
-        """Move reservations off nodes that hold more than they have: pods came that were expected on another node.
+        """Move reservations off nodes that hold more than they have: unexpected pods were bound to them.
 
-        `names`: of the nodes that changed. `current` returns a node with all that is held, which `room` knows then.
+        `names`: the names of changed nodes. `current` returns a node with all that is held, and updates `room`.
         """
         holding = {each.node for each in self._by_key.values()}
         lacking = {name for name in holding.intersection(names) if _lacking(current(name))}
@@ -170,7 +170,7 @@ Vector = tuple[tuple[str, int], ...]
 class Room:
     """Index of nodes by free extended resources, to find one for a pod without visiting all of them.
 
-    The sets of nodes are those of the index of the view, in which a node keeps its number.
+    The sets of nodes are sets of the view's index, in which a node keeps its number.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ def read_quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
 
 
 def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
-    """Warn of an amount of a pod that is not a quantity; no error, since a test may want a pod that is rejected."""
+    """Warn of a pod's amount that is not a quantity. It is no error, since a test may need a pod that is rejected."""
     try:
         Quantity.parse(node.source.text)
     except QuantityError as error:

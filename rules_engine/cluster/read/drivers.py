@@ -94,7 +94,7 @@ def slice_specs(entry: MapNode, problems: Problems) -> list[Raw]:
             problems.error(Code.WRONG_COUNT, message, item.location, item.length)
             return []
         cards = cards_by_driver[fields.string_field(item, "driver")]
-        # Groups of one driver may have equal names: the numbers of the second continue those of the first.
+        # Groups of one driver may have equal names: the second group continues the numbers of the first.
         start = sum(card.prefix == group.prefix for card in cards)
         cards += [group.card(number) for number in range(start, start + group.count)]
     return [{"driver": driver, **spec} for driver, cards in cards_by_driver.items() for spec in _specs_of(cards)]

@@ -103,7 +103,7 @@ class FreeAmounts:
         return self._below[amount]
 
     def _between(self, amount: int) -> tuple[NodeSet, Sequence[int]]:
-        """Return the nodes below the next lower cached amount, and the others below the next higher one."""
+        """Return the nodes below the next lower cached amount, and the rest of the nodes below the next higher one."""
         at = bisect_right(self._thresholds, amount)
         low = self._below[self._thresholds[at - 1]] if at else 0
         high = self._below[self._thresholds[at]] if at < len(self._thresholds) else self._every

@@ -63,7 +63,7 @@ class KubeScheduler:
         """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
         `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
-        scheduler makes room on a node; answers that they may change name them. `devices`: what drivers offer.
+        scheduler makes room on a node; an answer names the ones that may change it. `devices`: what drivers offer.
         `comparisons`: the comparison budget per answer; None: all answers share MAX_COMPARISONS. `tallies`: numbers of
         pods by domain that are cached.
         """
@@ -280,7 +280,7 @@ class KubeScheduler:
 
 
 def resource_reason(resource: str) -> str:
-    """Return the reason of a node that has too little of a resource left; `pods`: the reason of a full node."""
+    """Return the reason why a node with too little of a resource is excluded; `pods`: the reason for a full node."""
     return reasons.TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
 
 
@@ -294,7 +294,7 @@ def _union_of(excluded: Iterable[Excluded]) -> NodeSet:
 
 
 def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:
-    """Return the resources that keep a pod from all allowed nodes: each of them, or else all of them together."""
+    """Return the resources that keep a pod from all allowed nodes: each one alone, or else all of them together."""
     left = allowed
     for nodes in insufficient.values():
         left &= ~nodes

@@ -31,14 +31,14 @@ Excluded = Mapping[str, NodeSet]
 class Scheduling:
     """The answer for one pod.
 
-    `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes, whatever the others
-    do, except that DynamicResources sees only those that pass the others; filters that exclude no node are left out.
-    `rejected`: why the filter NodeAffinity rejects the pod before it looks at any node, or "". `failure`: why
-    DynamicResources fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes
-    that required node affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod
-    from every node that its other requirements allow: each of them does, or, if none does alone, all of them together;
-    `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read: such filters may
-    exclude further nodes.
+    `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes on its own; only
+    DynamicResources is limited to nodes that pass the others. Filters that exclude no node are left out. `rejected`:
+    why the filter NodeAffinity rejects the pod before it looks at any node, or "". `failure`: why DynamicResources
+    fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes that required node
+    affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod from every otherwise
+    suitable node: the ones of which each node has too little or, if there are none, all of which some node has too
+    little; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read: such
+    filters may exclude further nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)

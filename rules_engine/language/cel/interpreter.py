@@ -1,8 +1,8 @@
 """Interpreter: evaluation node by node, with exact costs and the place of every error.
 
-Why it exists beside generated code: CEL's && and ||, and the macros made of them, absorb errors, and an error names the
-sub-expression that failed. Generated code does neither: it gives up with an exception, and the interpreter evaluates.
-So the interpreter defines an expression's value, and generated code must agree with it.
+Why it exists in addition to generated code: CEL's && and ||, and the macros made of them, absorb errors, and an error
+names the sub-expression that failed. Generated code does neither: it gives up with an exception, and the interpreter
+evaluates. So the interpreter defines an expression's value, and generated code must agree with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

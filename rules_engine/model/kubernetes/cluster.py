@@ -66,7 +66,7 @@ class DriverDevices(Protocol):
         """Return what `serve` depends on: equal shapes have equal answers."""
 
     def serve(self, counts: Mapping[str, int], spend: Spend, *, free: bool) -> Served:
-        """Return whether numbers of devices fit together; `free`: beside those in use. Raises what `spend` raises."""
+        """Return whether numbers of devices fit together; `free`: among free devices. Raises what `spend` raises."""
 
     def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
         """Return why the scheduler gives up these numbers, where `serve` says so."""

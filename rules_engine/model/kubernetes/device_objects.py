@@ -72,7 +72,7 @@ def read_device_class(raw: Object) -> DeviceClass:
 def read_allocated(raw: Object) -> Iterator[tuple[DeviceKey, bool]]:
     """Yield the devices of a ResourceClaim, and whether the scheduler made it for an extended resource.
 
-    Those of admin access do not count. A share of a device counts as all of it.
+    Devices with admin access do not count. A share of a device counts as the whole device.
     """
     annotations = as_mapping(as_mapping(raw.get("metadata")).get("annotations"))
     extended = annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
@@ -96,7 +96,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def named_attributes(classes: Iterable[DeviceClass]) -> frozenset[str] | None:
-    """Return the words of the selectors of classes, which name what they read; None: they may read all."""
+    """Return the words in the selectors of classes: the names that they may read; None: they may read everything."""
     selectors = [selector for each in classes for selector in each.selectors]
     if any(_WHOLE_MAPS.search(selector) for selector in selectors):
         return None
@@ -146,7 +146,7 @@ class SliceReader:
         )
 
     def _device(self, raw: Object, driver: str) -> Device:
-        """Read a device; one that equals an earlier one is that one, which is faster than reading a million."""
+        """Read a device; equal devices become one object, which is faster than reading a million."""
         members = {**raw, "attributes": self._reduced(raw.get("attributes"))}
         key = driver, encode(members)
         device = self._shared.get(key)
@@ -158,7 +158,7 @@ class SliceReader:
         return device
 
     def _reduced(self, raw: Json) -> Json:
-        """Return attributes or capacities, with an empty name for those that no selector reads.
+        """Return attributes or capacities; the ones that no selector reads get an empty name.
 
         One that fails every selector stays.
         """

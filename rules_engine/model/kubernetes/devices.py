@@ -1,4 +1,4 @@
-"""Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, as far as they decide."""
+"""Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, reduced to what decides."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -38,11 +38,11 @@ DeviceKey: TypeAlias = tuple[str, str, str]
 """Driver, pool and name of a device."""
 
 Spend: TypeAlias = Callable[[int], None]
-"""A function that charges units of work before it is done, such as that of a Budget. It may raise an error."""
+"""A function that charges units of work before the work is done, such as Budget.spend. It may raise an error."""
 
 
 class NodeSelection(Struct, frozen=True):
-    """The nodes that reach a slice or a device: the one of a name, all, or those that match a term."""
+    """The nodes that reach a slice or a device: a named node, all nodes, or the nodes that match a term."""
 
     name: str = ""
     every: bool = False
@@ -53,8 +53,8 @@ class Device(Struct, frozen=True, kw_only=True):
     """A device.
 
     `attributes` and `capacity`: by domain, then by the name in it. `consumes`: its part of counters. `tainted`: a taint
-    keeps pods away that do not tolerate it, as no pod with an extended resource does. `shared`: several claims may have
-    it at once. `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
+    keeps pods away; no pod with an extended resource tolerates it. `shared`: several claims may have it at once.
+    `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
     """
 
     name: str
@@ -115,8 +115,8 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
     def class_by_resource(self) -> Mapping[str, DeviceClass]:
         """The class of each extended resource: the newest, of equally old ones the first by name.
 
-        Every class has its implicit resource, as the API defines it. kube-scheduler may forget that of a class whose
-        extended resource a newer class has, depending on the order in which it saw them.
+        Every class has its implicit resource, as the API defines it. If two classes have the same extended resource,
+        kube-scheduler may forget the older one's implicit resource, depending on the order in which it saw them.
         """
         classes: dict[str, DeviceClass] = {}
         for each in sorted(self.classes, key=lambda each: each.name):

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.kept_fields import LAST_APPLIED, Kept, reduce
 from rules_engine.model.kubernetes.native_objects import OFFERS
 
 MemberPath: TypeAlias = tuple[str, ...]
-"""The names of a member and of those that contain it; items of lists have no name."""
+"""The names of a member and of the members that contain it; items of lists have no name."""
 
 MARK = "gpurules.io/removed-values"
 """Annotation of a pod whose values were removed: their names, joined by commas. Rules do not see it."""
@@ -67,7 +67,7 @@ _CUSTOM_RESOURCES: Mapping[str, Kept] = {
 
 
 def remove_values(item: Mapping[str, Json], kind: str) -> dict[str, Json]:
-    """Return an object of the API without these values; pods and templates of pods that had one are marked."""
+    """Return an object of the API without these values; a pod or pod template that had such a value is marked."""
     if kind in _CUSTOM_RESOURCES:
         return cast("dict[str, Json]", reduce_value(dict(item), _CUSTOM_RESOURCES[kind]))
     if kind == "Pod":
@@ -123,7 +123,7 @@ def field_paths(fields: Mapping[str, Kept]) -> Mapping[str, MemberPath]:
 
 
 def without_fields(value: Json, fields: Kept, found: dict[str, None], prefix: str = "") -> Json:
-    """Return a value without some fields; the names of those that it has are added to `found`."""
+    """Return a value without some fields; the names of the removed fields are added to `found`."""
     if isinstance(value, list):
         return [without_fields(item, fields, found, prefix) for item in value]
     if not isinstance(value, dict) or fields is None or value.keys().isdisjoint(fields):

@@ -1,1 +1,1 @@
-"""Rules, their decisions, and the documents beside them."""
+"""Rules, their decisions, and the documents used with rules."""

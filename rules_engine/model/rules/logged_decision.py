@@ -132,6 +132,6 @@ LEFT_OUT: Mapping[str, MemberPath] = field_paths(_LEFT_OUT)
 
 
 def reduce_request(raw: dict[str, Json]) -> tuple[Json, list[str]]:
-    """Return a request without the members that are left out, and the names of those that it has."""
+    """Return a request without the members that logs omit, and the names of the omitted members."""
     left_out = dict[str, None]()
     return without_fields(raw, _LEFT_OUT, left_out), [*left_out]

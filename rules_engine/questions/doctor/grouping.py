@@ -19,8 +19,8 @@ Caused = tuple[Finding, tuple[Finding, ...]]
 class FindingGrouping:
     """Groups of findings that have the same cause.
 
-    `nodes`: the names of all nodes. `caused_by`: reasons of other findings that cause those of a Diagnostic on the same
-    object. `owner_of`: the workload of a pod.
+    `nodes`: the names of all nodes. `caused_by`: by Diagnostic, reasons of other findings on the same object that cause
+    its findings. `owner_of`: the workload of a pod.
     """
 
     def __init__(self, nodes: Container[str], caused_by: Mapping[str, Collection[str]], owner_of: OwnerOf) -> None:

@@ -18,7 +18,7 @@ RECENT_SECONDS = 3600
 
 
 class Scope(Output, frozen=True, kw_only=True):
-    """The objects that a diagnosis reports on: those that each limit includes."""
+    """The objects that a diagnosis reports on: every limit must include them."""
 
     # Objects outside of the scope are read as well, since a pod may wait for the devices that they hold.
     pod: Annotated[

@@ -27,7 +27,7 @@ from rules_engine.report.values import Block, Lines, Span, Table, Tone, Tree, Wo
 from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 
 MAX_VALUE = 120
-"""Characters of a value in the text of `list`: the location beside it leads to the whole value."""
+"""Characters of a value in the text of `list`: the location that follows it leads to the whole value."""
 
 _WORDS: Mapping[Action, tuple[str, Tone]] = {
     Action.SKIP: ("skipped", Tone.QUIET),

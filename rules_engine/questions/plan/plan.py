@@ -211,7 +211,7 @@ def _inventory(cluster: PlannedCluster, candidate: Candidate) -> dict[str, Any]:
 
 
 def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the title of each template whose pods need GPUs, and the resources, one of which each pod needs."""
+    """Yield, for each template whose pods need GPUs, its title and the resources of which each pod needs one."""
     for arrival in simulation.arrivals:
         for group in arrival.groups:
             try:
@@ -224,7 +224,7 @@ def _read_demands(simulation: Simulation, rule_set: RuleSet) -> Iterator[tuple[s
 
 
 def possible_resources(requested: frozenset[str], rule_set: RuleSet) -> frozenset[str]:
-    """Return the GPU resources of the requested ones, and those that rules may give pods that request them."""
+    """Return the requested GPU resources, and the GPU resources that rules may give instead."""
     rules = [compiled.rule.interests for compiled in rule_set.rules_at(Endpoint.MUTATE)]
     resources = frozenset(filter(is_gpu, requested))
     while True:

@@ -1,4 +1,4 @@
-"""The cluster to plan, all candidates for its nodes that offer different devices, and those that are simulated."""
+"""The cluster to plan, all candidates for its nodes that offer different devices, and the simulated candidates."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def _is_planned(resource: str) -> bool:
 def plan_cluster(
     simulation: Simulation, kept: Collection[str], new: int, amounts: Mapping[str, Quantity]
 ) -> PlannedCluster:
-    """Return the cluster with the nodes to plan: those with NVIDIA's GPUs that are not kept, or `new` ones instead.
+    """Return the cluster with the nodes to plan: nodes with NVIDIA's GPUs that are not kept, or `new` nodes instead.
 
     Without such nodes there is one new node. The nodes have `amounts` in place of their own. Pods with GPUs on planned
     nodes are left out: a card must be idle when its layout changes.
@@ -124,7 +124,7 @@ MAX_TRIED = 200
 """Candidates that are simulated at most: each takes 10 ms or more, and a search is as good after some 50."""
 
 MAX_COUNTED = 20_000
-"""Plans of one node that are listed, to count those that differ; more are all counted."""
+"""Plans of one node that are listed, to count the different ones; more plans are counted without comparison."""
 
 STEPS = 3
 """Random steps from the best candidate to the start of the next walk."""
@@ -176,7 +176,7 @@ class Space:
         return product(self._plans, repeat=self._nodes)
 
     def choose(self, keys: Mapping[Candidate, FigureKey], random: Random) -> Iterator[Candidate]:
-        """Yield all candidates in a random order; without end those of walks to better neighbours if they are too many.
+        """Yield all candidates in a random order; if they are too many, walk to better neighbours without end.
 
         The caller adds the key of a candidate to `keys` before it takes the next one. No candidate is yielded twice.
         """
@@ -196,7 +196,7 @@ class Space:
                     current = each
                     break
             else:
-                # Where all neighbours are known, the next walk starts farther away.
+                # If all neighbours are known already, the next walk starts farther away.
                 current = rank(keys)[0] if near else current
                 for _ in range(STEPS):
                     current = random.choice([*self._neighbours(current)])

@@ -70,7 +70,8 @@ class Change(Output, frozen=True, kw_only=True):
 class NodeNeed(Struct, frozen=True):
     """A placement that nodes require and a pod lacks.
 
-    `selector`: values of its nodeSelector, None: without the label. `affinity`: it goes without required node affinity.
+    `selector`: values of its nodeSelector, None: without the label. `affinity`: the pod must drop its required node
+    affinity.
     """
 
     taints: tuple[Taint, ...]
@@ -109,7 +110,7 @@ class NodeNeed(Struct, frozen=True):
 
 
 def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:
-    """Return what the first pod that waits lacks for nodes that only their taints and labels keep from running it."""
+    """Return what the first waiting pod lacks for nodes that only taints and labels exclude."""
     waiting = (each.admitted.pod for each in pods if each.verdict in (Verdict.WAITS, Verdict.NEVER))
     pod = next(filter(None, waiting), None)
     if pod is None:
@@ -229,7 +230,7 @@ class ChangeSearch:
         return replace(self._workload.arrival, groups=tuple(groups))
 
     def _with_fewer_pods(self) -> Arrival | None:
-        """Return the workload with the pods that start; None if none does of a template."""
+        """Return the workload reduced to the pods that start; None if a template has no such pod."""
         groups = self._workload.arrival.groups
         started = Counter(pod.group for pod in self._pods if pod.starts)
         if len(started) < len(groups):

@@ -30,7 +30,7 @@ class Quota:
 
     @classmethod
     def read(cls, item: ApiObject, pods: Iterable[PodObject]) -> "Quota":
-        """Read a quota; of a hand-written one, without a status, the usage is computed from the pods of the cluster."""
+        """Read a quota. A hand-written one has no status: its usage is computed from the pods of the cluster."""
         hard = _read_amounts(as_mapping(item.status.get("hard")) or as_mapping(item.spec.get("hard")))
         recorded = as_mapping(item.status.get("used"))
         running = (pod for pod in pods if pod.namespace == item.namespace and not is_finished(pod))

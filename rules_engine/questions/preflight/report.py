@@ -29,7 +29,7 @@ _UNKNOWN = {
 
 
 def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
-    """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: those of `build_answer`."""
+    """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: as `build_answer` fills it."""
     counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
     tables = [*map(_node_table, node_reasons)] or [None] * len(answer.workloads)
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]

@@ -98,7 +98,7 @@ class ClusterState:
     def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
         """Let the pods of workloads arrive, one after the other. They are gone after the block.
 
-        `ending`: the number of a workload: where a pod of it cannot start, pods of its priority or a lower one end.
+        `ending`: the number of a workload. If one of its pods cannot start, pods of the same or a lower priority end.
         """
         with ExitStack() as undo:
             run = _WorkloadRun(self, undo, ending)
@@ -201,7 +201,7 @@ class _WorkloadRun:
         return message
 
     def _retry(self, *, every: bool) -> None:
-        """Run the pods that wait and can run now: those with affinity to others, or `every` pod after an eviction."""
+        """Run the waiting pods that can run now: pods with affinity to others, or `every` pod after an eviction."""
         while True:
             waiting = [each for each in self._waiting if every or is_selective(each[1])]
             started = next((each for each in waiting if self._starts(*each)), None)
@@ -234,7 +234,7 @@ class _WorkloadRun:
         return replace(schedulable, requirements=above, preempts=True)
 
     def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
-        """Bind a pod to a node, where need be in place of others; None if no node can run it."""
+        """Bind a pod to a node, if necessary in place of other pods; None if no node can run it."""
         cycle = self._state.play.cycle
         for _ in range(MAX_PREEMPTIONS):
             held = cycle.devices.held

@@ -22,7 +22,7 @@ _QueuePosition = tuple[int, int]
 """A place in the queue: the priority, negative, and the number of the pod."""
 
 _ACTIVE = -1
-"""The number of the source of active groups, beside those of families."""
+"""The number of the source of active groups; the sources of families have the other numbers."""
 
 
 class _DemandFamily(Struct, eq=False):

@@ -102,7 +102,7 @@ class Evaluation:
 
 
 def diagnostic_environment(for_each: ForEach) -> Environment:
-    """Return the names and functions in the expressions of a Diagnostic, beside its `variables`."""
+    """Return the names and functions that a Diagnostic's expressions may use, in addition to its `variables`."""
     return Environment(
         {"object": OBJECTS[for_each], "cluster": CLUSTER, "now": types.TIMESTAMP, "params": types.DYN},
         libraries=(LIBRARY,),

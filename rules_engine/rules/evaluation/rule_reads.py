@@ -1,4 +1,4 @@
-"""Rules that read members which a request lacks: the user of a pod in a cluster, and values that were removed."""
+"""Rules that read members that a request lacks: the user who created a live pod, and values that were removed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
@@ -62,7 +62,7 @@ class RuleReads:
     ) -> Mapping[RuleId, Collection[str]]:
         """Return the rules that may decide differently with the missing members, in the order of evaluation.
 
-        `missing`: paths of members, by name. Each rule has the names of those that it reads.
+        `missing`: paths of members, by name. Each rule comes with the names of the members that it reads.
         """
         missing = {name: path for name, path in missing.items() if keeps_path(self._all_reads, *path)}
         names_by_rule = {}

@@ -35,7 +35,7 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
 
 
 def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[Problem]:
-    """Yield warnings about what no node of a cluster has, or an autoscaler may add.
+    """Yield warnings about what no node has, neither an existing one nor one that an autoscaler may add.
 
     A rung is offered by a node even if its devices are in use; an assumed rung needs no node.
     """
@@ -47,7 +47,7 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
 
 
 def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
-    """Warn of rungs that no node offers; `nodes`: those that count for the ladder."""
+    """Warn of rungs that no node offers; `nodes`: the nodes that count for the ladder."""
     offered = {
         rung.title
         for rung in ladder.rungs
@@ -85,7 +85,7 @@ def _pool_clause(rung: Rung, ladder: FallbackLadder, nodes: Sequence[Node]) -> s
 
 
 def _common_taints(nodes: Sequence[Node]) -> AbstractSet[Taint]:
-    """Return the taints by which all nodes repel pods, without those of the state of a node."""
+    """Return the taints by which all nodes repel pods, without taints for a node's state."""
     sets = [
         {taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and "node.kubernetes.io/" not in taint.key}
         for node in nodes

@@ -469,7 +469,7 @@ def _decision(
 
 
 def _find_staying(requests: _Requests, indexes: Iterable[int]) -> list[int]:
-    """Return the indexes of the requests that can stay, each given those found before."""
+    """Return the indexes of the requests that can stay, each given the ones that stay before it."""
     rungs = requests.ladder.rule.rungs
     staying: list[int] = []
     for index in indexes:

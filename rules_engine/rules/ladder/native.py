@@ -136,7 +136,7 @@ def _earlier(rule: FallbackLadder, scope: PolicyScope) -> Earlier:
 
 
 def _count(rule: FallbackLadder, scope: PolicyScope, draft: Draft, earlier: Earlier) -> None:
-    """Define what the pod requests, and what its devices add up to at each point, by rung."""
+    """Define the pod's requests and, by rung, the sums of its devices at each point."""
     size = len(rule.rungs)
     draft.define("rungs", cel_list(rule.resources))
     draft.define("requested", f"$rungs.filter(r, {requested('r')})")
@@ -191,16 +191,16 @@ def _add_up(suffix: str, draft: Draft, size: int) -> None:
 
 
 def _peaks(rule: FallbackLadder, rung: str) -> str:
-    """Return what the devices of each rung add up to if they are on a rung, an expression."""
+    """Return the sums of each rung's devices if they move to `rung`, which is an expression."""
     if rule.counts is Counts.KEEP:
         return "$peaks"
     return f"[{', '.join(f'$peaks_{index}' for index in range(len(rule.rungs)))}][{rung}]"
 
 
 def _decide(ladder: CompiledLadder, draft: Draft, earlier: Earlier) -> None:
-    """Define the requests that stay, then the rung to which each other one moves, beside all before it.
+    """Define the requests that stay, then the rung to which each other one moves, given all requests before it.
 
-    A request moves to no rung that an earlier ladder for the pod would move on.
+    A request never moves to a rung from which an earlier ladder for the pod would move it on.
     """
     rule, size = ladder.rule, len(ladder.rungs)
     assumed = next((index for index, rung in enumerate(rule.rungs) if rung.assume), -1)

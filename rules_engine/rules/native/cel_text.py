@@ -72,7 +72,7 @@ ADDED_CONTAINERS = 16
 LARGE_POD = f"{CONTAINERS}.size() > {ADDED_CONTAINERS}"
 
 MAX_NARROW_LENGTH = 5_000
-"""Length of the condition of one rule: those of a policy together cost less than an API server allows (1,000,000)."""
+"""Length of one rule's condition: all of a policy together cost less than an API server allows (1,000,000)."""
 
 HAS_INIT_CONTAINERS = "has(object.spec.initContainers)"
 
@@ -88,7 +88,7 @@ def requested_float(resource: str) -> str:
 
 
 def unserved(ladder: str, resources: Sequence[str]) -> str:
-    """Return the condition that no node offers a ladder as much of a resource as all containers request together."""
+    """Return the condition that no node offers the ladder as much of a resource as all containers together request."""
     offers = f"params.spec.ladders[{cel_literal(ladder)}]"
     return f"""params.spec.known == true && {cel_literal(ladder)} in params.spec.?ladders.orValue({{}}) &&
 {cel_list(resources)}.exists(r, [{CONTAINERS}.map(c, {requested_float("r")}).sum()].exists(total,

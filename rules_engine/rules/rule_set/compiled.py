@@ -60,7 +60,7 @@ class CompiledRule(Generic[R_co]):
         )
 
     def replacements(self, title: str) -> Sequence["Replacement"]:  # noqa: ARG002 - of ladders
-        """Return the rungs that a ladder has beside the one with a title, the nearest lower ones first."""
+        """Return a ladder's rungs other than the one with this title, the nearest lower ones first."""
         return ()
 
 
@@ -93,7 +93,7 @@ class RuleKind:
     order of evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML
     file `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
     conditions. `effective` yields the settings of a rule in a namespace, except scalar fields and fields of every kind.
-    `schemas` is the folder of its JSON Schema, if it is not that of all. Parameters are typed Any, since only the kind
+    `schemas` is the folder of its JSON Schema, if it has one of its own. Parameters are typed Any, since only the kind
     knows the class of its rules.
     """
 

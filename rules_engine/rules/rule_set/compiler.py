@@ -42,10 +42,10 @@ ENVIRONMENT = Environment(
 class ExpressionCompiler:
     """Compiler of one document's expressions: of its variables at once, of others on request.
 
-    `environment` has the names that its expressions may use beside the variables. `problems`: the problems so far. An
-    expression with an error is None, so that others are compiled all the same. `advice`: report expressions that are
-    constant, and names that are not read, as well. Its programs have no generated code: they are reported on, not
-    evaluated for objects.
+    `environment` has the names that its expressions may use in addition to the variables. `problems`: the problems so
+    far. An expression with an error is None, so that others are compiled all the same. `advice`: report expressions
+    that are constant, and names that are not read, as well. Its programs have no generated code: they are reported on,
+    not evaluated for objects.
     """
 
     def __init__(self, declared: ExpressionDocument, environment: Environment, *, advice: bool = False) -> None:
@@ -94,7 +94,7 @@ class ExpressionCompiler:
             yield from find_unused_names(self._declared, self.variables, self._programs)
 
     def find_unguarded_members(self, absent: Collection[PresencePath] = ()) -> Iterator[Problem]:
-        """Yield advice about members that are read and may be absent. `absent`: paths beside optional fields."""
+        """Yield advice about members that are read and may be absent: optional fields, and paths in `absent`."""
         if self._advice:
             variables = {path: variable.program.checked for path, variable in self.variables.items()}
             guards, guarded = ([program.checked for program in each] for each in (self._guards, self._guarded))

@@ -1,8 +1,8 @@
 """Text without effect: conditions that are true for every pod, or false for every pod, and names that nothing reads.
 
 `true` and `false` as such are written deliberately. So are params and variables that are bool, and comparisons of
-params beside others (`params.teams.size() == 0 || …`): they are switches. All else that does not depend on the pod is
-reported, in its innermost part. A part that may fail counts with the value that it has otherwise.
+params joined to other conditions (`params.teams.size() == 0 || …`): they are switches. All else that does not depend on
+the pod is reported, in its innermost part. A part that may fail counts with the value that it has otherwise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -94,7 +94,7 @@ class RuleSet:
         indexed: bool = False,
         budget: Callable[[], Budget] = Budget,
     ) -> Decision:
-        """Decide at /mutate: evaluate each kind on the result of the kind before. Needs no I/O.
+        """Decide at /mutate: apply each kind to the pod as changed by the previous kind. Needs no I/O.
 
         `request`: an AdmissionRequest, or a Pod or a Manifest that is created in its namespace, `default` if it has
         none. Only Pods at CREATE are decided; all else is allowed. A malformed pod is refused. `indexed`: rules that
@@ -140,8 +140,8 @@ class RuleSet:
     ) -> Decision:
         """Decide at /validate: evaluate rules on the unchanged pod. Parameters are as for `mutate`.
 
-        Only Pods at CREATE are decided, and at UPDATE if a rule matches it. At UPDATE a resize is decided too. A pod
-        that is being deleted is not: else its finalizers could not be removed.
+        Pods are decided at CREATE, and at UPDATE, resizes included, by rules that match it. A pod that is being deleted
+        is not decided: a denial would keep its finalizers from being removed.
         """
         request = _request(request)
         if not (request.is_pod or request.is_resize) or request.operation not in self.validated_operations:

@@ -129,7 +129,7 @@ DEFAULT_SOURCES: Sequence[RuleSource] = (PackagedSource(DEFAULT_RULES.name),)
 
 
 def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[object]] = RULES) -> RuleFiles:
-    """Read and compile the rules of one or more sources, with other kinds of documents beside them."""
+    """Read and compile the rules of one or more sources, and their documents of other kinds."""
     collected = Problems()
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(collected)}
@@ -180,7 +180,7 @@ class Sides:
 
 
 def _near_paths(path: Path) -> Sequence[str]:
-    """Return the files and folders beside a path whose names are similar, apart from suffixes that many share."""
+    """Return the neighbours of a path with similar names, compared without suffixes that many share."""
     try:
         entries = [entry for entry in path.parent.iterdir() if did_you_mean(path.stem, [entry.stem])]
         return [str(path.parent / entry.name) for entry in entries]

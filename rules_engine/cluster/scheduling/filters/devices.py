@@ -45,7 +45,7 @@ class DevicesError(Exception):
 
 
 class _EqualRequests(Struct, eq=False):
-    """The nodes for pods of equal requests: those with a current answer, those without the devices, and failures."""
+    """The nodes for pods of equal requests: nodes with a current answer, nodes without the devices, and failures."""
 
     known: NodeSet = 0
     excluded: dict[str, NodeSet] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class _EqualRequests(Struct, eq=False):
 
 
 class DeviceUse:
-    """The devices of a cluster's drivers: those in use, by claims and by pods, and the nodes that have enough others.
+    """The devices of a cluster's drivers: the ones in use, by claims and pods, and the nodes with enough free ones.
 
     Without DeviceClasses there is nothing to compute.
     """
@@ -71,7 +71,7 @@ class DeviceUse:
             name: node_set([number for number, node in enumerate(nodes) if not node.allocatable.get(name)])
             for name in self._classes
         }
-        """The nodes whose drivers serve a resource: those without a device plugin for it."""
+        """The nodes whose drivers serve a resource: nodes without a device plugin for it."""
         self._pools = [self.offers.pools.reaching(node) for node in nodes] if self._classes else []
         self._reached: dict[PoolKey, NodeSet] = {}
         for number, pools in enumerate(self._pools):
@@ -175,7 +175,7 @@ class DeviceUse:
             raise DevicesError(STEPS_EXCEEDED) from None
 
     def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[DeviceRequest]) -> bool:
-        """Return True if a class has too few devices, which a search finds out by trying all combinations of them."""
+        """Return True if a class has too few devices; a search would try all combinations to find that out."""
         wanted: dict[str, int] = {}
         for request in requests:
             name = request.device_class.name
@@ -185,7 +185,7 @@ class DeviceUse:
                     1 for pool, device in pool_devices(pools) if self._is_free(request.device_class, pool, device)
                 )
             except SelectorError:
-                return False  # it depends on the search whether the selector is evaluated there
+                return False  # only the search knows whether it evaluates the selector there
             if free < wanted[name]:
                 return True
         return False
@@ -200,7 +200,7 @@ class DeviceUse:
         return {**self._held}
 
     def bind(self, name: str, number: int, containers: Containers, claimed: Sequence[DeviceKey] | None) -> None:
-        """Allocate devices to a pod on its node: `claimed`, those of its claim, or else the first that fit."""
+        """Allocate devices to a pod on its node: `claimed`, the devices of its claim, or else the first that fit."""
         if not containers or not self._classes:
             return
         if claimed is None:

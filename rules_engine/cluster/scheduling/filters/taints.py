@@ -15,7 +15,7 @@ CACHED_TOLERATIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Untolerated:
-    """The nodes with a taint that a pod does not tolerate, and those whose cordon it does not tolerate."""
+    """The nodes with a taint that a pod does not tolerate, and the nodes whose cordon it does not tolerate."""
 
     every: NodeSet
     cordoned: NodeSet

@@ -1,4 +1,4 @@
-"""Pods that wait for devices of drivers: for those of DeviceClasses that serve their resources, or for their claims."""
+"""Pods that wait for devices of drivers: for a DeviceClass that serves their resource, or for their claims."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def _class_remedy(device_class: DeviceClass) -> Remedy:
 
 
 def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
-    """Explain a pod that the scheduler gives up on all nodes, for an error on one that it reaches."""
+    """Explain a pod that the scheduler gives up on all nodes because of an error on one of them."""
     amounts = dict((*request.gpus, *request.others))
     budget = Budget()
     for number in numbers_of(_reached_nodes(request, sets, drivers) if drivers.classes else 0):
@@ -73,7 +73,7 @@ def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) 
 
 
 def _reached_nodes(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> NodeSet:
-    """Return the nodes that pass the filters before that of devices, and where drivers serve the request."""
+    """Return the nodes that pass the filters before DynamicResources, and where drivers serve the request."""
     reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
     delegating = 0
     for name, nanos in (*request.gpus, *request.others):
@@ -107,7 +107,7 @@ def _explain_failure(
 
 
 def explain_unserved(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
-    """Explain a request of a resource of which a DeviceClass serves no device on any node."""
+    """Explain a request of a resource whose DeviceClass serves no device on any node."""
     for name, _ in request.gpus:
         if name in drivers.classes and not sets.covering_nodes(((name, 1),), Offered.ALLOCATABLE):
             return _explain_no_device(name, drivers.classes[name], drivers)
@@ -198,7 +198,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
 
 
 def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers: Drivers) -> PendingExplanation:
-    """Return the explanation of a shortage, with the devices of drivers that are in use, if drivers serve it."""
+    """Return the explanation of a shortage; if drivers serve the resource, with their devices in use."""
     short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
     if not short:
         return explanation
@@ -226,7 +226,7 @@ def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers
 
 
 def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> PendingExplanation:
-    """Return the explanation of a request that exceeds each node, with devices that the scheduler does not use."""
+    """Return the explanation of a request too large for every node, with devices that the scheduler does not use."""
     lines: list[str] = []
     for name in explanation.missing:
         if device_class := drivers.classes.get(name):
@@ -236,7 +236,7 @@ def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> Pend
 
 
 def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
-    """Yield lines about devices in use, about those that counters block, about tainted ones, and about unused pools."""
+    """Yield lines about devices in use, blocked by counters, or tainted, and about unused pools."""
     yield from _first_lines(
         matching.allocated,
         lambda each: f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}",

@@ -31,8 +31,8 @@ class Exclusion:
     """The nodes that remain for a request after each stage, and the explanation of the stage that leaves no node.
 
     `offering`: the nodes that offer the GPUs. `left`: the nodes that pass all stages so far. `steps`: a line for each
-    stage that some nodes passed and others did not. `presumed`: True if excluded nodes are not Ready but lack the taint
-    for it, so that the scheduler may still choose them.
+    stage that some nodes passed and others did not. `presumed`: True if an excluded node is not Ready but has no taint
+    for that yet: the scheduler may still choose it.
     """
 
     def __init__(self, request: PendingRequest, sets: NodeSets, offering: NodeSet) -> None:

@@ -1,4 +1,4 @@
-"""Pods that do not fit on any node: other pods hold the GPUs, or cpu, memory and the like beside free GPUs."""
+"""Pods that do not fit on any node: other pods hold the GPUs, or GPUs are free but cpu, memory and the like are not."""
 
 from collections.abc import Iterator, Sequence
 

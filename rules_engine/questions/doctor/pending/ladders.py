@@ -26,9 +26,9 @@ class ActiveLadders:
     ) -> tuple[Sequence[str], Sequence[str]]:
         """Apply the ladders to a pod that waits for the `missing` resources.
 
-        Return evidence of their decisions if the pod were created now, and the resources that it would get: none if an
-        enforced ladder reads what is not known of the pod. `excluded`: the nodes with these resources exclude the pod,
-        so that only a ladder over node pools helps.
+        Return evidence of the decisions that they would make now, and the resources that the pod would get. There are
+        none if an enforced ladder reads what is not known of the pod. `excluded`: the nodes with these resources
+        exclude the pod, so that only a ladder over node pools helps.
         """
         ladders = _relevant_ladders(self._rule_set, missing, excluded=excluded)
         if not ladders:

@@ -73,7 +73,7 @@ class NodeSets:
         return nodes & ~self._unserved(nodes, amounts, offered)
 
     def _unserved(self, nodes: NodeSet, amounts: Sequence[tuple[str, int]], offered: Offered) -> NodeSet:
-        """Return the nodes whose drivers cannot serve amounts together, each of which they offer alone."""
+        """Return the nodes whose drivers offer each amount alone, but not all together."""
         unserved = 0
         budget = Budget()
         for number in numbers_of(nodes):
@@ -157,7 +157,7 @@ class NodeSets:
 
 
 def _with_lifecycle_taints(node: Node) -> tuple[Node, bool]:
-    """Return a node with the taints of the node lifecycle controller, and True if the one for NotReady was not set."""
+    """Return a node with the taints of the node lifecycle controller, and True if its NotReady taint was missing."""
     keys = {taint.key for taint in node.taints}
     missing = []
     if node.unschedulable and UNSCHEDULABLE not in keys:

@@ -45,7 +45,7 @@ LIMIT_RANGER = "kubernetes.io/limit-ranger"
 class PendingPod:
     """A GPU pod that is not scheduled, with the first reason that is true.
 
-    `blocking`: findings about nodes that could serve the pod without these findings.
+    `blocking`: findings about nodes that could serve the pod once these findings are resolved.
     """
 
     finding: Finding
@@ -81,8 +81,8 @@ def is_pending(pod: PodObject) -> bool:
 class _NodeAnswer:
     """The reason why no node can serve a request, or the nodes on which it fits.
 
-    `certain`: False if nodes are excluded that the scheduler may still choose. `broken`: the nodes that would serve it
-    without the problems in their findings, with these findings.
+    `certain`: False if nodes are excluded that the scheduler may still choose. `broken`: by name of each node that
+    could serve the request once its problems are solved, the findings about them.
     """
 
     explanation: PendingExplanation | None
@@ -199,7 +199,7 @@ class _Answers:
 def _broken_nodes(
     request: PendingRequest, sets: NodeSets, cluster: ClusterObjects, findings: Mapping[str, list[Finding]]
 ) -> Mapping[str, list[Finding]]:
-    """Return the nodes that would serve a request without a problem in their findings, such as a missing plugin."""
+    """Return the nodes that could serve a request once the problems in their findings are solved."""
     placement = request.placement
     usable = sets.covering_nodes(request.gpus, Offered.AVAILABLE) & sets.nodes_tolerated_by(placement)
     allowed = sets.matching_nodes(placement) & sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE) & ~usable

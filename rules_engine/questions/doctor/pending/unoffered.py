@@ -143,7 +143,7 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
 
 
 def _explain_no_single_node(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
-    """Explain a request of which nodes offer each resource, but no single node offers all."""
+    """Explain a request whose resources all exist, but not together on a single node."""
     evidence, enough = [], True
     for resource, nanos in request.gpus:
         total = sets.total(resource, Offered.ALLOCATABLE, sets.every)

@@ -146,7 +146,7 @@ def explain_by_message(
         for event in cluster.events_about(about)
         if text_member(event, "reason") != "FailedScheduling"
     }
-    # Nodes that pass all filters: the cluster has changed since the scheduler counted the nodes.
+    # If nodes pass all filters, the cluster has changed since the scheduler counted them.
     outdated = bool(feasible and not unknown and _COUNTED_NODES.match(recorded))
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)

@@ -120,6 +120,7 @@ class Listing:
                         objects[kind] = []  # only clusters with native policies have the kind
                     else:
                         unread[kind] = list_error
+        # If nothing was listed, every failure counts: an empty answer would look like an empty cluster.
         if missing := [error for kind, error in unread.items() if kind in needed or not objects]:
             raise ApiError(missing[0].cause, "; ".join(map(str, missing)))
         listed = ClusterObjects(objects, absent=frozenset(API_KINDS) - objects.keys(), now=self._now())

@@ -144,6 +144,7 @@ class LiveCluster:
 
     def stop(self) -> None:
         self._stopping.set()
+        # Wake the threads that wait for a class or for changes, so that they end.
         self._has_classes.set()
         self._store.changed.set()
         for reflector in self._all_reflectors.values():
@@ -173,6 +174,7 @@ class LiveCluster:
         classes = self._device_reflectors[0]
         if reflector is classes or reflector.cause in ABSENT:
             return reflector.cause in ABSENT
+        # Without a class, nobody reads slices and claims.
         return self._is_read(classes) and not self._has_classes.is_set()
 
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
@@ -245,6 +247,7 @@ class LiveCluster:
     def _unread_resources(self, oldest: float) -> frozenset[str]:
         """Return the resources whose offers by drivers were last confirmed before `oldest`; "" stands for all."""
         classes, *others = self._device_reflectors
+        # An API server without this API has no devices of drivers.
         if classes not in self._reflectors or (classes.cause is Cause.MISSING and not classes.synced):
             return frozenset()
         if classes.contact < oldest:
@@ -280,10 +283,12 @@ class LiveCluster:
             return ""
         key, now = _call_key(request), self._clock()
         if created:
+            # The pod is final: its reservation gets the key by which the watch of pods finds it.
             call, key = key, _pod_key(request)
             if not key.uid or self._store.rename(call, key, now):
                 return ""
         elif not self._store.holds(key, now):
+            # A reinvocation keeps the id that the pod already has.
             key = PodKey(key.name, token_hex(8))
         try:
             if decision.context is None:
@@ -311,6 +316,7 @@ class LiveCluster:
 
     def _publish(self) -> None:
         while not self._stopping.is_set():
+            # Reservations expire without an event.
             self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
             begin = monotonic()
             self._publication_began = self._clock()

@@ -295,6 +295,7 @@ class Reflector(Generic[T]):
         seen = False
         with self._connection.watch(self._collection.path, query, seconds + self._silence_seconds) as answer:
             self._answer = answer
+            # A stop or a relist just before had no response to interrupt.
             if self._stopping.is_set() or self._relisting:
                 return
             # Headers do not count as contact: a server that sends nothing after them would count as current for ever.

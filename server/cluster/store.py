@@ -60,6 +60,7 @@ class Store:
     def publish(self) -> None:
         """Publish all changes so far."""
         with self._publishing:
+            # Copied under the lock and built outside of it: decisions and events go on meanwhile.
             with self._lock:
                 self.changed.clear()
                 self._show()
@@ -86,15 +87,18 @@ class Store:
                     # Only the first view is indexed completely; no decision waits for that.
                     node_index_with_places(cluster)
             except Exception:
+                # The next publication builds these nodes again.
                 with self._lock:
                     self._touch(touched)
                 raise
             for name in old:
+                # Node by node, so that no decision waits for all of them.
                 with self._lock:
                     self._reservations.room.update(name, nodes.get(name), cluster)
             with self._lock:
                 if cluster is not before:
                     self.cluster, self._nodes, self._unshown = cluster, nodes, {}
+                    # What was held while the view was built is not in it yet.
                     for held in self._late:
                         self._adjust(*held)
                 self._reservations.relocate(touched, self._nodes.get)
@@ -200,6 +204,7 @@ class Store:
         with self._lock:
             for key in seen:
                 self._reservations.drop(key)
+            # A list of pods does not show what reservations hold.
             for reservation in self._reservations:
                 _add_usage(used, reservation.node, reservation.usage, 1)
             self._touch(used.keys() | self._used.keys())
@@ -245,6 +250,7 @@ class Store:
     def _set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         with self._lock:
             if self._namespaces.get(name) != labels:
+                # A new mapping: published views share the former one.
                 others = {other: kept for other, kept in self._namespaces.items() if other != name}
                 self._namespaces = others if labels is None else {**others, name: labels}
                 self.changed.set()

@@ -173,14 +173,17 @@ def count_devices(
             if not matches(device_class, pool, device):
                 continue
         except SelectorError as error:
+            # The scheduler gives up at this device, so later ones do not count.
             failure = str(error)
             break
         except CostlyError:
             exact = False
+        # The scheduler keeps the counters of a tainted device that it tried.
         leaking |= device.tainted and bool(device.consumes)
         if not device.tainted:
             fitting.append((pool, device))
     left = {pool.pool_key: free_counters(pool, allocated) for pool in pools}
+    # The scheduler compares all counters of a pool: if one is below zero, no device that consumes any fits.
     overdrawn = {key for key, each in left.items() if min(each.values(), default=0) < 0}
     most = min(len(fitting), limit)
     try:
@@ -280,6 +283,7 @@ def _pack_part(
     def attempt(kind: int, taken: Numbers) -> None:
         spend(STEP_COST + len(largest))
         most = tuple(map(sum, zip(taken, remaining[kind], strict=True)))
+        # Even with all remaining devices, it would not exceed what was found already.
         if any(_covers(each, most) for each in largest):
             return
         if kind == len(kinds):
@@ -287,6 +291,7 @@ def _pack_part(
             return
         (consumption, index), count = kinds[kind]
         fitting = min((left[counter] // nanos for counter, nanos in consumption if nanos), default=count)
+        # Large numbers first, since they rule out most others; devices that consume nothing are all taken.
         for number in range(min(count, fitting), -1 if consumption else count - 1, -1):
             spend(len(consumption) // STEP_COST)
             for counter, nanos in consumption:

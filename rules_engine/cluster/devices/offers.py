@@ -426,6 +426,7 @@ class _PoolDevices:
                 for name, number in counts.items():
                     wanted[self._classes[name]] += number
                 fits = self._offers.fit_together(self._pools, self._shapes[free], wanted, tuple(sizes.values()), spend)
+                # None: a device matches two of the classes, so only a search can tell.
                 if fits is not None:
                     return Served.YES if fits else Served.NO
             requests = [DeviceRequest(self._classes[name], number) for name, number in sorted(counts.items())]

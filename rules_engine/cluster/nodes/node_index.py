@@ -107,6 +107,7 @@ class NodeIndex:
             if old is None or new is None or old.name != new.name:
                 renamed.append((number, old.name if old else None, new.name if new else None))
         capacities = {query: capacity.after(moves) for query, capacity in self.capacities.items()}
+        # The newest stays, however large it is.
         while len(capacities) > 1 and _total_bytes(capacities) > MAX_CAPACITIES_BYTES:
             del capacities[next(iter(capacities))]
         return NodeIndex(
@@ -115,6 +116,7 @@ class NodeIndex:
             resources=self._resources_after(moves),
             placed=self.placed and self.placed.after(moves),
             capacities=capacities,
+            # Only added to: a resource too many costs a search, one too few would give a wrong answer.
             served=self.served.union(*[new.service.resources for _, new in changes if new and new.service]),
             uncertain=uncertain,
         )

@@ -100,6 +100,7 @@ class Preemption:
         lower = sorted(priority for priority in self._having if priority < pod.priority)
         if not lower:
             return None
+        # Nodes that have a pod of lower priority, and room for the pod once all such pods are gone.
         candidates = self._nodes_with_room(pod, lower[-1]) & union([self._having[priority] for priority in lower])
         if not candidates:
             return None
@@ -108,6 +109,7 @@ class Preemption:
         candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
         other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
         victims_by_node = {}
+        # Where resources alone decide, the victims follow from amounts, and are cached; elsewhere a dry run is needed.
         if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
             cached = self._victim_cache(pod)
             for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
@@ -140,6 +142,7 @@ class Preemption:
         """
         if not among:
             return 0
+        # The higher the priority of the pods that may end, the more nodes have room: hence the bisection.
         position = bisect_left(lower, True, key=lambda priority: bool(among & self._nodes_with_room(pod, priority)))
         return among & self._nodes_with_room(pod, lower[position])
 
@@ -177,6 +180,7 @@ class Preemption:
         """
         left = {resource: self._free_below(number, pod.priority, resource) - amount for resource, amount in pod.amounts}
         victims = []
+        # The most important pods stay as long as they fit together with the pod.
         for other in self._nodes[number].lower(pod.priority):
             used = [(resource, amount) for resource, amount in other.pod.amounts if resource in left]
             for resource, amount in used:
@@ -193,6 +197,7 @@ class Preemption:
         scheduler, requirements = self._scheduler, pod.requirements
         waiting = deque(self._nodes[number].lower(pod.priority))
         victims: list[BoundPod] = []
+        # All pods of lower priority leave, then return one by one, the most important first, while the pod still fits.
         for other in waiting:
             scheduler.release(number, _dry_run_requirements(other))
         try:
@@ -206,6 +211,7 @@ class Preemption:
                     victims.append(other)
             return tuple(victims)
         finally:
+            # Undone even if the comparison budget ends the dry run.
             for other in (*victims, *waiting):
                 scheduler.bind(number, _dry_run_requirements(other))
 

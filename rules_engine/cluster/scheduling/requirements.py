@@ -183,6 +183,7 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
             if field.get("key") == NODE_NAME and field.get("operator") == "In":
                 values = frozenset(value for value in as_list(field.get("values")) if isinstance(value, str))
                 names = values if names is None else names & values
+        # One term without names allows every node, whatever the other terms name.
         if names is None:
             return None
         allowed = names if allowed is None else allowed | names

@@ -74,6 +74,7 @@ class KubeScheduler:
         self.topologies = Topologies(self.index.places.labels, [node.labels for node in nodes])
         self.taints = Taints(nodes)
         self.devices = DeviceUse(devices, nodes)
+        # NodeResourcesFit leaves to DynamicResources what drivers serve.
         self._usage = Usage([*map(self.devices.without_served, nodes)])
         self._ports = Ports()
         self.namespaces = pod_affinity.Namespaces(namespaces)
@@ -82,6 +83,7 @@ class KubeScheduler:
         self._repelling = pod_affinity.RepellingTerms(self.topologies, self._budget)
         self._bound = bound
         self._tallies = tallies
+        # Without the labels of pods, which `pods` indexes once an answer needs them.
         for number, pod in bound():
             self._add(number, pod)
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
@@ -204,6 +206,8 @@ class KubeScheduler:
         untolerated = self.taints.untolerated(placement.tolerations)
         selected = self.selected(placement.node_selector, placement.terms)
         fit = self._insufficient_nodes(pod)
+        # Each filter is applied to all nodes, also to nodes that another filter excludes: a diagnosis then knows which
+        # filters alone keep the pod from a node.
         excluded: dict[Filter, Excluded] = {
             Filter.NODE_UNSCHEDULABLE: {reasons.UNSCHEDULABLE: untolerated.cordoned},
             Filter.NODE_NAME: {
@@ -222,6 +226,7 @@ class KubeScheduler:
             if (non_empty := {why: nodes for why, nodes in by_reason.items() if nodes})
         }
         failure = ""
+        # DynamicResources comes last: an error on a node that another filter excludes must not end the attempt.
         try:
             if without_devices := self.devices.exclude(pod.devices, every & ~_union_of(excluded.values())):
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices

@@ -47,6 +47,7 @@ def stranded_card_time(record: Record) -> Fraction:
     state = _Snapshot(record, waiting_kinds, {name for kind in devices.values() for name, _ in kind})
     total = at = 0
     for time, kind, node, sign in changes:
+        # Between two changes the state is constant.
         if time != at:
             total += state.stranded() * (time - at)
             at = time

@@ -93,6 +93,7 @@ def apply_injections(
             holders[rule.gpu_resource] = rule
             enforced[index] = applicable
     all_edits: Edits = {}
+    # An audited injection can conflict with enforced ones, but not with another audited one.
     for index, triggered in audited.items():
         steps[index], _ = _inject_within_bounds(triggered, list(enforced.values()), context)
     for index, triggered in enforced.items():
@@ -216,6 +217,7 @@ class _Calculation:
     def outcome(self) -> tuple[Step, Edits]:
         rule, total = self._rule, self._total
         common: Details = {"warnings": self._warnings, "requests": self._requests, "fields": self._entry.fields}
+        # All shortfalls in one message, so that a user does not find them one by one.
         short = {
             name: f"{owner} {amount} of {most} {name} for {total} GPUs"
             for name in sorted(self._left)

@@ -185,6 +185,7 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
     edits: Edits = {}
     pending: Edits = {}
     for ladder in ladders:
+        # The pod is edited only when another ladder reads it.
         if pending:
             context, pending = context.edited(pending), {}
         applies = check_applicability(ladder, context)
@@ -194,12 +195,14 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
         try:
             step, new_edits = _decide(ladder, context, applies.scope, applies.warnings, claims)
         except Exception as error:
+            # A failed ladder, by a bug too, leaves the pod unchanged for the next one; its failurePolicy decides.
             steps.append(failure_step(ladder.rule, error))
             continue
         if new_edits and (excess := patch_size_error(merge_edits(context.pod.edits, new_edits))) is not None:
             steps.append(failure_step(ladder.rule, excess))
             continue
         steps.append(step)
+        # Later ladders decide as if a ladder in audit mode did not exist.
         if ladder.rule.mode is Mode.ENFORCE:
             edits, pending = merge_edits(edits, new_edits), new_edits
             claims = claims.after(ladder, step)
@@ -317,6 +320,7 @@ def _read_requests(
         pool = tuple((key, pod_pool.labels.get(key)) for key in keys)
         if pod_pool.problem:
             undecided = any(name not in claims.winners for name in names)
+            # A pod that names its node is not scheduled, so it evades no pool.
             return _LeftAlone(pod_pool.problem, evades=undecided and not pod_pool.placement.node_name)
         if not any(rung.pool == pool for rung in rule.rungs):
             if pod_pool.labels:
@@ -326,6 +330,7 @@ def _read_requests(
             pool, unplaced = rule.rungs[0].pool, True
     indexes = {rung.resource: index for index, rung in enumerate(rule.rungs) if rung.pool == pool} if names else {}
     own = {name: indexes[name] for name in names if name in indexes}
+    # A pod that requests no rung may have any number of containers.
     if own and len(context.pod.containers) > MAX_CONTAINERS:
         raise container_count_error(context.pod)
     before = DeviceCounts.read(context.pod, names if own else [])
@@ -350,6 +355,7 @@ def _decide(
     rule = ladder.rule
     requests = _read_requests(ladder, context, scope, claims, context.budget_of(rule))
     if isinstance(requests, _LeftAlone):
+        # A ladder that must hold denies the pod: an unclear selection would otherwise be a way around it.
         if requests.evades and rule.when_exhausted is WhenExhausted.DENY and rule.opt_out is OptOut.FORBIDDEN:
             message = f"pod {context.display} selects no pool of the ladder: {requests.reason}"
             fields = rule.fields.get("whenExhausted", ())
@@ -367,6 +373,7 @@ def _decide(
         return skip_step(rule, "already-decided", "; ".join(notes), requests.fields(requests.decided)), {}
     if not indexes:
         return skip_step(rule, "no-request", "the pod requests none of its resources", rule.fields.get("rungs", ())), {}
+    # The assumed rung counts as offered on any cluster.
     if not context.cluster.known and not all(rule.rungs[index].assume for index in indexes):
         return _keep_all(requests, "cluster-unknown", context.cluster.freshness.unknown, warnings), {}
     # Direction Up: from the first rung to the last. Down, and DownThenUp, which searches downwards first: from the last
@@ -416,6 +423,7 @@ def _decide_alone(
                 choice[index] = target
                 break
         else:
+            # Its devices stay, and later requests must fit together with them.
             choice[index] = own
             exhausted.append(index)
     return choice, exhausted
@@ -430,6 +438,7 @@ def _decide_together(
     has none, the next rung of the first request is tried.
     """
     rungs, lead = requests.ladder.rungs, ordered[0]
+    # The lead's own rung comes first: if all requests fit in its pool, none leaves it.
     for target in (rungs[lead], *_targets(requests, lead)):
         choice = _follow(requests, ordered, target, attempts)
         if choice:
@@ -609,6 +618,7 @@ def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: st
 
     `only`: check this resource alone; "" for all.
     """
+    # Without claims: each earlier ladder is checked on its own.
     requests = _read_requests(earlier, context, later.scope, Claims(), later.budget)
     if isinstance(requests, _LeftAlone):
         return True
@@ -675,6 +685,7 @@ def _final_step(
         message = f"no rung can serve {', '.join(exhausted)} for pod {requests.context.display}"
         common["fields"] = rule.fields.get("whenExhausted", ())
         return rule_step(rule, Action.DENY, "exhausted", message, **common), {}
+    # A pod that selects no pool may get one without a move (unplaced: First).
     placed = requests.edits_to(choice)
     annotations = common["annotations"] = _added_annotations(placed)
     if not moves:
@@ -713,5 +724,6 @@ def _fall_annotations(requests: _Requests, moves: Mapping[str, str]) -> Mapping[
         for rung in rule.rungs
         if rung.resource in counts and rung.title in moves
     ]
+    # A second admission must not record the same fall again.
     new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
     return {key: ",".join([present, *new] if present else new)}

@@ -88,6 +88,7 @@ def _may_change(rule: FallbackLadder) -> str:
     conditions = [*match_conditions(rule.match), names_one_of(rule.resources)]
     if not rule.expressions:
         wanted = [rung.resource for rung in rule.rungs if not rung.assume]
+        # The sum over containers lacks the overhead: with overhead, the pod always matches.
         conditions.append(f"({any_of(['has(object.spec.overhead)', unserved(rule.name, wanted)])})")
     return join_operands(conditions)
 
@@ -297,9 +298,11 @@ $moved.sortBy(k, lists.range(variables.containers.size()).filter(i, $counts[i][k
 
 
 def _mutation(rule: FallbackLadder, draft: Draft) -> str:
+    # A pod that must be denied is not changed, so that the check finds the same decision on the final pod.
     denies = " || $exhausted.size() > 0" * (rule.when_exhausted is WhenExhausted.DENY)
     operations = [
         f"$removed.map(path, {patch('remove', 'path')})",
+        # JSON Patch adds no member to a missing object: a container with requests only has no limits.
         "variables.containers.transformList(i, c, c.limits.size() == 0 && $added.exists(a, a[0] == c.path),\n  "
         + patch("add", "c.path + 'limits'", "{}")
         + ")",

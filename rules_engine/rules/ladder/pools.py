@@ -54,6 +54,7 @@ class PodPool(Struct, frozen=True, kw_only=True):
         problem = "the pod names its node" if placement.node_name else ""
         for key in keys:
             own = frozenset[str | None]({selected[key]} if key in selected else ())
+            # Terms are alternatives, so each must allow the same single value.
             choices = {own.union(*[_values(each) for _, each in term if each.key == key]) for term in terms or [[]]}
             values, *others = choices
             if others or len(values) > 1:

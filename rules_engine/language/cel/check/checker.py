@@ -287,6 +287,7 @@ class _Checker:
     # Calls
 
     def _type_call(self, node: tree.Call) -> Type:
+        # Set first, so that a call with a problem has an entry, too.
         self.calls[node] = Dispatch(node.function, ())
         overloads = self._find_namespaced(node)
         kinds: list[Type] = []
@@ -323,6 +324,7 @@ class _Checker:
         if node.target is None:
             return self._find_function(node.function, node.absolute)
         prefix = tree.as_qualified_name(node.target)
+        # A macro's variable hides functions whose names begin with it.
         if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
             return ()
         overloads = self._find_function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
@@ -358,6 +360,7 @@ class _Checker:
             if isinstance(pattern, tree.Literal) and type(pattern.value) is str:
                 self._check_pattern(pattern, pattern.value)
         elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
+            # The function itself knows which literals are valid.
             try:
                 self.calls[node](Budget(), *literals)
             except EvaluationError as error:
@@ -384,6 +387,7 @@ class _Checker:
         results: list[Type] = []
         mark = self.inference.mark()
         for overload in overloads:
+            # Each overload starts from the types inferred before the call.
             self.inference.undo(mark)
             wanted, result = self.inference.instantiate(overload)
             if self.inference.fits_all(wanted, kinds):
@@ -394,6 +398,7 @@ class _Checker:
             return None, None
         if len(results) > 1:
             return (results[0] if all(result == results[0] for result in results) else DYN), None
+        # What the only possible overload infers holds for the rest of the expression.
         wanted, result = self.inference.instantiate(fitting)
         self.inference.fits_all(wanted, kinds)
         return self.inference.resolve(result), fitting

@@ -157,6 +157,7 @@ class Presence:
             case tree.Has(select=select):
                 yield select.operand, _NONE
             case tree.Logic(operator=operator, operands=operands):
+                # An operand that decides absorbs the errors of the others, so each operand is guarded by all others.
                 each = [self.existing(part, operator == "&&") for part in operands]
                 for index, part in enumerate(operands):
                     yield part, _NONE.union(*each[:index], *each[index + 1 :])
@@ -210,6 +211,7 @@ def presence_warnings(
     tests = [guard.existing(guard.checked.expression, True) for guard in guard_presences]
     unproven_reads = set[Read]()
     for index, guard in enumerate(guard_presences):
+        # A false condition absorbs the errors of the others, so each is guarded by all others.
         others = always.union(*tests[:index], *tests[index + 1 :])
         unproven_reads |= drop_proven_reads(guard.reads(guard.checked.expression), others)
     for checked in guarded:

@@ -115,7 +115,7 @@ def takes_too_much_memory(body: bytes) -> bool:
 def count_tokens(body: bytes, most: int) -> int:
     """Return the number of `{`, `[`, `,` and `:` outside the strings of JSON, or some number above `most`.
 
-    In windows, which take little memory, and between which other threads run.
+    The text is read in windows, which take little memory, and between which other threads run.
     """
     count = start = inside = 0
     while start < len(body) and count <= most:

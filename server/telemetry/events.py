@@ -163,9 +163,9 @@ class Events:
             self.add(event)
 
     def add_new(self, events: Iterable[Event]) -> None:
-        """Queue Events that were not sent lately: a thousand findings that last leave room for a new one.
+        """Queue Events that were not sent lately, so that a thousand lasting findings leave room for a new one.
 
-        At most as many of a namespace as may be sent at once: more would take the queue from other namespaces.
+        Of each namespace, at most as many as may be sent at once: more would crowd out other namespaces.
         """
         now = self._clock()
         queued: Counter[str] = Counter()

@@ -63,7 +63,7 @@ class KubeScheduler:
         """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
         `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
-        scheduler makes room on a node; an answer names the ones that may change it. `devices`: what drivers offer.
+        scheduler makes room on a node; an answer says if they may change it. `devices`: what drivers offer.
         `comparisons`: the comparison budget per answer; None: all answers share MAX_COMPARISONS. `tallies`: numbers of
         pods by domain that are cached.
         """

@@ -1,7 +1,7 @@
 """JSON read leniently: a value that is absent or of the wrong type is empty; texts are decoded as Go decodes them.
 
-Use them for values that the API server wrote, and for fields of a request that are only logged. For fields that
-decisions depend on, use rules_engine.model.json.strict.
+Use these readers for values that the API server wrote, and for fields of a request that are only logged. For fields
+that decisions depend on, use rules_engine.model.json.strict.
 """
 
 import json

@@ -61,7 +61,7 @@ def resource_of(title: str) -> str:
 
 
 class ResourceDecision(Struct, frozen=True, kw_only=True):
-    """A ladder's decision for one resource of the pod, both by the titles of rungs: `to` is None if it stays."""
+    """A ladder's decision for a resource of the pod, by titles of rungs before and after: `to` is None if it stays."""
 
     resource: str
     to: str | None

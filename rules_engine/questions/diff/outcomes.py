@@ -80,7 +80,7 @@ class Outcomes:
         return last[2:]
 
     def _known_key(self, admission: Admission, effects: Iterable[RuleEffect], dependent: Collection[RuleId]) -> object:
-        """Return a key of all that is known and decides an outcome; of all rules if /mutate depends on what is missing.
+        """Return a key of everything known that decides an outcome: all rules, if /mutate depends on what is missing.
 
         `dependent`: the result of `dependent_rules`.
         """

@@ -186,7 +186,7 @@ class ChangeSearch:
             yield from self._after_others_end()
 
     def _rungs(self) -> Iterator[tuple[str, Arrival]]:
-        """Yield the workload with each other resource of the ladders that apply, with its request."""
+        """Yield the workload moved to each other rung of the ladders that apply, after the request in words."""
         for source in self._gpus():
             replacements = {each.title: each for each in reversed([*self._replacements(source)])}
             for to in reversed(replacements.values()):

@@ -193,7 +193,7 @@ class Play:
         self._report()
 
     def settle(self) -> None:
-        """Let the pods run that wait and can, and the pods that replace their victims."""
+        """Run the waiting pods that can run, and the pods that replace their victims."""
         while self._queue.has_candidates or self._arriving:
             if self._queue.has_candidates:
                 self._queue.flush(self._attempt)
@@ -434,7 +434,7 @@ class Play:
             self._arriving.append((run, None))
 
     def hold(self, number: int, amounts: NanosByResource, sign: int) -> None:
-        """Show rules that a pod holds amounts of a node, or has left it with the sign -1."""
+        """Let rules see that a pod holds amounts of a node or, with the sign -1, has left it."""
         self.view.hold(self._nodes[number].node.name, amounts, sign)
         if neighbours := self.cycle.devices.neighbours(number):
             self.view.on_device_change({self._nodes[other].node.name for other in neighbours})

@@ -141,7 +141,8 @@ class Queue:
     def _with_room(self, family: _DemandFamily, nodes: list[int], failed: Set[int]) -> Iterator[_WaitingGroup]:
         """Yield the groups of a family, in queue order, for which freed nodes may have room when they are read.
 
-        Until the next change, nodes only get fuller. A group moves behind when its first pod runs, and comes again.
+        Until the next change, nodes only get fuller. When its first pod runs, a group moves back in the queue, and is
+        yielded again.
         """
         cycle, groups = self._cycle, family.groups
         last: _QueuePosition = (-sys.maxsize, 0)

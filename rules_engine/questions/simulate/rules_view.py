@@ -59,7 +59,7 @@ class RulesView:
             self._changed.setdefault(name, self._nodes[name])
 
     def on_device_change(self, names: Set[str]) -> None:
-        """Update nodes that have devices in common with a node that holds others than before."""
+        """Update the nodes that share devices with a node whose pods hold other devices than before."""
         if self._reads_pods:
             for name in self._nodes.keys() & names:
                 self._changed.setdefault(name, self._nodes[name])

@@ -19,8 +19,8 @@ _DeviceAmounts = tuple[tuple[str, int], ...]
 def stranded_card_time(record: Record) -> Fraction:
     """Return the GPU capacity stranded by fragmentation, as cards multiplied by milliseconds.
 
-    At each moment, it is the cards of the waiting pods whose GPU devices fit on no node, the smallest pods first, as
-    far as the free cards of all nodes would suffice for these pods in one piece. A MIG device is its share of a card;
+    At each moment, it is the cards of waiting pods whose GPU devices fit on no node. The smallest pods count first, as
+    long as the free cards of all nodes, in one piece, would suffice for them. A MIG device is its share of a card;
     cards of different vendors do not add up. Only GPU devices count: a pod whose devices fit on a node waits for
     another reason, such as cpu or taints. States of nodes do not count.
     """

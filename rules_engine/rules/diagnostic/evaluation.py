@@ -301,7 +301,7 @@ class _DiagnosticRun:
         )
 
     def _evaluate_message(self, scope: LazyScope) -> str:
-        """Evaluate the message expression, in whose place `message` stands if there is one. Raises EvaluationError."""
+        """Evaluate the message expression; `message` replaces it if it fails or is empty. Raises EvaluationError."""
         text = self._compiled.diagnostic.message
         if self._compiled.message is None:
             return text

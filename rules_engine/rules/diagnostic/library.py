@@ -190,7 +190,7 @@ def node(pod: object) -> Optional:
 
 @LIBRARY.method("waitingFor", POD, gives=list_of(STRING), constant=True, cost=WAITING_COST)
 def waiting_for(pod: object) -> list[str]:
-    """Return the resources for whose lack no node that meets the other requirements of a pod can serve it."""
+    """Return the resources that keep a pod from every node that meets its other requirements."""
     if not isinstance(pod, PodObject):
         raise no_overload("waitingFor()", pod)
     if pod.node_name:

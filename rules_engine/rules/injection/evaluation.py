@@ -254,7 +254,7 @@ class _Calculation:
         return step, edits
 
     def _demands(self, name: str) -> Iterator[tuple[str, Quantity, Quantity]]:
-        """Yield, each with its owner, the requests that may not exceed an amount, and this amount."""
+        """Yield the requests that may not exceed an amount: the owner in words, the request, and the amount."""
         pod, most = self._context.pod, self._coefficients[name] * self._total
         level = pod.requests.get(name, pod.limits.get(name))
         if level is not None and self._rule.on_conflict is OnConflict.OVERWRITE:
@@ -265,7 +265,7 @@ class _Calculation:
         yield "other containers request", self._other_requests(name), most
 
     def _aggregate(self, name: str, counted: Sequence[Container]) -> Quantity:
-        """Return what the API server requires the pod level to request for some containers, after the injection.
+        """Return the least that the pod level must request for some containers after the injection.
 
         Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
         least the aggregate of its containers' requests, a limit at least its request and the limit of each container.

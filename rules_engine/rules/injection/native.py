@@ -119,7 +119,7 @@ def _typed(rule: ResourceInjection) -> str:
 
 
 def _changes_match(rule: ResourceInjection, other: ResourceInjection) -> bool:
-    """Return True if a rule may change whether another one applies by the annotations that it writes."""
+    """Return True if the annotations that a rule writes may change whether another rule applies."""
     return any(other.gpu_type_annotation in each.annotations for each in (rule.default, *rule.namespaces.values()))
 
 

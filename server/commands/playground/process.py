@@ -1,4 +1,4 @@
-"""Answers from a process with limits of time and memory: texts may cost all that they may."""
+"""Answers from a process with limits on time and memory: a text may take as much of both as the limits allow."""
 
 import contextlib
 import os

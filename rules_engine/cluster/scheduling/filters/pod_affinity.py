@@ -31,8 +31,8 @@ class Namespaces:
 
     def covers(self, term: AffinityTerm, namespace: str) -> bool:
         """Return True if a term of a pod that is not bound yet selects pods of a namespace."""
-        # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term does
-        # not last (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
+        # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term is
+        # lost (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
         selector = term.namespace_selector
         return self.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
 

@@ -1,7 +1,8 @@
 """Members that are read without a test of their presence: the expression fails for objects without them.
 
-A test (has(), `in`, `.?`, `[?…]`) proves the path of a member to the parts that matter only if it succeeds. A test
-whose outcome is not tracked, as in a comparison of an optional, counts as a proof: better no warning than a wrong one.
+A test (has(), `in`, `.?`, `[?…]`) proves that the path of a member exists, for the parts whose value matters only if
+the test succeeds. A test whose outcome is not tracked, as in a comparison of an optional, counts as a proof: better no
+warning than a wrong one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -73,7 +73,7 @@ def _revised_template(revision: ApiObject | None, reference: Object) -> Object:
 
 
 def _is_same(one: Object, other: Object) -> bool:
-    """Return False for the uids of two objects; the one of an inventory may have none."""
+    """Return False if the uids are of two objects; an object of an inventory may have none."""
     uids = {text_member(one, "uid"), text_member(other, "uid")} - {""}
     return len(uids) < 2
 

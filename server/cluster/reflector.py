@@ -211,6 +211,7 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 if self._stopping.is_set():
                     return
+                # `relist` interrupted the watch: this is not a failure.
                 if self._relisting:
                     continue
                 seconds = self._record_failure(error)
@@ -239,6 +240,7 @@ class Reflector(Generic[T]):
     def _advance(self) -> None:
         if self._relisting and self._version:
             self._version = ""
+            # However often classes change, there is at most one such list in RELIST_SECONDS.
             self._wait(max(0.0, self._relisted_at + RELIST_SECONDS - self._clock()))
             self._relisted_at = self._clock()
         if not self._version:
@@ -249,6 +251,7 @@ class Reflector(Generic[T]):
     def _list(self) -> None:
         self._counts["lists"] += 1
         self._sink.replace(self._list_objects())
+        # After a failed watch, only another watch shows that the failure is over.
         self._record_contact(ends_failure=not self._watch_failed)
 
     def _list_objects(self) -> Iterator[T]:

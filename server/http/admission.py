@@ -98,6 +98,7 @@ class AdmissionEndpoint:
         try:
             if takes_too_much_memory(http_request.body):
                 uid = uid_of(http_request.body)
+                # Without a uid, the API server accepts no denial: the call fails.
                 if uid is None:
                     raise ReviewError(StatusReason.TOO_LARGE, _TOO_MUCH_MEMORY)
                 raise RefusedObjectError(uid, too_large(_TOO_MUCH_MEMORY))
@@ -112,6 +113,7 @@ class AdmissionEndpoint:
         rules = served.without_exported if http_request.path in _NATIVE else served
         decide = rules.validate if created else rules.mutate
         budget = partial(deadline, request.object)
+        # Another thread may reserve the devices first: then decide again, on the newer view.
         for _ in range(DECISIONS):
             cluster = source.view_for(request) if reserves and not created else source.current()
             decision = decide(request, cluster, budget=budget)

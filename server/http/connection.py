@@ -183,6 +183,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self.refusal is None and not self._connections.hold(self, nbytes):
             http.transport.pause_reading()
         if self.state is Limit.BODY_TIME:
+            # Chunk sizes and the like may take as many bytes as the content, which is therefore subtracted twice.
             self._overhead += nbytes - 2 * (len(before.body) - pending)
         elif cycle is before:
             self._overhead += nbytes

@@ -166,6 +166,7 @@ class Bootstrap:
 
     def reconcile(self) -> None:
         """Take every step that is due, and serve the current certificate. Raises ApiError and TlsError."""
+        # After a conflict, another replica has written: its contents decide which step is due.
         for _ in range(MAX_CONFLICTS):
             secret = self._connection.object(self._place.secret_path)
             contents = parse_secret(secret.get("data"), self._place)

@@ -97,8 +97,8 @@ class NodeShape(Struct, frozen=True, cache_hash=True):
 class _Cache(Struct):
     """Verdicts and counts, shared by successive states of a cluster.
 
-    `parts`: those of pools, by the shape of the pool. `devices`: the number in all of them. `choices`: the largest
-    numbers of devices of several classes in a part, and `chosen`, the number of all.
+    `parts`: the parts of pools, by the shape of the pool. `devices`: the number of devices in all of them. `choices`:
+    the largest numbers of devices of several classes in a part, and `chosen`, the number of all.
     """
 
     verdicts: dict[tuple[DeviceClass, str, int], tuple[Device, bool | str]] = {}
@@ -176,7 +176,7 @@ class DeviceOffers:
         return replace(node, allocatable=allocatable, used=used, service=service)
 
     def capacity(self, node: Node) -> Node:
-        """Return a node with all devices that fit together in its allocatable amounts, also those of several claims.
+        """Return a node whose allocatable amounts are all devices that fit together, also more than one claim can have.
 
         A class with an extended resource does not count a second time by its implicit name.
         """

@@ -41,7 +41,7 @@ class CostlyOfferError(UnknownOfferError):
 
 
 class Reach:
-    """The nodes that a pod may run on, searched once per request and placement, on first use.
+    """The nodes that a pod may run on; they are searched on first use, once per request and placement.
 
     `found`: nodes by placement; the edited pods of a request share it.
     """

@@ -42,7 +42,7 @@ _OWN = re.compile(
     rb"""|\A\s*\{\s*"?apiVersion"?:\s*["']?gpu-?rules[^,]*,\s*"?kind"?:(?!\s*["']?GPUOffers)""",
     re.MULTILINE,
 )
-"""The beginning of a document of gpu-rules. GPUOffers are objects of the API; those of kubectl's lists are indented."""
+"""The beginning of a document of gpu-rules. GPUOffers are objects of the API; in kubectl's lists, they are indented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ MAX_PATH = 255
 
 
 def _path_hint(path: Path) -> str:
-    """Return a "did you mean" clause for a file; names are compared without suffixes, which many files share."""
+    """Return a "did you mean" clause for a file; names are compared without suffixes, since many files share one."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:

@@ -268,6 +268,7 @@ class Play:
                 if payload.ended:
                     heappop(events)
                     continue
+                # The state of the node has changed since the eviction was planned.
                 if kind is _EventKind.EVICTION and self._eviction_time(payload) != at:
                     heappop(events)
                     self._plan_eviction(payload)
@@ -354,6 +355,7 @@ class Play:
             record.state, record.ended = State.DENIED, self._now
             return
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
+        # If an equal pod waits, this one cannot run either.
         if self._queue.is_waiting(arrived.pod) or not self._attempt(arrived):
             self._queue.add(arrived)
             self.view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
@@ -382,6 +384,7 @@ class Play:
             return False
         for victim in placement.victims:
             self._record_exit(self._nodes[victim.node].running[victim.name], State.PREEMPTED, name)
+        # Its victims have left, but it was not bound even so.
         if placement.waits:
             return False
         self.view.reservations.drop(PodKey(name, ""))
@@ -396,6 +399,7 @@ class Play:
         running = simulated.running[bound.name] = _Running(pod, bound)
         self._queue.on_bind(pod.pod)
         if pod.run.run_for is not None:
+            # By its origin: a pod that replaces a lost one runs as long as that one would have.
             drawn = uniform_fraction(self._simulation.seed, "run time", f"{record.namespace}/{pod.origin}")
             self._plan(self._now + pod.run.run_for.quantile(drawn), _EventKind.END, pod.number, running)
         self._plan_eviction(running)

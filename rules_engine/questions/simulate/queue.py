@@ -112,11 +112,13 @@ class Queue:
             failed: set[int] = set()
             sources = [self._with_room(family, sorted(freed), failed) for family in self._families.values()]
             heap = [(group.place, _ACTIVE, group) for group in active.values() if group.pods]
+            # Of each family only the first group; the next one is read when this one is taken from the heap.
             for number, source in enumerate(sources):
                 heap += [(group.place, number, group) for group in islice(source, 1)]
             heapify(heap)
             while heap:
                 place, number, group = heappop(heap)
+                # Pods that ran meanwhile may have filled the nodes, and a group whose first pod ran has another place.
                 is_open = number == _ACTIVE or any(self._cycle.may_fit(group.pod, node) for node in freed)
                 if is_open and group.pods and group.place == place and id(group.pod) not in failed:
                     if not attempt(group.pods[0]):

@@ -18,7 +18,7 @@ from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.rule_set import RuleSet
 
 USER: Mapping[str, MemberPath] = MappingProxyType({"request.userInfo": ("userInfo",)})
-"""The user: neither manifests nor pods of a cluster have the one who submitted them."""
+"""The user: neither manifests nor live pods say who submitted them."""
 
 _ROOTS = {
     "request": ReadPath("request", ADMISSION_REQUEST),

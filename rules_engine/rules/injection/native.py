@@ -224,6 +224,7 @@ variables.containers.map(c, lists.range({size}).map(k,
   .filter(i, !variables.containers[i].ends && !(i in $served)).map(i, $own[i][k]).sum())""",
     )
     named = "[c.limits, c.requests].filter(a, $names[k] in a)"
+    # GPU containers share what the others leave of a shared resource; of any other, each gets its own amount.
     amount = f"""{table.shared}[k] && $total > 0 && !c.ends ?
     ($rates[k] * $total - $others[k] * {over}) / ({over} * $total) * $gpus[i] : $rates[k] * $gpus[i] / {over}"""
     if rule.on_conflict is OnConflict.RAISE:
@@ -241,6 +242,7 @@ variables.containers.transformList(i, c, lists.range({size}).map(k, !(i in $serv
   variables.points.filter(p, p == all.size() || all[p] > 0).map(p, (p < all.size() ? all[p] : 0) +
     all.transformList(i, a, i < p && !variables.containers[i].ends, a).sum()).max())[0])"""
 
+    # Multiplied rather than divided, so that nothing is rounded.
     exceeds = f"$others[k] * {over} > $rates[k] * $total"
     if not keeps:
         draft.define(

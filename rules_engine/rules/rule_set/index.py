@@ -114,7 +114,7 @@ def _annotation_facts(rule: Rule) -> frozenset[Fact] | None:
 
 
 def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
-    """Yield the resources of which a pod must name one: a rule's own, and resources that other rules move to them."""
+    """Yield, per rule, the resources of which a pod must name one: its own, and ones that other rules move to them."""
     beside: dict[str, set[str]] = {}
     for rule in rules:
         if rule.interests.moves:

@@ -131,6 +131,7 @@ def _write_bind(writer: Writer, node: Bind) -> PythonExpression:
     lines, value = writer.block(lambda: writer.write(node.value))
     name = writer.new_name("t")
     writer.nest("try:", [*lines, f"{name} = {value.text}"])
+    # A used-up budget ends the evaluation, even if the name is never used.
     writer.nest("except CostExceeded:", ["raise"])
     writer.nest("except failures:", [f"{name} = failed"])
     writer.mark_fallible(name, value.kind)

@@ -29,7 +29,7 @@ MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""
 
 HEAD_LINES = 100
-"""Lines by which a decision log is recognized: those of other programs may precede."""
+"""Lines by which a decision log is recognized: lines of other programs may precede."""
 
 MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
 
@@ -85,7 +85,7 @@ def find_logs(paths: Iterable[Path]) -> Sequence[Problem]:
 
 
 def _begins_with_decision(path: Path) -> bool:
-    """Return True if one of the first lines of a file is that of a decision."""
+    """Return True if one of the first lines of a file has a decision."""
     try:
         with path.open("rb") as file:
             head = file.read(MAX_LINE_BYTES)

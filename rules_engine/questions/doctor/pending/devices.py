@@ -73,7 +73,7 @@ def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) 
 
 
 def _reached_nodes(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> NodeSet:
-    """Return the nodes that pass the filters before DynamicResources, and where drivers serve the request."""
+    """Return the nodes that pass the filters before DynamicResources, and whose drivers serve the request."""
     reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
     delegating = 0
     for name, nanos in (*request.gpus, *request.others):

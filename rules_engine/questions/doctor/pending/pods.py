@@ -201,6 +201,7 @@ def _broken_nodes(
 ) -> Mapping[str, list[Finding]]:
     """Return the nodes that could serve a request once the problems in their findings are solved."""
     placement = request.placement
+    # A usable node has the GPUs free already: to solve its problems would not help.
     usable = sets.covering_nodes(request.gpus, Offered.AVAILABLE) & sets.nodes_tolerated_by(placement)
     allowed = sets.matching_nodes(placement) & sets.nodes_tolerated_by(placement, NOT_READY, UNREACHABLE) & ~usable
     allowed &= sets.covering_nodes(request.others, Offered.AVAILABLE) & ~sets.full

@@ -16,9 +16,9 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 from rules_engine.server.http import probes
 from rules_engine.server.http.admission import ENDPOINTS, INTERNAL_ERROR, AdmissionEndpoint, HttpRequest, Response
 from rules_engine.server.http.deadline import Deadline
-from rules_engine.server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, body_too_large
+from rules_engine.server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL
 from rules_engine.server.http.limits import BODY_BYTES, REQUEST_SECONDS, RETRY_AFTER_SECONDS
-from rules_engine.server.http.review import ReviewError, StatusReason, respond_status
+from rules_engine.server.http.review import ReviewError, StatusReason, body_too_large, respond_status
 from rules_engine.server.state import ServerState
 
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]

@@ -95,16 +95,22 @@ class Connections:
             paused.resume()
 
     def sweep(self) -> None:
-        """Expire connections; if some are not read, refuse the bodies that have been arriving for longest."""
+        """Expire connections; if some are not read, refuse the requests that have been arriving for longest."""
         now = self.loop.time()
         for connection in tuple(self.all):
             if connection.deadline <= now:
                 connection.abort(connection.state)
         before = now - limits.STALE_SECONDS if self.paused else -inf
-        slow = [it for it in self.all if it.state is Limit.BODY_TIME and it.since < before]
+        slow = [it for it in self.all if it.state in (Limit.HEADER_TIME, Limit.BODY_TIME) and it.since < before]
         for connection in sorted(slow, key=attrgetter("since")):
-            if self.held_bytes > limits.HELD_BYTES - limits.SPARE_BYTES and connection.held_bytes > limits.FREE_BYTES:
-                connection.refuse(ReviewError(StatusReason.UNAVAILABLE, _NO_ROOM), Limit.HELD_BYTES)
+            if self.held_bytes <= limits.HELD_BYTES - limits.SPARE_BYTES:
+                break
+            if connection.state is Limit.HEADER_TIME:
+                connection.abort(Limit.HELD_BYTES)
+                self.release(connection)
+            elif connection.refusal is None:
+                message = f"requests being received take {limits.HELD_BYTES // limits.MIB} MiB: try again"
+                connection.refuse(ReviewError(StatusReason.UNAVAILABLE, message), Limit.HELD_BYTES)
                 if connection.task is not None:
                     connection.task.cancel()  # which then answers
         self.exceeded.log(now)
@@ -184,7 +190,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             http.transport.pause_reading()
         if self.state is Limit.BODY_TIME:
             # Chunk sizes and the like may take as many bytes as the content, which is therefore subtracted twice.
-            self._overhead += nbytes - 2 * (len(before.body) - pending)
+            self._overhead = max(self._overhead + nbytes - 2 * (len(before.body) - pending), 0)
         elif cycle is before:
             self._overhead += nbytes
         else:
@@ -194,6 +200,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if http.parser.should_upgrade():
                 self.abort()  # the body would be read as another request
             elif http.pipeline or http.scope is not cycle.scope:
+                http.cycle = before  # uvicorn tells only this one that its client has left
                 self.abort(Limit.PIPELINED)
             elif not cycle.more_body:
                 self._await(Limit.REQUEST_TIME, inf)
@@ -259,6 +266,3 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _await(self, state: Limit, seconds: float) -> None:
         self.state, self.deadline = state, self._connections.loop.time() + seconds
-
-
-_NO_ROOM = f"requests being received take {limits.HELD_BYTES // limits.MIB} MiB: try again"

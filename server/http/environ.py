@@ -4,9 +4,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from rules_engine.server.http.limits import BODY_BYTES, MIB
-from rules_engine.server.http.review import ReviewError, StatusReason
-
 Environ: TypeAlias = dict[str, Any]
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
@@ -18,11 +15,6 @@ REFUSAL = "gpu_rules.refusal"
 
 CLIENT_VERIFIED = "SSL_CLIENT_VERIFY"
 """SUCCESS if the client presented a verified certificate (the name that Apache and nginx use)."""
-
-
-def body_too_large() -> ReviewError:
-    """Return the refusal of a body larger than BODY_BYTES."""
-    return ReviewError(StatusReason.TOO_LARGE, f"the body is larger than {BODY_BYTES // MIB} MiB")
 
 
 def make_environ(scope: Mapping[str, Any], headers: Headers, length: int, server: tuple[str, int]) -> Environ:

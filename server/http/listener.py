@@ -1,11 +1,8 @@
 """A listening socket and the event loop that serves its connections, in a thread of its own.
 
-Why not uvicorn's server: it has no context for each certificate (a new one by `sni_callback` lets a client of a removed
-CA resume its session), no time limit for handshakes, and no drain that waits for requests that are being received.
-Sockets are accepted here and passed to `loop.connect_accepted_socket`, so handshakes count as connections.
-
-Why a loop for each listener: probes and metrics on the plain listener are answered while the loop that answers
-admissions is busy, and /healthz there can report that loop as stalled.
+uvicorn's server has no context for each certificate (a new one by `sni_callback` lets a client of a removed CA resume
+its session), no time limit for handshakes, and no drain that waits for requests that are being received. Each listener
+has a loop of its own, so that probes are answered while the loop of admissions is busy.
 """
 
 import asyncio
@@ -102,8 +99,6 @@ class Listener:
             exceeded=self._connections.exceeded.by_name,
             handshakes_failed=self._failed_handshakes.by_name,
         )
-
-    # In the event loop.
 
     def _run(self) -> None:
         self.loop.call_soon(self._sweep)

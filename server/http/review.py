@@ -18,7 +18,7 @@ from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.pod import ANNOTATIONS
 from rules_engine.model.rules.admission import MAX_UID, AdmissionRequest
 from rules_engine.model.rules.decision import Decision, HttpRefusal
-from rules_engine.server.http.limits import PARSED_BYTES, PARSED_BYTES_PER_TOKEN
+from rules_engine.server.http.limits import BODY_BYTES, MIB, PARSED_BYTES, PARSED_BYTES_PER_TOKEN
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -149,6 +149,11 @@ def uid_of(body: bytes) -> str | None:
     """Return the uid at the beginning of a review, where API servers write it, or None. Nothing else is read."""
     match = _BEFORE_OBJECT.match(body)
     return match and match[1].decode()
+
+
+def body_too_large() -> ReviewError:
+    """Return the refusal of a body larger than BODY_BYTES."""
+    return ReviewError(StatusReason.TOO_LARGE, f"the body is larger than {BODY_BYTES // MIB} MiB")
 
 
 def too_large(message: str) -> HttpRefusal:

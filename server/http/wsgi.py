@@ -19,17 +19,9 @@ from werkzeug.wrappers import Response
 from rules_engine.server.http import limits
 from rules_engine.server.http.connection import HttpConnection
 from rules_engine.server.http.deadline import Deadline, TakesLonger
-from rules_engine.server.http.environ import (
-    CLIENT_VERIFIED,
-    DEADLINE,
-    REFUSAL,
-    Environ,
-    Headers,
-    body_too_large,
-    make_environ,
-)
+from rules_engine.server.http.environ import CLIENT_VERIFIED, DEADLINE, REFUSAL, Environ, Headers, make_environ
 from rules_engine.server.http.limits import Limit
-from rules_engine.server.http.review import ReviewError, StatusReason
+from rules_engine.server.http.review import ReviewError, StatusReason, body_too_large
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]

@@ -180,6 +180,23 @@ def test_a_pipelined_request_ends_the_connection(tmp_path: Path) -> None:
         assert exceeded(server, Limit.PIPELINED) == 2
 
 
+def test_a_request_in_the_read_that_ends_another_is_pipelined_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = Waiting()
+    with reachable(tmp_path, Recorder(waiting), secure=False) as server:
+        sent = post(large()) + b"x" * large()
+        with closing(server.open(sent[:-1])) as connection:
+            until(lambda: server.listener.counts.held_bytes == len(sent) - 1, "it is read")
+            connection.sendall(sent[-1:] + GET)
+            assert ended(connection)
+        waiting.proceed.set()
+        until(lambda: server.listener.counts[:3] == (0, 0, 0), "it ends")
+        assert exceeded(server, Limit.PIPELINED) == 1
+    gc.collect()
+    assert "rror" not in caplog.text
+
+
 # Bytes.
 
 
@@ -235,6 +252,16 @@ def test_what_frames_a_body_is_bounded(server: Reachable, framing: bytes) -> Non
         with suppress(ConnectionResetError, BrokenPipeError):
             for begin in range(0, len(framing), 1000):
                 connection.sendall(framing[begin : begin + 1000])
+        assert ended(connection)
+    assert exceeded(server, Limit.HEADER_BYTES) == 1
+
+
+def test_trailers_are_bounded_even_after_a_large_body(server: Reachable) -> None:
+    with closing(server.open(CHUNKED + b"%x\r\n%b\r\n0\r\nX: " % (300_000, b"x" * 300_000))) as connection:
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for _ in range(100):
+                connection.sendall(b"x" * 1000)
+            connection.sendall(b"\r\n\r\n")
         assert ended(connection)
     assert exceeded(server, Limit.HEADER_BYTES) == 1
 
@@ -296,6 +323,23 @@ def test_bodies_that_stand_still_make_room_for_others(server: Reachable, monkeyp
         assert [server.ask("POST", "/", b"x" * 100_000).body for _ in range(2)] == [b"100000"] * 2
         assert reply(still[0]).status == 503
         assert exceeded(server, Limit.HELD_BYTES) >= 1
+
+
+@pytest.mark.parametrize(
+    "begun", [post(9000) + b"x" * 7000, b"GET / HTTP/1.1\r\nX: " + b"x" * 7000], ids=["bodies", "headers"]
+)
+def test_many_small_requests_that_stand_still_make_room_for_others(
+    server: Reachable, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr("rules_engine.server.http.limits.HELD_BYTES", 60_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.SPARE_BYTES", 20_000)
+    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", 0.1)
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(closing(server.open(begun)))
+        until(lambda: server.listener.counts.held_bytes == 10 * len(begun), "there is no more room")
+        assert [server.ask("POST", "/", b"x" * 30_000).status for _ in range(2)] == [200, 200]
+        assert 0 < exceeded(server, Limit.HELD_BYTES) < 10
 
 
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])

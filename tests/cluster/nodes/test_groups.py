@@ -1,5 +1,6 @@
 """Groups of nodes: equal whether stored as lists or as sets."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,15 @@ def grouped(by_number: dict[int, str]) -> dict[str, list[int]]:
 
 @given(members, st.lists(st.tuples(st.integers(0, MOST), st.none() | st.sampled_from(KEYS)), max_size=60))
 def test_updated_groups_equal_new_ones(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
+    check_updated(start, moves)
+
+
+@pytest.mark.parametrize(("size", "left"), [(SMALL_GROUP, ()), (SMALL_GROUP + 1, (3, 4))], ids=["to-set", "to-list"])
+def test_a_group_changes_its_form(size: int, left: tuple[int, ...]) -> None:
+    check_updated(dict.fromkeys(range(size), "a"), [(20, "a"), *((number, None) for number in left)])
+
+
+def check_updated(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
     now = dict(start)
     changed = []
     for number, key in moves:

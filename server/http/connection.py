@@ -66,7 +66,7 @@ class Connections:
         self.exceeded.count(exceeded)
         now = self.loop.time()
         ages = {Limit.IDLE_TIME: limits.UNUSED_SECONDS, Limit.REQUEST_TIME: inf}
-        closable = [it for it in self.all if it.since < now - ages.get(it.state, limits.STALE_SECONDS)]
+        closable = [it for it in self.all if it.since < now - ages.get(it.state, limits.UNFINISHED_SECONDS)]
         for victim in nsmallest(max(self.limit // limits.CLOSED_SHARE, 1), closable, key=attrgetter("since")):
             self.all.pop(victim)
             victim.abort()
@@ -121,7 +121,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     `state`: what it waits for, as the limit that is exceeded at `deadline`: HANDSHAKE_TIME, IDLE_TIME (for a request),
     HEADER_TIME, BODY_TIME, REQUEST_TIME (for a response: WsgiCaller limits it), UNREAD_TIME (until it has been read).
-    `since`: time of its last response, or of the first byte of the request being received, else of its acceptance.
+    `since`: time of its last response, of the first byte of the request being received, or of its acceptance.
     `held_bytes`: of headers and bodies being received or waiting for a decision. `task`: uvicorn's call of the
     application. `refusal`: why the rest of the body is not kept. `authenticated`: the client presented a verified
     certificate.
@@ -160,6 +160,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._http = HttpToolsProtocol(self._connections.config, self._connections.state, {"connection": self})
         self._http.connection_made(transport)
         self._await(Limit.IDLE_TIME, limits.FIRST_REQUEST_SECONDS)
+        self.since = (
+            self._connections.loop.time() + limits.UNFINISHED_SECONDS
+        )  # no room is made by closing it until then
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         http, self._transport, self._http = self._http, None, None

@@ -7,8 +7,8 @@ from enum import Enum
 
 MIB = 1024 * 1024
 
-CONNECTIONS = 4096
-"""Open connections, handshakes included. An API server opens one for each call under way, such as 3,000 new pods."""
+CONNECTIONS = 2048
+"""Open connections, handshakes included. Of more callers at once, the others wait in the backlog."""
 
 PLAIN_CONNECTIONS = 64
 """Open connections of the plain HTTP listener: a kubelet, some Prometheus servers, and operators."""
@@ -101,11 +101,15 @@ SPARE_BYTES = HELD_BYTES // 8
 """Bytes to free for connections that are not read."""
 
 STALE_SECONDS = 1.0
-"""Age of an unfinished request or handshake from which it may be closed to make room: an API server sends a request at
-once. New connections wait in the backlog meanwhile."""
+"""Age of a request that is still arriving from which it may be refused where memory is short: an API server sends a
+request at once."""
+
+UNFINISHED_SECONDS = 5.0
+"""Age of a handshake, of a wait for the first request, or of an unfinished request from which its connection may be
+closed to make room. New connections wait in the backlog meanwhile; in a burst of 3,000, some take 2 s."""
 
 UNUSED_SECONDS = 0.1
-"""The same for a connection between two requests, or before the first."""
+"""The same for a connection between two requests."""
 
 SMALL_BYTES = 16 * 1024
 """Size up to which a body is decided in the event loop: larger ones take more than a millisecond if they consist of
@@ -131,7 +135,7 @@ the GIL, for 0.13 s at most (lists, or different keys)."""
 PATIENCE_SECONDS = 0.002
 """CPU time that a decision may block the event loop: many times what an ordinary small body takes."""
 
-CONCURRENT_DECISIONS = 2048
+CONCURRENT_DECISIONS = 1024
 """Default limit on decisions that wait for the thread: a burst of 1,000 ordinary pods is decided in a second."""
 
 REQUEST_SECONDS = 5.0

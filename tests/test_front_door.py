@@ -53,33 +53,28 @@ def test_the_examples_of_the_page_are_right(monkeypatch: pytest.MonkeyPatch) -> 
     assert (results.failed, results.attempted > 10) == (0, True)
 
 
-@pytest.mark.parametrize("name", rules_engine.__all__)
-def test_the_page_names_everything(name: str) -> None:
+def test_the_page_names_everything() -> None:
     text = (ROOT / "docs/reference/python.md").read_text()
-    assert f"`{name}" in text
+    assert [name for name in rules_engine.__all__ if f"`{name}" not in text] == []
 
 
 def test_the_example_is_what_readme_shows() -> None:
     ended = subprocess.run([sys.executable, EXAMPLE / "decide.py"], capture_output=True, text=True, check=True)
-    readme = (ROOT / "README.md").read_text()
-    code = (EXAMPLE / "decide.py").read_text()
-    assert len(code.splitlines()) <= 22
-    assert f"```python\n{code}```" in readme
-    assert f"```text\n{ended.stdout}```" in readme
+    readme, code = (ROOT / "README.md").read_text(), (EXAMPLE / "decide.py").read_text()
+    assert len(code.splitlines()) <= 20
+    assert f"```python\n{code}```\n\n```text\n{ended.stdout}```" in readme
 
 
 def test_a_decision_of_a_pod_is_that_of_its_request() -> None:
     rules, loaded = load_rules(["set:gpu-allocation"]), load_cluster([EXAMPLE / "cluster.yaml"])
-    [manifest] = load_manifests([EXAMPLE / "pod.yaml"])
-    pod = manifest.submitted()
+    pod = load_manifests(EXAMPLE / "pod.yaml")[0].submitted()
     decision = rules.mutate(pod, loaded)
     assert apply_strictly(pod, decision.patch) == decision.result
     assert rules.validate(as_mapping(decision.result), loaded).allowed
 
 
 def test_a_workload_is_decided_in_its_own_namespace() -> None:
-    container = {"name": "c", "resources": {"limits": {"nvidia.com/mig-3g.40gb": 1}}}
-    template = {"spec": {"containers": [container]}}
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {MIG3: 1}}}]}}
     job = {"kind": "Job", "metadata": {"name": "a", "namespace": "ml"}, "spec": {"template": template}}
     [manifest] = load_manifests(job)
     rules = compiled(ladder(MIG3, GPU, match=Match(namespaces=("ml",))))
@@ -104,8 +99,7 @@ def test_check_and_diff_take_the_cluster_that_was_loaded() -> None:
     rules, loaded = load_rules("set:gpu-allocation"), load_cluster(EXAMPLE / "cluster.yaml")
     assert rules_engine.check("rules_engine/rule_sets/gpu-allocation", loaded).answer.errors == 0
     run = rules_engine.diff(rules, rules, manifests=[str(EXAMPLE / "pod.yaml")], clusters=[loaded])
-    assert run.answer is not None
-    assert run.answer.verdict == "Unchanged"
+    assert getattr(run.answer, "verdict", None) == "Unchanged"
 
 
 def test_errors_are_raised_and_warnings_issued(tmp_path: Path) -> None:

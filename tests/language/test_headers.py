@@ -9,8 +9,7 @@ from rules_engine import InputError, load_rules
 
 @pytest.mark.parametrize("name", ["apiVersion", "kind"])
 def test_apiversion_and_kind_must_be_text(tmp_path: Path, name: str) -> None:
-    members = {"apiVersion": "gpurules.io/v1", "kind": "Validation"} | {name: "[v1]"}
     file = tmp_path / "rules.yaml"
-    file.write_text("".join(f"{member}: {value}\n" for member, value in members.items()))
+    file.write_text(f"{name}: [v1]\n" + {"apiVersion": "kind: Validation", "kind": "apiVersion: gpurules.io/v1"}[name])
     with pytest.raises(InputError, match=rf"error: {name} must be text \[wrong-type\]"):
         load_rules(file)

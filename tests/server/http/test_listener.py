@@ -243,8 +243,7 @@ def refuses(server: Reachable) -> bool:
 
 def test_requests_beyond_the_grace_period_are_cut_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with waiting(tmp_path) as (server, _, deciding), closing(server.open(BEGUN)) as receiving:
-        both = server.listener._connections.all
-        until(lambda: [it.state.name for it in both] == ["REQUEST_TIME", "BODY_TIME"], "both")
+        until(lambda: [it.state.name[:4] for it in server.listener._connections.all] == ["REQU", "BODY"], "both")
         assert not server.listener.stop(SHORT_SECONDS)
         assert ended(deciding)
         assert ended(receiving)

@@ -98,7 +98,7 @@ PUMP_SECONDS = 4.0
 FILES = 64
 """Limit of file descriptors, for FILES_CONNECTIONS connections."""
 FILES_CONNECTIONS = 16
-FILES_SECONDS = 12.0
+FILES_SECONDS = 30.0
 """Time for a caller meanwhile: those that stall are closed after a second, eight at a time."""
 
 SETTLE_SECONDS = 15.0

@@ -98,8 +98,8 @@ PUMP_SECONDS = 4.0
 FILES = 64
 """Limit of file descriptors, for FILES_CONNECTIONS connections."""
 FILES_CONNECTIONS = 16
-FILES_SECONDS = 30.0
-"""Time for a caller meanwhile: those that stall are closed after a second, eight at a time."""
+FILES_SECONDS = 12.0
+"""Time for a caller meanwhile: those that stall are closed after 5 seconds, eight at a time."""
 
 SETTLE_SECONDS = 15.0
 """Time between a load and the measurement of memory: longer than the limit for a body, since the server does not notice

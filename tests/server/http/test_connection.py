@@ -441,11 +441,12 @@ def test_a_client_that_reads_late_gets_its_answers(tmp_path: Path) -> None:
 # Number.
 
 
+@pytest.mark.parametrize("begun", [GET[:-1], b""], ids=["unfinished", "unused"])
 @pytest.mark.parametrize("stale", [False, True])
 def test_room_is_made_by_idle_and_stale_connections_never_by_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool, begun: bytes
 ) -> None:
-    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", -1.0 if stale else 1000.0)
+    monkeypatch.setattr("rules_engine.server.http.limits.UNFINISHED_SECONDS", -1.0 if stale else 1000.0)
     waiting = Waiting()
 
     def answer(request: Request) -> Response:
@@ -458,7 +459,7 @@ def test_room_is_made_by_idle_and_stale_connections_never_by_requests(
 
         asked = opened(post(large()) + b"x" * large())
         assert waiting.asked.wait(PATIENCE_SECONDS)
-        unfinished = opened(GET[:-1])
+        unfinished = opened(begun)
         until(lambda: server.listener.counts.open_connections == 2 and not waiting.proceed.is_set(), "it is open")
         idle = opened(GET)
         assert reply(idle).body == b"at once"

@@ -252,9 +252,8 @@ def test_requests_beyond_the_grace_period_are_cut_and_logged(tmp_path: Path, cap
 
 
 def test_idle_connections_do_not_hold_up_the_stop(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "rules_engine.server.http.limits.SHUTDOWN_SECONDS", SHORT_SECONDS
-    )  # nobody reads the end of TLS here
+    # Nobody reads the end of TLS here.
+    monkeypatch.setattr("rules_engine.server.http.limits.SHUTDOWN_SECONDS", SHORT_SECONDS)
     with closing(server.open()) as fresh, closing(server.open(GET)) as used:
         assert reply(used).status == 200
         begin = monotonic()
@@ -371,7 +370,7 @@ def test_a_connection_in_its_handshake_makes_room_for_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rules_engine.server.http.occurrences.GIVEN_UP_SECONDS", 0.0)
-    monkeypatch.setattr("rules_engine.server.http.limits.STALE_SECONDS", 0.0)
+    monkeypatch.setattr("rules_engine.server.http.limits.UNFINISHED_SECONDS", 0.0)
     with (
         reachable(tmp_path, Recorder(), connections=1) as server,
         closing(connect(server)) as first,

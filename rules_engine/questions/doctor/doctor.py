@@ -20,7 +20,7 @@ from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compil
 from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES
-from rules_engine.rules.sources.rule_sources import PackagedSource, load_sources
+from rules_engine.rules.sources.rule_sources import DIAGNOSTICS, load_sources
 
 
 def doctor(
@@ -97,7 +97,7 @@ def doctor(
 
 @cache
 def _packaged_diagnostics() -> tuple[CompiledDiagnostic, ...]:
-    files = load_sources((PackagedSource("diagnostics"),), (*RULES, DIAGNOSTIC))
+    files = load_sources((DIAGNOSTICS,), (*RULES, DIAGNOSTIC))
     return compile_diagnostics(files.loaded.of(Diagnostic))[0]
 
 

@@ -127,6 +127,9 @@ def parse_source(text: str, prefixes: Mapping[str, ParseSource] = PREFIXES) -> R
 DEFAULT_SOURCES: Sequence[RuleSource] = (PackagedSource(DEFAULT_RULES.name),)
 """The rules of commands without `--rules`."""
 
+DIAGNOSTICS = PackagedSource("diagnostics")
+"""The packaged set of Diagnostics."""
+
 
 def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[object]] = RULES) -> RuleFiles:
     """Read and compile the rules of one or more sources, and their documents of other kinds."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rules_engine.model.json.lenient import text_member
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, DIAGNOSED_RESOURCES, FINDINGS, ClusterObjects
-from rules_engine.model.kubernetes.names import ObjectName, is_label, is_subdomain
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE, ObjectName, is_label, is_subdomain
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.questions.doctor.wording import without_names
@@ -16,9 +16,6 @@ QUIET_SECONDS = 3000.0
 
 KINDS = DIAGNOSED_RESOURCES.keys() - {"Event"}
 """The kinds that Events refer to; there are none about Events and about the cluster."""
-
-DEFAULT_NAMESPACE = "default"
-"""Namespace of the Events about objects without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

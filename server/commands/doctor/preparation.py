@@ -11,11 +11,8 @@ from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES
 from rules_engine.rules.sources.rule_files import has_errors
-from rules_engine.rules.sources.rule_sources import PackagedSource, PathSource, RuleSource, load_sources
+from rules_engine.rules.sources.rule_sources import DIAGNOSTICS, PathSource, RuleSource, load_sources
 from rules_engine.server.rules.folder_watch import Signature, files_signature
-
-PACKAGED = PackagedSource("diagnostics")
-"""The packaged set of Diagnostics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ def prepare_diagnosis(rules: Sequence[RuleSource]) -> PreparedDoctor:
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
     kinds = (*RULES, DIAGNOSTIC)
-    packaged, own = load_sources((PACKAGED,), kinds), load_sources(rules, kinds) if rules else None
+    packaged, own = load_sources((DIAGNOSTICS,), kinds), load_sources(rules, kinds) if rules else None
     for files in filter(None, (packaged, own)):
         diagnostics |= {diagnostic.name: diagnostic for diagnostic in files.loaded.of(Diagnostic)}
         problems += files.problems

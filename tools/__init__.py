@@ -1,1 +1,1 @@
-"""What writes generated files, and what checks the repository: `python -m tools.NAME`. Nothing here imports tests."""
+"""Generators of files, and checks of the repository, run as `python -m tools.NAME`. They import no tests."""

@@ -43,7 +43,7 @@ _GIT = {f"GIT_{role}_{field}": "example" for role in ("AUTHOR", "COMMITTER") for
 """Author of the documents' commits, on machines where git has none."""
 
 _TIMEOUT_SECONDS = 300
-"""Of a command: only a hang meets it, also on a busy machine."""
+"""Timeout of a command, far longer than any takes on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What is decided: the kinds of rules, their sources, compiled rule sets, and decisions."""
+"""Rules: their kinds and sources, compiled rule sets, and decisions."""

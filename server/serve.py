@@ -3,6 +3,7 @@
 One process and no supervisor: state exists once, and the parent process sees its end, even by a crash.
 """
 
+import ctypes
 import gc
 import logging
 import logging.config
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from rules_engine.server.cluster.source import ClusterSource, FixedCluster, Live
 from rules_engine.server.http.admission import AdmissionEndpoint
 from rules_engine.server.http.admission_record import Callers
 from rules_engine.server.http.app import Exposition, create_app, create_metrics_app
-from rules_engine.server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
+from rules_engine.server.http.limits import CONNECTIONS, MMAP_THRESHOLD_BYTES, PLAIN_CONNECTIONS
 from rules_engine.server.http.listener import Listener
 from rules_engine.server.http.sockets import bind_socket, share_of_connections
 from rules_engine.server.option_types import Address
@@ -54,6 +55,9 @@ SWITCH_SECONDS = 0.0002
 after this. A response gives way to the thread several times, whenever it reads or writes: with Python's default of 5 ms
 it would take as much each time."""
 
+_M_MMAP_THRESHOLD = -3
+"""Parameter of mallopt (malloc.h of glibc)."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -66,6 +70,8 @@ def serve(settings: ServerSettings) -> None:
     exit_on_signals()
     logging.config.dictConfig(logging_config(settings.log_format))
     sys.setswitchinterval(SWITCH_SECONDS)
+    with suppress(AttributeError):  # musl has none, and needs none
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
     rule_files = files_signature(settings.rules)
     kept_rules = _kept_rules(settings)
     prepared = _read_sources(settings, kept_rules)

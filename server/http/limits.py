@@ -32,16 +32,20 @@ ACCEPTED_AT_ONCE = 16
 ACCEPT_PAUSE_SECONDS = 0.1
 """Pause before accepting again after file descriptors run out."""
 
-RECEIVE_BUFFER_BYTES = 4 * 1024
-"""SO_RCVBUF, which Linux doubles. TLS buffers grow to what one read brings and do not shrink: 2,048 connections that
-send 73 kB each peak at 334 MiB with 8 KiB here, and at 284 with this. But bodies then take many turns of the event
-loop: beside 60 callers with pods of 62 KiB, the p99 of small pods is 0.15 s, and 0.06 with 8 KiB."""
+RECEIVE_BUFFER_BYTES = 8 * 1024
+"""SO_RCVBUF, which Linux doubles. With less, bodies take many turns of the event loop: beside 60 callers with pods of
+62 KiB, the p99 of small pods is 0.06 s, and 0.15 with 4 KiB. With more, a flood takes more memory: the buffers of a TLS
+connection grow to what one read brings, and do not shrink."""
 
 SEND_BUFFER_BYTES = 64 * 1024
 """SO_SNDBUF: kernel memory for a client that does not read; the default is up to 4 MiB."""
 
-READ_BYTES = 16 * 1024
-"""Bytes of one read: a TLS record."""
+READ_BYTES = 8 * 1024
+"""Bytes of one read: half a TLS record. What a connection holds is counted after it."""
+
+MMAP_THRESHOLD_BYTES = 64 * 1024
+"""Size from which glibc maps memory apart and returns it. Its own threshold rises with each freed block, after which
+uvloop's 256 KiB for each TLS connection come from the heap, which keeps them: 30 MiB more after a flood."""
 
 HANDSHAKE_SECONDS = 10.0
 """Time for a TLS handshake, after which an API server ends its own half, too (client-go, transport)."""
@@ -89,7 +93,7 @@ UNREAD_SECONDS = 30.0
 WRITE_BUFFER_BYTES = 64 * 1024
 """Bytes of unread responses beyond which the next request waits."""
 
-HELD_BYTES = 20 * MIB
+HELD_BYTES = 16 * MIB
 """Headers and bodies of all connections being received or waiting for a decision. Beyond it,
 connections that hold more than FREE_BYTES are not read further, and bodies that have been arriving for STALE_SECONDS
 get 503."""

@@ -306,7 +306,7 @@ def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monk
 
 def test_a_slow_decision_restarts_in_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch, in_thread)
-    with served(tmp_path, rules=SLOW_RULES) as server, asking() as callers:
+    with served(tmp_path, rules=SLOW_RULES, request_seconds=PATIENCE_SECONDS) as server, asking() as callers:
         waiting = callers.submit(server.ask, slow(), "/validate")
         until(lambda: held.bodies, "the restart")
         assert server.records == []

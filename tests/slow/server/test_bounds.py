@@ -38,8 +38,8 @@ RELOADS, MANY = 12, 300
 MEMORY_GROWTH = 1.3
 """Maximum growth of memory after all tests: the allocator keeps some of it."""
 
-MOST_PEAK_KIB = 400 * 1024
-"""Maximum memory while all connections hold their maximum; measured: 251 MiB, and 312 beside other suites."""
+MOST_PEAK_KIB = 300 * 1024
+"""Maximum memory while all connections hold their maximum; measured: 275 to 295 MiB."""
 
 LEFT_KIB = 3 * 1024
 """Maximum growth after 10,000 bodies of 700 bytes, or some rule sets: a fraction of their size."""

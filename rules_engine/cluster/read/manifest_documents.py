@@ -2,34 +2,48 @@
 
 from collections.abc import Sequence
 
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_objects, no_object
 from rules_engine.cluster.read.pods import read_pod
+from rules_engine.cluster.workloads.table import WorkloadKinds
+from rules_engine.cluster.workloads.templates import FindObject
 from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import Dialect, read_documents
-from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate
 
 
-def read_pods(source: SourceFile, problems: Problems) -> tuple[Manifest, ...]:
-    """Read every pod of a text of manifests; none if it has errors."""
+def read_pods(
+    source: SourceFile, problems: Problems, kinds: WorkloadKinds = (), find: FindObject = no_object
+) -> tuple[Manifest, ...]:
+    """Read every pod of a text of manifests; none if it has errors. `kinds`, `find`: as in `find_objects`."""
     roots = manifest_documents(source, problems)
-    pods = [manifest for root in roots for manifest in find_manifests(root)]
-    if not pods and not problems.failed:
+    pods = (
+        [pod for root in roots for pod in read_object_pods(root, problems, kinds, find)] if not problems.failed else []
+    )
+    if not (pods or problems.failed or any(each.code is Code.UNKNOWN_PODS for each in problems.items)):
         _report_no_pod(source, roots, problems)
-    if not problems.failed:
-        _check_pods(pods, problems)
     return () if problems.failed else tuple(pods)
 
 
-def read_object_pods(root: YamlNode, problems: Problems) -> tuple[Manifest, ...]:
+def read_object_pods(
+    root: YamlNode, problems: Problems, kinds: WorkloadKinds = (), find: FindObject = no_object
+) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
-    pods = find_manifests(root)
-    _check_pods(pods, problems)
-    return pods
+    objects = [*find_objects(root, kinds, find)]
+    for item in objects:
+        for manifest in item.pods:
+            manifest.warn_of_count(problems)
+            if read_pod(manifest.pod, manifest.node, problems) is not None:
+                manifest.warn(problems)
+        if item.unread:
+            problems.warning(
+                Code.UNKNOWN_PODS, f"pods of {item.title} unknown: {item.unread}", first_key(item.node).location
+            )
+    return tuple(pod for item in objects for pod in item.pods)
 
 
 def manifest_documents(source: SourceFile, problems: Problems) -> tuple[YamlNode, ...]:
@@ -41,12 +55,6 @@ def manifest_documents(source: SourceFile, problems: Problems) -> tuple[YamlNode
     for document in documents:
         problems.items.extend(document.problems.items)
     return tuple(document.root for document in documents if not document.empty)
-
-
-def _check_pods(pods: Sequence[Manifest], problems: Problems) -> None:
-    for manifest in pods:
-        if read_pod(manifest.pod, manifest.node, problems) is not None:
-            manifest.warn(problems)
 
 
 def _report_no_pod(source: SourceFile, roots: Sequence[YamlNode], problems: Problems) -> None:

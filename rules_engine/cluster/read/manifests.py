@@ -1,13 +1,17 @@
 """Pods in Kubernetes manifests: Pods, and pod templates of other objects."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import cast
+from typing import TypedDict, cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
+from rules_engine.cluster.workloads.kind import WorkloadKind
+from rules_engine.cluster.workloads.table import WorkloadKinds, find_kind
+from rules_engine.cluster.workloads.templates import FindObject, PodTemplate, WorkloadFacts, WorkloadObject
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
+from rules_engine.model.gpu_resources import is_gpu, is_resource_name
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
@@ -15,7 +19,8 @@ from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
-from rules_engine.model.problems.source import Location, escape_controls, truncate
+from rules_engine.model.problems.source import Location, SourceText, escape_controls, truncate
+from rules_engine.model.rules.rule import API_VERSION
 
 _AMOUNTS = frozenset(
     {"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "emptyDir", "resourceFieldRef"}
@@ -46,10 +51,12 @@ _GROUPS = frozenset({"", "apps", "batch"})
 class Manifest:
     """A pod as an object creates it.
 
-    `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the object's; `path` is the template's path in
-    it, empty for a Pod. `pod` is a whole Pod as the author wrote it, made from `node`, which is at `path` below `root`.
+    `group`, `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the object's; `path` is the template's
+    path in it, empty for a Pod. `pod` is a whole Pod as the author wrote it, made from `node`, which is at `path` below
+    `root`. `template` has the number of pods, `facts` is what is known of the object as a whole.
     """
 
+    group: str
     kind: str
     name: str
     generate_name: str
@@ -58,10 +65,17 @@ class Manifest:
     pod: dict[str, Json]
     node: MapNode = field(repr=False)
     root: YamlNode = field(repr=False)
+    template: PodTemplate = field(repr=False)
+    facts: WorkloadFacts = field(repr=False)
 
     @property
     def location(self) -> Location:
         return first_key(self.node).location
+
+    @property
+    def is_built_in(self) -> bool:
+        """True for a kind of Kubernetes itself, and not one of the same name in another API group."""
+        return self.group in _GROUPS and self.kind in TEMPLATES
 
     def title(self, namespace: str = "") -> str:
         """Return the object's name without control characters, with the template's path if it may have several."""
@@ -79,7 +93,7 @@ class Manifest:
         if self.path:
             metadata.pop("name", None)
             owner = name or self.name or (generate_name(self.generate_name) if self.generate_name else "")
-            metadata.update(first_pod_names(self.kind, owner) if owner else {})
+            metadata.update(first_pod_names(self.kind if self.is_built_in else "", owner) if owner else {})
         elif name:
             metadata["name"] = name
         return {**pod, "metadata": metadata}
@@ -88,14 +102,22 @@ class Manifest:
         """Warn of members that Kubernetes would drop or refuse."""
         if self.path:
             self._warn_of_object(problems)
-        warn_of_pod(self.node, problems, plain=not self.path or self.kind in TEMPLATES)
+        if not self.template.built:
+            warn_of_pod(self.node, problems, plain=not self.path or self.is_built_in)
+
+    def warn_of_count(self, problems: Problems) -> None:
+        """Warn of a number of pods that is not known."""
+        if self.template.unknown:
+            name = f"{self.kind}/{self.name or self.generate_name or '(no name)'}"
+            count = f"number of pods of {name} unknown: {self.template.parallel} assumed"
+            message = escape_controls(f"{count} ({self.template.unknown})")
+            problems.warning(Code.UNKNOWN_PODS, message, self.location)
 
     def _warn_of_object(self, problems: Problems) -> None:
         """Warn of slips around the template of a built-in kind, and of a misspelt kind."""
         root = cast(MapNode, self.root)
-        version, kind = root.get("apiVersion"), root.get("kind")
-        group = version.source.text.rpartition("/")[0] if isinstance(version, ScalarNode) else ""
-        if group not in _GROUPS or not isinstance(kind, ScalarNode):
+        kind = root.get("kind")
+        if self.group not in _GROUPS or not isinstance(kind, ScalarNode):
             return
         if self.kind in TEMPLATES:
             warn_of_values(root.get("metadata"), "ObjectMeta", problems)
@@ -141,40 +163,154 @@ def _amounts_json(node: YamlNode) -> Json:
     }
 
 
-def find_manifests(root: YamlNode) -> tuple[Manifest, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestObject:
+    """An object of a document with the pods that it creates. `unread`: why it may have some, if it has none."""
+
+    title: str
+    node: YamlNode
+    pods: Sequence[Manifest]
+    unread: str = ""
+
+
+def no_object(_kind: str, _name: str) -> Json:
+    """Find no object: the FindObject of an input with a single object."""
+    return None
+
+
+def find_manifests(root: YamlNode, kinds: WorkloadKinds = (), find: FindObject = no_object) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""
-    return tuple(_walk_manifests(manifest_json(root), root))
+    return tuple(pod for item in find_objects(root, kinds, find) for pod in item.pods)
 
 
-def _walk_manifests(value: Json, node: YamlNode) -> Iterator[Manifest]:
+def find_objects(root: YamlNode, kinds: WorkloadKinds = (), find: FindObject = no_object) -> Iterator[ManifestObject]:
+    """Yield the objects of a document: itself, or the items of a List.
+
+    `kinds`: kinds of workloads in addition to the packaged ones. `find` finds others of the same input.
+    """
+    for value, node in split_list(manifest_json(root), root):
+        yield _find_pods(value, node, kinds, find)
+
+
+def split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], YamlNode]]:
+    """Yield the objects of a document with their nodes."""
     if not isinstance(value, dict):
         return
     items = value.get("items")
     if str(value.get("kind")).endswith("List") and isinstance(items, list):
         for index, item in enumerate(items):
-            yield from _walk_manifests(item, find_node(node, ("items", index)))
-        return
-    kind, name, namespace = (
-        text_member(value, "kind"),
-        _metadata_text(value, "name"),
-        _metadata_text(value, "namespace"),
+            yield from split_list(item, find_node(node, ("items", index)))
+    else:
+        yield value, node
+
+
+def _find_pods(value: dict[str, Json], node: YamlNode, kinds: WorkloadKinds, find: FindObject) -> ManifestObject:
+    """Return an object with its pods: by the row of its kind, and by what looks like a pod template elsewhere in it."""
+    group, kind = text_member(value, "apiVersion").rpartition("/")[0], text_member(value, "kind")
+    row = find_kind(group, kind, kinds)
+    workload = WorkloadObject(row, value, find) if row is not None else None
+    facts = workload.facts() if workload is not None else WorkloadFacts()
+    templates = [*workload.templates()] if workload is not None else []
+    known = [each.path for each in templates]
+    reason = f"{truncate(kind)} is no known kind of workload" if row is None else "no row of its kind has this template"
+    templates += [
+        PodTemplate(path=path, pod=pod, role=_path_role(value, path), unknown=reason if path else "")
+        for path, pod in _find_templates(value, ())
+        if not any(path[: len(each)] == each for each in known)
+    ]
+    about = _About(
+        group=group,
+        kind=kind or "Pod",
+        name=_metadata_text(value, "name"),
+        generate_name=_metadata_text(value, "generateName"),
+        namespace=_metadata_text(value, "namespace"),
+        root=node,
+        facts=facts,
     )
-    for path, template in list(_find_templates(value, ())) or _own_template(value, kind):
-        yield Manifest(
-            kind=kind or "Pod",
-            name=name,
-            generate_name=_metadata_text(value, "generateName"),
-            namespace=namespace or _metadata_text(template, "namespace"),
-            path=path,
-            pod={
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": template.get("metadata") or {},
-                **{key: part for key, part in template.items() if key not in ("apiVersion", "kind", "metadata")},
-            },
-            node=cast(MapNode, find_node(node, path)),
-            root=node,
-        )
+    pods: list[Manifest] = []
+    for template in templates:
+        made = replace(template, unknown=template.unknown or (facts.unknown if template.path else ""))
+        if made.nested:
+            inner = _find_pods({**as_mapping(made.pod)}, find_node(node, made.path), kinds, find)
+            pods += [_outer_pod(each, made, about) for each in inner.pods]
+        elif isinstance(made.pod, dict):
+            pods.append(_manifest(made, about))
+    title = escape_controls(f"{kind or 'Pod'}/{about['name'] or about['generate_name'] or '(no name)'}")
+    return ManifestObject(title=title, node=node, pods=pods, unread="" if pods else _unread(value, row, facts))
+
+
+class _About(TypedDict):
+    """The members of a Manifest that are the object's."""
+
+    group: str
+    kind: str
+    name: str
+    generate_name: str
+    namespace: str
+    root: YamlNode
+    facts: WorkloadFacts
+
+
+def _manifest(template: PodTemplate, about: _About) -> Manifest:
+    spec, node = as_mapping(template.pod), find_node(about["root"], template.path)
+    if template.built:  # it has no node of its own: its spec is at the node of what it is made from
+        node = MapNode(members={"spec": (_key(node), node)}, location=first_key(node).location)
+    members = {key: part for key, part in spec.items() if key not in ("apiVersion", "kind", "metadata")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": spec.get("metadata") or {}, **members}
+    about = {**about, "namespace": about["namespace"] or _metadata_text(spec, "namespace")}
+    return Manifest(**about, path=template.path, pod=pod, node=cast(MapNode, node), template=template)
+
+
+def _key(node: YamlNode) -> ScalarNode:
+    key = first_key(node)
+    return key if isinstance(key, ScalarNode) else ScalarNode(value="spec", source=SourceText.inline("spec"))
+
+
+def _outer_pod(inner: Manifest, outer: PodTemplate, about: _About) -> Manifest:
+    """Return a pod of an object that another one creates, as a pod of that one."""
+    template = replace(
+        inner.template,
+        path=(*outer.path, *inner.path),
+        role="/".join(filter(None, (outer.role, inner.template.role))),
+        parallel=outer.parallel * inner.template.parallel,
+        total=outer.total * inner.template.total,
+        unknown=outer.unknown or inner.template.unknown,
+    )
+    about = {**about, "namespace": about["namespace"] or inner.namespace}
+    return replace(inner, **about, path=template.path, template=template)
+
+
+def _unread(value: Object, row: WorkloadKind | None, facts: WorkloadFacts) -> str:
+    """Return why an object without pods may have some; "" if it has none."""
+    kind, ours = text_member(value, "kind"), text_member(value, "apiVersion") == API_VERSION
+    if facts.unknown or ours or (row is not None and not row.templates):
+        return facts.unknown
+    gpu = next(_gpu_names({key: part for key, part in value.items() if key != "metadata"}), "")
+    return f"it names {truncate(gpu)}, and {truncate(kind) or 'it'} is no known kind of workload" if gpu else ""
+
+
+def _gpu_names(value: Json) -> Iterator[str]:
+    """Yield the names of GPU resources in a value, among keys and texts."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from (key,) if is_gpu(key) else _gpu_names(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _gpu_names(part)
+    elif isinstance(value, str) and is_gpu(value) and is_resource_name(value):
+        yield value
+
+
+def _path_role(value: Json, path: JsonPath) -> str:
+    """Return the name of a template in an object of an unknown kind: of its list's item, or of a member of its path."""
+    role = ""
+    for step in path:
+        value = value[step]  # type: ignore[index]
+        if isinstance(step, int):
+            role = text_member(as_mapping(value), "name") or role
+        elif step not in ("spec", "template", "jobTemplate"):
+            role = step.lower()
+    return role
 
 
 def _find_templates(value: Json, path: JsonPath) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
@@ -196,15 +332,6 @@ def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
         return value["kind"] == "Pod"
     spec = value.get("spec")
     return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
-
-
-def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
-    """Yield the template of an object of a built-in kind, even without a list of containers."""
-    below: Json = value
-    for step in TEMPLATES.get(kind, ()):
-        below = below.get(str(step)) if isinstance(below, dict) else None
-    if isinstance(below, dict) and below is not value:
-        yield TEMPLATES[kind], below
 
 
 def _metadata_text(value: Object, name: str) -> str:

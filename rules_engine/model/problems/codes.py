@@ -85,6 +85,7 @@ class Code(ProblemCode):
     UNKNOWN_NODE = "unknown-node"
     UNBOUND_POD = "unbound-pod"
     UNREAD_OBJECT = "unread-object"
+    UNKNOWN_PODS = "unknown-pods"
 
     # Simulations
     NOT_A_SIMULATION = "not-a-simulation"

@@ -1,0 +1,106 @@
+"""WorkloadKind: where an object of a kind has its pod templates, and how many pods its controller makes, as CEL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rules_engine.language import fields
+from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.language.document_fields import document_name
+from rules_engine.language.yaml.nodes import MapNode
+from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.source import Location
+
+EACH_ITEM, EACH_MEMBER = "[]", "{}"
+"""Steps of a path: each item of a list, each member of a map."""
+
+OBJECT = {"object": types.DYN}
+"""The variable of every expression: the object as it is written, without nulls."""
+
+_TEMPLATE = {"item": types.DYN, "parent": types.DYN, "key": types.STRING, "value": types.DYN}
+"""Further variables of a template's expressions: the element of the last [] or {} of its path and of the one before,
+the name of the member of {}, and what is at the path."""
+
+_COUNTS = ("pods", "total", "atMost")
+_RESULTS: Mapping[str, Type] = {
+    **dict.fromkeys((*_COUNTS, "minimum", "number"), types.INT),
+    **dict.fromkeys(("name", "unknown", "decidedBy", "countField", "kind"), types.STRING),
+}
+"""The types of expressions, by field; others are of any type."""
+
+Programs = Mapping[str, Program]
+"""Compiled expressions by the field that has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRow:
+    """Pod templates at a path. `nested`: what is there is an object of its own, such as a Job."""
+
+    path: tuple[str, ...]
+    programs: Programs = field(repr=False)
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKind:
+    """A kind of workload. A kind without templates makes no pods.
+
+    `programs`: `unknown`, `decidedBy`, `countField`, and `minimum` and `number` of its gang. `references`: the
+    expressions of the kind and the name of other objects, by the variable that such an object is.
+    """
+
+    name: str
+    location: Location
+    group: str
+    kind: str
+    templates: tuple[TemplateRow, ...]
+    programs: Programs = field(repr=False)
+    references: Mapping[str, Programs] = field(repr=False)
+
+
+def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
+    """Read and compile a validated document; an expression with an error is left out, with its problems."""
+    spec = fields.map_field(root, "spec")
+    name, location, _ = document_name(root)
+    referred = fields.map_members(spec, "references")
+    whole = Environment({**OBJECT, **{key.source.text: types.DYN for key, _ in referred}})
+    each = whole.with_variables(**_TEMPLATE)
+    return WorkloadKind(
+        name=name,
+        location=location,
+        group=fields.string_field(spec, "group"),
+        kind=fields.string_field(spec, "kind"),
+        templates=tuple(
+            TemplateRow(
+                path=path_steps(fields.string_field(line, "path")),
+                programs=_compile(line, each, problems, "name", *_COUNTS, "unknown", "pod"),
+                nested=fields.bool_field(line, "workload"),
+            )
+            for line in fields.map_items(spec, "templates")
+        ),
+        programs={
+            **_compile(spec, whole, problems, "unknown", "decidedBy", "countField"),
+            **_compile(fields.map_field(spec, "gang"), whole, problems, "minimum", "number"),
+        },
+        references={
+            key.source.text: _compile(line, Environment(OBJECT), problems, "kind", "name") for key, line in referred
+        },
+    )
+
+
+def path_steps(path: str) -> tuple[str, ...]:
+    """Return the steps of a path such as `spec.groups[].template`."""
+    return tuple(path.replace(EACH_ITEM, f".{EACH_ITEM}").replace(EACH_MEMBER, f".{EACH_MEMBER}").split("."))
+
+
+def _compile(node: MapNode, environment: Environment, problems: Problems, *names: str) -> Programs:
+    programs = {}
+    for name in names:
+        source = fields.source_field(node, name)
+        if source is not None:
+            try:
+                program = compile_expression(source, environment, result=_RESULTS.get(name, types.DYN), generated=False)
+            except CelProblems as error:
+                problems.items.extend(error.problems)
+            else:
+                programs[name] = program
+    return programs

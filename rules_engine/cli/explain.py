@@ -142,7 +142,7 @@ def explain(
     screen = Screen(sys.stdout)
     pods: list[ExplainedPod] = []  # those of text are printed one by one, of which there may be many thousands
     verdicts: set[Verdict] = set()
-    for part in stream_manifests(manifests):
+    for part in stream_manifests(manifests, files.rule_set.workload_kinds):
         problems.add(part.problems, part.sources)
         for pod_manifest in part.pods:
             try:

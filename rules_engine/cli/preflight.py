@@ -82,7 +82,7 @@ def preflight(
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     with without_garbage_collection():
-        part, reading = join_parts(stream_manifests(manifests)), cluster.read()
+        part, reading = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds)), cluster.read()
     seen = tuple(dict.fromkeys((*files.rule_problems, *part.problems, *reading.problems)))
     lines = {**files.loaded.sources, **part.sources, **reading.sources}
     problems.add(seen, lines)

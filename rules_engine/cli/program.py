@@ -314,13 +314,14 @@ def write_answer(command: str, targets: Iterable[Target], write: Callable[[str, 
 class InputProblems:
     """The problems of a command's input: in its JSON on standard output, or else lines on standard error.
 
-    `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none.
+    `items`: all problems, if there is JSON; `failed`: there is an error among them; `unknown`: some pods of the input
+    are not known; `silent`: standard error has none.
     """
 
     def __init__(self, command: str, targets: Iterable[Target]) -> None:
         """Raise FileError if a target cannot be written: before work that would be lost."""
         self.items: tuple[Problem, ...] = ()
-        self.failed = False
+        self.failed = self.unknown = False
         self._command = command
         self._targets = [*targets]
         self._json = [target for target in self._targets if target.format == "json"]
@@ -330,10 +331,12 @@ class InputProblems:
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
+        from rules_engine.model.problems.codes import Code
         from rules_engine.model.problems.problem import Severity
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
+        self.unknown |= any(problem.code is Code.UNKNOWN_PODS for problem in problems)
         if self._json:
             self.items += (*problems,)
         if self.silent or not problems:

@@ -1,48 +1,56 @@
 """Pods of manifests, read as kubectl does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_objects, no_object
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_objects, manifest_json, split_list
 from rules_engine.cluster.read.pods import read_pod
-from rules_engine.cluster.workloads.table import WorkloadKinds
-from rules_engine.cluster.workloads.templates import FindObject
+from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
 from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import Dialect, read_documents
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
+from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, truncate
 
 
-def read_pods(
-    source: SourceFile, problems: Problems, kinds: WorkloadKinds = (), find: FindObject = no_object
-) -> tuple[Manifest, ...]:
-    """Read every pod of a text of manifests; none if it has errors. `kinds`, `find`: as in `find_objects`."""
+def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
+    """Read every pod of a text of manifests; none if it has errors."""
     roots = manifest_documents(source, problems)
-    pods = (
-        [pod for root in roots for pod in read_object_pods(root, problems, kinds, find)] if not problems.failed else []
-    )
+
+    def find(kind: str, name: str) -> Json:
+        return find_object(roots, kind, name) or table.find(kind, name)
+
+    whole = replace(table, find=find)
+    pods = [pod for root in roots for pod in read_object_pods(root, problems, whole)] if not problems.failed else []
     if not (pods or problems.failed or any(each.code is Code.UNKNOWN_PODS for each in problems.items)):
         _report_no_pod(source, roots, problems)
     return () if problems.failed else tuple(pods)
 
 
-def read_object_pods(
-    root: YamlNode, problems: Problems, kinds: WorkloadKinds = (), find: FindObject = no_object
-) -> tuple[Manifest, ...]:
+def find_object(roots: Iterable[YamlNode], kind: str, name: str) -> Json:
+    """Return the object of a kind and name in documents; None if there is none."""
+    for value in (value for root in roots for value, _ in split_list(manifest_json(root), root)):
+        if (value.get("kind"), as_mapping(value.get("metadata")).get("name")) == (kind, name):
+            return value
+    return None
+
+
+def read_object_pods(root: YamlNode, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
-    objects = [*find_objects(root, kinds, find)]
+    objects = [*find_objects(root, table)]
     for item in objects:
         for manifest in item.pods:
             manifest.warn_of_count(problems)
             if read_pod(manifest.pod, manifest.node, problems) is not None:
                 manifest.warn(problems)
         if item.unread:
-            problems.warning(
-                Code.UNKNOWN_PODS, f"pods of {item.title} unknown: {item.unread}", first_key(item.node).location
-            )
+            message = f"pods of {item.title} unknown: {item.unread}"
+            problems.warning(Code.UNKNOWN_PODS, message, first_key(item.node).location)
     return tuple(pod for item in objects for pod in item.pods)
 
 

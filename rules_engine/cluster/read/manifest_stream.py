@@ -7,12 +7,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from rules_engine.cluster.read.kubectl import OutputError, read_output
-from rules_engine.cluster.read.manifest_documents import read_object_pods, read_pods
+from rules_engine.cluster.read.manifest_documents import find_object, manifest_documents, read_object_pods, read_pods
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.references import Sources
+from rules_engine.cluster.workloads.kind import WorkloadKind
+from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
 from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
@@ -47,50 +51,84 @@ class PodPart:
     sources: Sources
 
 
-def stream_manifests(paths: Sequence[Path]) -> Iterator[PodPart]:
+def stream_manifests(paths: Sequence[Path], kinds: Sequence[WorkloadKind] = ()) -> Iterator[PodPart]:
     """Yield the pods of files and folders of manifests, at least one part.
 
-    Files of a folder may have no pods, unless none of them has any.
+    `kinds`: kinds of workloads in addition to the packaged ones. Files of a folder may have no pods, unless none of
+    them has any.
     """
+    table = WorkloadTable(kinds, partial(_find_in, paths))
     for path in paths:
-        if not is_folder(path):
-            yield from stream_pods(path)
-            continue
-        problems = Problems()
-        files = find_files([path], problems)
-        empty = not problems.failed
-        for part in (part for file in files if not OTHER_TOOLS.fullmatch(file.name) for part in stream_pods(file)):
-            others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
-            empty = empty and not (part.pods or others)
-            yield PodPart(part.pods, others, part.sources)
-        if empty:
-            problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
-        yield PodPart((), tuple(problems.items), {})
+        yield from _stream_path(path, table)
+
+
+def _stream_path(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
+    if not is_folder(path):
+        yield from stream_pods(path, table)
+        return
+    problems = Problems()
+    files = find_files([path], problems)
+    empty = not problems.failed
+    for part in (part for file in files if not OTHER_TOOLS.fullmatch(file.name) for part in stream_pods(file, table)):
+        others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
+        empty = empty and not (part.pods or others)
+        yield PodPart(part.pods, others, part.sources)
+    if empty:
+        problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
+    yield PodPart((), tuple(problems.items), {})
+
+
+def _find_in(paths: Sequence[Path], kind: str, name: str) -> Json:
+    """Return an object of files by kind and name; None if there is none."""
+    problems = Problems()
+    for file in (file for path in paths for file in (find_files([path], problems) if is_folder(path) else [path])):
+        data = read_bytes(file, MAX_FILE_BYTES, problems) if file.is_file() else None
+        source = decode_source(file, data, problems) if data is not None and name.encode() in data else None
+        if source is not None and (found := find_object(manifest_documents(source, problems), kind, name)):
+            return found
+    return None
+
+
+class WithWorkloadKinds(Protocol):
+    """A RuleSet, without what reads it."""
+
+    @property
+    def workload_kinds(self) -> Sequence[WorkloadKind]: ...
 
 
 def load_manifests(
     items: str | Path | Mapping[str, Json] | Iterable[str | Path | Mapping[str, Json]],
+    rule_set: WithWorkloadKinds | None = None,
 ) -> tuple[Manifest, ...]:
     """Load the pods of manifests: each item is a file, a folder, or an object such as a Pod or a Job.
 
-    Warnings are issued as UserWarning. Raises InputError.
+    `rule_set`: its WorkloadKinds are used, too. Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_manifests
     >>> [pod] = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}])
     >>> pod.title()
     'Pod a'
     """
+    every = [items] if isinstance(items, Mapping) else [*each_of(items)]
+    objects = [
+        _json_node({**item}, Location(f"items[{number}]", 1, 1), MAX_DEPTH)
+        for number, item in enumerate(every)
+        if isinstance(item, Mapping)
+    ]
+    paths = [Path(item) for item in every if not isinstance(item, Mapping)]
+    kinds = () if rule_set is None else rule_set.workload_kinds
+    table = WorkloadTable(kinds, lambda kind, name: find_object(objects, kind, name) or _find_in(paths, kind, name))
     parts: list[PodPart] = []
-    for number, item in enumerate([items] if isinstance(items, Mapping) else each_of(items)):
+    for number, item in enumerate(every):
         if isinstance(item, Mapping):
             place = Location(f"items[{number}]", 1, 1)
-            part = _object_part({**item}, place)
+            part = _object_part({**item}, place, table)
             problems = Problems()
             if not (part.pods or part.problems):
                 problems.error(Code.NOT_A_POD, _NO_POD, place)
             parts += [part, PodPart((), tuple(problems.items), {})]
         else:
-            parts.extend(stream_manifests([Path(item)]))
+            parts.extend(_stream_path(Path(item), table))
     joined = join_parts(parts)
     warn_of(joined.problems)
     return joined.pods
@@ -104,7 +142,7 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
     return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
 
 
-def stream_pods(path: Path) -> Iterator[PodPart]:
+def stream_pods(path: Path, table: WorkloadTable = PACKAGED) -> Iterator[PodPart]:
     """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
     problems = Problems()
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
@@ -114,25 +152,25 @@ def stream_pods(path: Path) -> Iterator[PodPart]:
         yield PodPart((), tuple(problems.items), {})
         return
     if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
-        yield from _large_parts(path, data)
+        yield from _large_parts(path, data, table)
         return
     pods: tuple[Manifest, ...] = ()
     lines: Sources = {}
     if data is not None and len(data) > MAX_FILE_BYTES:
         report_too_large(str(path), MAX_FILE_BYTES, problems)
     elif data is not None and (source := decode_source(path, data, problems)) is not None:
-        pods, lines = read_pods(source, problems), {source.name: source.lines}
+        pods, lines = read_pods(source, problems, table), {source.name: source.lines}
     yield PodPart(pods, sort_problems(problems.items), lines)
 
 
-def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
+def _large_parts(path: Path, data: bytes, table: WorkloadTable) -> Iterator[PodPart]:
     """Yield the pods of each object; a problem of the file itself comes last, in a part without pods."""
     problems = Problems()
     has_content = False
     try:
         for item in read_output(path, data, problems):
             if item.value is not None:
-                part = _object_part(item.value, item.place())
+                part = _object_part(item.value, item.place(), table)
                 has_content = has_content or bool(part.pods or part.problems)
                 yield part
         if not has_content:
@@ -143,9 +181,9 @@ def _large_parts(path: Path, data: bytes) -> Iterator[PodPart]:
         yield PodPart((), tuple(problems.items), {})
 
 
-def _object_part(value: Json, place: Location) -> PodPart:
+def _object_part(value: Json, place: Location, table: WorkloadTable) -> PodPart:
     problems = Problems()
-    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems)
+    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems, table)
     return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
 
 

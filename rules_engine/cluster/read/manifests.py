@@ -7,8 +7,8 @@ from typing import TypedDict, cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.cluster.workloads.kind import WorkloadKind
-from rules_engine.cluster.workloads.table import WorkloadKinds, find_kind
-from rules_engine.cluster.workloads.templates import FindObject, PodTemplate, WorkloadFacts, WorkloadObject
+from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
+from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, WorkloadObject
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.gpu_resources import is_gpu, is_resource_name
@@ -42,6 +42,8 @@ TEMPLATES: Mapping[str, JsonPath] = {
 
 _MISSPELT = 0.85
 """Least similarity of a misspelt kind to one of these; JobSet, a kind of its own, is below it."""
+
+_OUR_GROUP = API_VERSION.partition("/")[0]
 
 _GROUPS = frozenset({"", "apps", "batch"})
 """API groups of the kinds in `TEMPLATES`."""
@@ -173,23 +175,15 @@ class ManifestObject:
     unread: str = ""
 
 
-def no_object(_kind: str, _name: str) -> Json:
-    """Find no object: the FindObject of an input with a single object."""
-    return None
-
-
-def find_manifests(root: YamlNode, kinds: WorkloadKinds = (), find: FindObject = no_object) -> tuple[Manifest, ...]:
+def find_manifests(root: YamlNode, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""
-    return tuple(pod for item in find_objects(root, kinds, find) for pod in item.pods)
+    return tuple(pod for item in find_objects(root, table) for pod in item.pods)
 
 
-def find_objects(root: YamlNode, kinds: WorkloadKinds = (), find: FindObject = no_object) -> Iterator[ManifestObject]:
-    """Yield the objects of a document: itself, or the items of a List.
-
-    `kinds`: kinds of workloads in addition to the packaged ones. `find` finds others of the same input.
-    """
+def find_objects(root: YamlNode, table: WorkloadTable = PACKAGED) -> Iterator[ManifestObject]:
+    """Yield the objects of a document with their pods: itself, or the items of a List."""
     for value, node in split_list(manifest_json(root), root):
-        yield _find_pods(value, node, kinds, find)
+        yield _find_pods(value, node, table)
 
 
 def split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], YamlNode]]:
@@ -204,15 +198,16 @@ def split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], Y
         yield value, node
 
 
-def _find_pods(value: dict[str, Json], node: YamlNode, kinds: WorkloadKinds, find: FindObject) -> ManifestObject:
+def _find_pods(value: dict[str, Json], node: YamlNode, table: WorkloadTable) -> ManifestObject:
     """Return an object with its pods: by the row of its kind, and by what looks like a pod template elsewhere in it."""
     group, kind = text_member(value, "apiVersion").rpartition("/")[0], text_member(value, "kind")
-    row = find_kind(group, kind, kinds)
-    workload = WorkloadObject(row, value, find) if row is not None else None
+    row = table.row(group, kind)
+    workload = WorkloadObject(row, value, table.find) if row is not None else None
     facts = workload.facts() if workload is not None else WorkloadFacts()
     templates = [*workload.templates()] if workload is not None else []
     known = [each.path for each in templates]
     reason = f"{truncate(kind)} is no known kind of workload" if row is None else "no row of its kind has this template"
+    reason = "" if _is_ours(value) else reason
     templates += [
         PodTemplate(path=path, pod=pod, role=_path_role(value, path), unknown=reason if path else "")
         for path, pod in _find_templates(value, ())
@@ -231,7 +226,7 @@ def _find_pods(value: dict[str, Json], node: YamlNode, kinds: WorkloadKinds, fin
     for template in templates:
         made = replace(template, unknown=template.unknown or (facts.unknown if template.path else ""))
         if made.nested:
-            inner = _find_pods({**as_mapping(made.pod)}, find_node(node, made.path), kinds, find)
+            inner = _find_pods({**as_mapping(made.pod)}, find_node(node, made.path), table)
             pods += [_outer_pod(each, made, about) for each in inner.pods]
         elif isinstance(made.pod, dict):
             pods.append(_manifest(made, about))
@@ -282,11 +277,16 @@ def _outer_pod(inner: Manifest, outer: PodTemplate, about: _About) -> Manifest:
 
 def _unread(value: Object, row: WorkloadKind | None, facts: WorkloadFacts) -> str:
     """Return why an object without pods may have some; "" if it has none."""
-    kind, ours = text_member(value, "kind"), text_member(value, "apiVersion") == API_VERSION
-    if facts.unknown or ours or (row is not None and not row.templates):
+    kind = text_member(value, "kind")
+    if facts.unknown or _is_ours(value) or (row is not None and not row.templates):
         return facts.unknown
     gpu = next(_gpu_names({key: part for key, part in value.items() if key != "metadata"}), "")
     return f"it names {truncate(gpu)}, and {truncate(kind) or 'it'} is no known kind of workload" if gpu else ""
+
+
+def _is_ours(value: Object) -> bool:
+    """Return True for a document of gpu-rules, such as a RuleTest: its pods are examples."""
+    return text_member(value, "apiVersion").partition("/")[0] == _OUR_GROUP
 
 
 def _gpu_names(value: Json) -> Iterator[str]:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests, manifest_json, read_single_pod
+from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
 from rules_engine.language.fields import list_items, map_field, string_field
-from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, child_node, find_node, first_key
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
@@ -25,14 +25,11 @@ from rules_engine.model.rules.simulation import PodGroup
 
 DAEMON_SET = "DaemonSet"
 
-JOBS = ("Job", "CronJob")
+_COUNTS = ("replicas", "parallelism", "completions")
+"""Members above a template that are numbers of pods."""
+
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Kinds whose selector the scheduler uses to spread pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
-
-_TEMPLATE_MEMBERS = frozenset({"template", "jobTemplate"})
-
-_GROUP_FIELDS = ("groupName", "name")
-"""Members that name a template in a list of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +185,16 @@ class WorkloadReader:
     def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
         """Return the pods of a template; None, with problems, if it has none."""
         self._check(manifest)
-        counts = _PodCounts(manifest, self._problems)
+        check_counts(manifest, self._problems)
         whole = f"{name}-{role}" if role else name
         pod = self._submitted_pod(manifest, whole, priority)
-        if not counts.total:
+        if not manifest.template.total:
             return None
         return PodGroup(
             name=whole,
             pod=pod,
-            parallel=counts.parallel,
-            total=counts.total,
+            parallel=manifest.template.parallel,
+            total=manifest.template.total,
             controlled=bool(manifest.path),
             selector=_spread_selector(manifest),
         )
@@ -278,84 +275,35 @@ def object_name(manifest: Manifest, fallback: str) -> str:
 
 
 def _template_roles(templates: Sequence[Manifest]) -> list[str]:
-    """Return a name for each template of an object, such as `worker` for its member's name; "" for the only one."""
+    """Return a name for each template of an object, such as `worker`; "" for the only one."""
     if len(templates) == 1:
         return [""]
-    names = [_template_role(manifest) for manifest in templates]
+    names = [manifest.template.role or "pods" for manifest in templates]
     return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
 
 
-def _template_role(manifest: Manifest) -> str:
-    for length, step in reversed([*enumerate(manifest.path, 1)]):
-        if isinstance(step, int):
-            owner = as_mapping(manifest_json(find_node(manifest.root, manifest.path[:length])))
-            group_name = next((text_member(owner, field) for field in _GROUP_FIELDS if text_member(owner, field)), "")
-            if group_name:
-                return group_name
-        elif step not in ("spec", *_TEMPLATE_MEMBERS):
-            return step.lower()
-    return "pods"
-
-
-def pod_count(manifest: Manifest, problems: Problems) -> int:
-    """Return the number of pods that a template creates; 1 for a DaemonSet, whose nodes are unknown.
-
-    A workload scaled to 0 has none, which is not a problem.
-    """
-    own = Problems()
-    total = _PodCounts(manifest, own).total
-    problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
-    return total
-
-
-class _PodCounts:
-    """Numbers of a template's pods: `parallel` run at the same time, `total` in all."""
-
-    def __init__(self, manifest: Manifest, problems: Problems) -> None:
-        self._problems = problems
-        self.parallel = self.total = 1
-        path = manifest.path
-        for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
-            owner = find_node(manifest.root, path[:length])
-            if isinstance(owner, MapNode):  # pods may also be in a list of lists
-                self._multiply(owner, is_job=manifest.kind in JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
-
-    def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
-        replicas = self._number(owner, "replicas")
-        parallelism, completions = self._number(owner, "parallelism"), self._number(owner, "completions")
-        parallel = total = 1 if replicas is None else replicas
-        if is_job or parallelism is not None or completions is not None:
-            # Without completions the first success ends a Job, and no further pods are started.
-            at_once = 1 if parallelism is None else parallelism
-            in_all = at_once if completions is None else completions
-            # A Job with parallelism 0 is paused.
-            parallel, total = parallel * min(at_once, in_all), total * (in_all if at_once else 0)
-        self.parallel, self.total = self.parallel * parallel, self.total * total
-
-    def _number(self, owner: MapNode, name: str) -> int | None:
-        """Return a number of pods; None if it is absent or, with a problem, if it is invalid."""
-        node, key = owner.get(name), owner.key(name)
-        if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
-            return None
-        value = manifest_json(node)
-        if not isinstance(value, int) or isinstance(value, bool):
-            actual = value if isinstance(value, float) else json_type(value)
-            message = f"{name} must be a whole number, not {actual}"
-            self._problems.error(Code.WRONG_TYPE, message, node.location, node.length)
-            return None
-        if value < 0:
-            message = f"{name} cannot be less than 0"
-            self._problems.error(Code.WRONG_VALUE, message, node.location, node.length)
-            return None
-        if not value:
-            message = f"{name} is 0: no pod arrives"
-            self._problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-        return value
+def check_counts(manifest: Manifest, problems: Problems) -> None:
+    """Report numbers of pods above a template that are no whole numbers, and warn of those that are 0."""
+    for length in range(len(manifest.path)):
+        owner = find_node(manifest.root, manifest.path[:length])
+        for name in _COUNTS:
+            node, key = child_node(owner, name), owner.key(name) if isinstance(owner, MapNode) else None
+            if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
+                continue
+            value = manifest_json(node)
+            if not isinstance(value, int) or isinstance(value, bool):
+                actual = value if isinstance(value, float) else json_type(value)
+                message = f"{name} must be a whole number, not {actual}"
+                problems.error(Code.WRONG_TYPE, message, node.location, node.length)
+            elif value < 0:
+                problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node.location, node.length)
+            elif not value:
+                problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
 
 
 def _spread_selector(manifest: Manifest) -> LabelSelector | None:
     """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
-    if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
+    if not manifest.is_built_in or manifest.kind not in _SELECTING:
         return None
     spec = as_mapping(as_mapping(manifest_json(manifest.root)).get("spec"))
     field = spec.get("selector")

@@ -1,6 +1,7 @@
 """The table of workload kinds: the packaged rows in `kinds/`, a file for each API group, and those of the user."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -8,19 +9,42 @@ from rules_engine.cluster.workloads.kind import WorkloadKind, read_workload_kind
 from rules_engine.language.files import decode_source
 from rules_engine.language.yaml.documents import read_documents
 from rules_engine.language.yaml.nodes import MapNode
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
 
 KINDS = Path(__file__).with_name("kinds")
 """The folder of the packaged rows."""
 
-WorkloadKinds = Sequence[WorkloadKind]
-"""Kinds that a user adds. They win over packaged ones."""
+_OWN_GROUPS = ("core", "apps", "batch")
+"""Files of Kubernetes' own kinds, whose names differ: a manifest may lack its apiVersion."""
+
+FindObject = Callable[[str, str], Json]
+"""A function that returns an object of the same input by kind and name; None if there is none."""
 
 
-def find_kind(group: str, kind: str, added: WorkloadKinds = ()) -> WorkloadKind | None:
-    """Return the row of a kind, the user's first; None if the table has none. `group`: "" for Kubernetes' core."""
-    own = next((each for each in added if (each.group, each.kind) == (group, kind)), None)
-    return own or read_group(group or "core").get(kind)
+def find_no_object(_kind: str, _name: str) -> Json:
+    """Find no object: the FindObject of an input with a single one."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTable:
+    """The kinds of workloads that an input may have.
+
+    `added`: kinds of the user, which win over packaged ones. `find` finds objects to which others refer.
+    """
+
+    added: Sequence[WorkloadKind] = ()
+    find: FindObject = find_no_object
+
+    def row(self, group: str, kind: str) -> WorkloadKind | None:
+        """Return the row of a kind; None if the table has none. `group`: "" for Kubernetes' own."""
+        added = [each for each in self.added if (each.group, each.kind) == (group, kind)]
+        packaged = (read_group(each).get(kind) for each in ((group,) if group else _OWN_GROUPS))
+        return next(filter(None, (*added, *packaged)), None)
+
+
+PACKAGED = WorkloadTable()
 
 
 @cache

@@ -1,9 +1,10 @@
 """The pod templates of an object, by the row of its kind, with the number of pods that each makes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs, TemplateRow, WorkloadKind
+from rules_engine.cluster.workloads.table import FindObject
 from rules_engine.language.cel import Budget, EvaluationError
 from rules_engine.model.json.lenient import Object, as_mapping
 from rules_engine.model.json.patch import Json
@@ -14,9 +15,6 @@ EXPRESSIONS_COST = 1_000_000
 
 MAX_UNKNOWN = 300
 """Characters of an expression's reason."""
-
-FindObject = Callable[[str, str], Json]
-"""A function that returns an object of the same input by kind and name; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

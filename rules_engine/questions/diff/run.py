@@ -79,7 +79,8 @@ def diff(
         assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
-    inputs = DiffInputs(paths, log, readings, default, collected)
+    kinds = (*new.rule_set.workload_kinds, *old.rule_set.workload_kinds)
+    inputs = DiffInputs(paths, log, readings, default, collected, kinds)
     grouping = WorkloadChanges(inputs.columns)
     if not collected.failed:
         _report_missing_objects(readings, collected, reads_namespaces=any(read.namespaces for read in reads))

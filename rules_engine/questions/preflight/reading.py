@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rules_engine.cluster.devices.offers import cluster_view
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, manifest_json
-from rules_engine.cluster.read.workloads import DAEMON_SET, JOBS, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.read.manifests import Manifest, manifest_json
+from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
@@ -99,15 +99,9 @@ def _read_workloads(
                     namespace=key[1],
                     groups=workload.groups,
                 ),
-                count_field=_count_field(first),
+                count_field=first.facts.count_field,
                 decided_first=tuple(_first_deciders(templates)),
             )
-
-
-def _count_field(manifest: Manifest) -> str:
-    if manifest.kind not in TEMPLATES or not manifest.path:
-        return ""
-    return "parallelism" if manifest.kind in JOBS else "replicas"
 
 
 def _first_deciders(templates: Sequence[Manifest]) -> Iterator[str]:

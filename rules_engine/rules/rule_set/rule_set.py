@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.offers import Reach
+from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
 from rules_engine.model.json.lenient import as_mapping, text_member
@@ -57,9 +58,13 @@ class KindRules:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Compiled rules by kind, in the order of evaluation. Rules that are Off are not in it."""
+    """Compiled rules by kind, in the order of evaluation. Rules that are Off are not in it.
+
+    `workload_kinds`: the kinds of workloads that stand beside the rules.
+    """
 
     kinds: tuple[KindRules, ...] = ()
+    workload_kinds: tuple[WorkloadKind, ...] = ()
     _at: Mapping[Endpoint, tuple[KindRules, ...]] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[str] = field(init=False, repr=False, compare=False)
     """CREATE, and the operations that some rule at /validate matches: pods at other operations are not parsed."""
@@ -79,7 +84,8 @@ class RuleSet:
             tuple(
                 KindRules(group.kind, tuple(each for each in group.rules if each.rule.id not in ids))
                 for group in self.kinds
-            )
+            ),
+            self.workload_kinds,
         )
 
     def kinds_at(self, endpoint: Endpoint) -> tuple[KindRules, ...]:

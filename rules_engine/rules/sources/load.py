@@ -7,6 +7,7 @@ from typing import TypeVar
 from rules_engine.cluster.read.clusters import load_inventory
 from rules_engine.cluster.read.loader import DocumentKind, Loader, LoadResult, Part
 from rules_engine.cluster.read.references import ReadCluster, Sources
+from rules_engine.cluster.workloads.kind import read_workload_kind
 from rules_engine.language.files import SourceFile, find_files, read_file
 from rules_engine.language.schemas import SCHEMAS
 from rules_engine.model.problems.codes import Code
@@ -26,6 +27,14 @@ def rule_kind(kind: RuleKind) -> DocumentKind[Rule]:
 
 RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
 """The kinds that a server reads."""
+
+
+WORKLOAD_KIND = DocumentKind(
+    name="WorkloadKind", part=Part.RULES, read=lambda root, problems, _: read_workload_kind(root, problems)
+)
+
+COMMAND_KINDS: Sequence[DocumentKind[object]] = (*RULES, WORKLOAD_KIND)
+"""The kinds that commands read for the pods of manifests."""
 
 
 def load_files(paths: Sequence[Path], kinds: Sequence[DocumentKind[object]] = RULES) -> LoadResult:

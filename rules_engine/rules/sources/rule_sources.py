@@ -15,7 +15,7 @@ from rules_engine.model.problems.problem import Problems, Severity, did_you_mean
 from rules_engine.model.problems.source import truncate
 from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.git_files import revision_files
-from rules_engine.rules.sources.load import RULES, load_texts
+from rules_engine.rules.sources.load import COMMAND_KINDS, load_texts
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem
 
@@ -131,7 +131,7 @@ DIAGNOSTICS = PackagedSource("diagnostics")
 """The packaged set of Diagnostics."""
 
 
-def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[object]] = RULES) -> RuleFiles:
+def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[object]] = COMMAND_KINDS) -> RuleFiles:
     """Read and compile the rules of one or more sources, and their documents of other kinds."""
     collected = Problems()
     # Sources may overlap: a folder, and a file in it.

@@ -29,7 +29,7 @@ from rules_engine.questions.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
 from rules_engine.rules.sources.documents import DIAGNOSTIC
-from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.load import COMMAND_KINDS
 from rules_engine.rules.sources.rule_files import has_errors
 from rules_engine.rules.sources.rule_sources import PathSource, read_sources
 
@@ -43,7 +43,7 @@ MAX_TEXT = 1_000
 
 _REMEDIES = {code: entry.remedy for code, entry in reference_entries().items()}
 
-_KINDS = (*RULES, DIAGNOSTIC)
+_KINDS = (*COMMAND_KINDS, DIAGNOSTIC)
 """The kinds that are read. A RuleTest or a Simulation may refer to files of the host, so neither is."""
 
 
@@ -73,9 +73,9 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     rules, pod, cluster = map(Path, FILES)
     reading = read_cluster([cluster])
     checked = check_files([rules], reading, _KINDS)
-    pods = join_parts(stream_manifests([pod]))
     sources, view = [PathSource(rules)], reading.with_assumptions(["Pod"])
     files = read_sources(sources)
+    pods = join_parts(stream_manifests([pod], files.rule_set.workload_kinds))
     read = (*files.problems, *view.problems)
     # The check has its warnings, some of which comments ignore, but does not require rules.
     errors = [each for each in read if each.severity is Severity.ERROR]

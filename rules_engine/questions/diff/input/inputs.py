@@ -10,7 +10,8 @@ from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.manifest_stream import stream_manifests
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
-from rules_engine.cluster.read.workloads import pod_count
+from rules_engine.cluster.read.workloads import check_counts
+from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
@@ -33,7 +34,7 @@ class DiffInputs:
     """The pods of manifests and of a decision log; without both, the live pods of the clusters.
 
     `default`: the cluster if there are no others. `columns`: the clusters by name, "" for a single one. `recorded`: the
-    decision log.
+    decision log. `kinds`: of workloads, in addition to the packaged ones.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class DiffInputs:
         clusters: Sequence[ClusterReading],
         default: Cluster,
         problems: Problems,
+        kinds: Sequence[WorkloadKind] = (),
     ) -> None:
         self.recorded = None if log is None else RecordedInput(log, problems)
         self.sources: dict[str, Sequence[str]] = {}
         self._manifests = manifests
+        self._kinds = kinds
         self._problems = problems
         for reading in clusters:
             problems.items += reading.problems
@@ -78,7 +81,7 @@ class DiffInputs:
 
     def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
         refused: set[str] = set()
-        for part in stream_manifests(self._manifests):
+        for part in stream_manifests(self._manifests, self._kinds):
             problems = Problems()
             problems.items += part.problems
             for manifest in part.pods:
@@ -114,7 +117,10 @@ def submit_manifest(manifest: Manifest, default_namespace: str, problems: Proble
     namespace = manifest.namespace or default_namespace
     workload = WorkloadName.of("", namespace, manifest.kind, manifest.name)
     request = pod_request(manifest.submitted(), namespace=namespace)
-    count = max(1, pod_count(manifest, problems))
+    own = Problems()
+    check_counts(manifest, own)
+    problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
+    count = max(1, manifest.template.total)
     return SubmittedPods(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
 
 

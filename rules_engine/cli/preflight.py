@@ -18,6 +18,7 @@ from rules_engine.cli.options import (
     targets_option,
 )
 from rules_engine.cli.program import (
+    UNKNOWN,
     Command,
     InputProblems,
     Target,
@@ -68,11 +69,13 @@ def preflight(
     The pods pass the rules, ResourceQuotas and a model of kube-scheduler; nothing is created. For workloads that do not
     start, changes are listed that would start them: each was tried.
 
-    Exits with 1 if a pod would not start now, and with 2 if rules, cluster or manifests have errors.
+    Exits with 1 if a pod would not start now, with 2 if rules, cluster or manifests have errors, and with 3 if all pods
+    start as far as is known, but their number, their scheduler or an object that they name is not known.
     """
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.language.files import without_garbage_collection
     from rules_engine.model.problems.problem import InputError
+    from rules_engine.questions.preflight.answer import with_unread
     from rules_engine.questions.preflight.report import preflight_report
     from rules_engine.questions.preflight.state import Verdict
     from rules_engine.rules.sources.rule_files import has_errors
@@ -102,6 +105,8 @@ def preflight(
         problems.add(error.problems, lines)
         problems.end()
     problems.add(answer.problems, lines)
+    answer = with_unread(answer, seen)
     problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
-    passing = {Verdict.STARTS, Verdict.WAITS} if fail_on == "never" else {Verdict.STARTS}
-    fail_if(answer.verdict not in passing)
+    passing = {Verdict.STARTS, Verdict.UNKNOWN, *([Verdict.WAITS] if fail_on == "never" else [])}
+    fail_if(any(each.verdict not in passing for each in answer.workloads))
+    fail_if(problems.unknown or any(each.verdict is Verdict.UNKNOWN for each in answer.workloads), UNKNOWN)

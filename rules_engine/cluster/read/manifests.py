@@ -251,7 +251,10 @@ def _manifest(template: PodTemplate, about: _About) -> Manifest:
     if template.built:  # it has no node of its own: its spec is at the node of what it is made from
         node = MapNode(members={"spec": (_key(node), node)}, location=first_key(node).location)
     members = {key: part for key, part in spec.items() if key not in ("apiVersion", "kind", "metadata")}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": spec.get("metadata") or {}, **members}
+    pod: dict[str, Json] = {"apiVersion": "v1", "kind": "Pod", "metadata": spec.get("metadata") or {}, **members}
+    inner = as_mapping(pod.get("spec"))
+    if about["facts"].scheduler and not inner.get("schedulerName"):
+        pod["spec"] = {**inner, "schedulerName": about["facts"].scheduler}
     about = {**about, "namespace": about["namespace"] or _metadata_text(spec, "namespace")}
     return Manifest(**about, path=template.path, pod=pod, node=cast(MapNode, node), template=template)
 

@@ -27,6 +27,8 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 
 DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
+LIMITS_OF_VOLUMES = "limits of volumes"
+
 NODE_NAME = "metadata.name"
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -249,7 +251,7 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
     if not volumes.isdisjoint(CLAIM_VOLUMES):
         yield "persistent volume claims"
     if not volumes.isdisjoint(LIMITED_VOLUMES):
-        yield "limits of volumes"
+        yield LIMITS_OF_VOLUMES
     if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"
     if _needs_features(spec):

@@ -23,7 +23,7 @@ the name of the member of {}, and what is at the path."""
 _COUNTS = ("pods", "total", "atMost")
 _RESULTS: Mapping[str, Type] = {
     **dict.fromkeys((*_COUNTS, "minimum", "number"), types.INT),
-    **dict.fromkeys(("name", "unknown", "decidedBy", "countField", "kind"), types.STRING),
+    **dict.fromkeys(("name", "unknown", "decidedBy", "scheduler", "countField", "kind"), types.STRING),
 }
 """The types of expressions, by field; others are of any type."""
 
@@ -44,8 +44,8 @@ class TemplateRow:
 class WorkloadKind:
     """A kind of workload. A kind without templates makes no pods.
 
-    `programs`: `unknown`, `decidedBy`, `countField`, and `minimum` and `number` of its gang. `references`: the
-    expressions of the kind and the name of other objects, by the variable that such an object is.
+    `programs`: `unknown`, `decidedBy`, `scheduler`, `countField`, and `minimum` and `number` of its gang. `references`:
+    the expressions of the kind and the name of other objects, by the variable that such an object is.
     """
 
     name: str
@@ -78,7 +78,7 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
             for line in fields.map_items(spec, "templates")
         ),
         programs={
-            **_compile(spec, whole, problems, "unknown", "decidedBy", "countField"),
+            **_compile(spec, whole, problems, "unknown", "decidedBy", "scheduler", "countField"),
             **_compile(fields.map_field(spec, "gang"), whole, problems, "minimum", "number"),
         },
         references={

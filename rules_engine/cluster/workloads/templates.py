@@ -47,12 +47,14 @@ class Gang:
 class WorkloadFacts:
     """What the row of a kind says of an object as a whole.
 
-    `decided_by`: the scheduler or queue that decides first. `count_field`: the field by which a user changes the number
-    of pods. `unknown`: why its pods are not known. All "" if there is none.
+    `decided_by`: what decides before the scheduler, such as a queue. `scheduler`: of pods whose template names none.
+    `count_field`: the field by which a user changes the number of pods. `unknown`: why its pods are not known. All ""
+    if there is none.
     """
 
     gang: Gang | None = None
     decided_by: str = ""
+    scheduler: str = ""
     count_field: str = ""
     unknown: str = ""
 
@@ -89,6 +91,7 @@ class WorkloadObject:
             return WorkloadFacts(
                 gang=Gang(minimum=minimum, number=number) if minimum > 1 and number > 0 else None,
                 decided_by=self._text(texts, "decidedBy", self._variables),
+                scheduler=self._text(texts, "scheduler", self._variables),
                 count_field=self._text(texts, "countField", self._variables),
                 unknown=self._text(texts, "unknown", self._variables),
             )

@@ -1,7 +1,7 @@
 """The answer of a preflight: for each workload, which pods start now, and changes with which all of them start."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
+from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
@@ -18,12 +18,15 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import is_finished
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
+from rules_engine.questions.preflight.gangs import stopped_gang
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import (
     ClusterState,
@@ -82,13 +85,18 @@ class WorkloadAnswer(Output, frozen=True, kw_only=True):
     name: str
     namespace: str
     source: Location
-    verdict: Annotated[Verdict, Meta(description="The worst of its pods.")]
+    verdict: Annotated[
+        Verdict, Meta(description="The worst of its pods; Unknown: they start, unless `unknown` prevents it.")
+    ]
     pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
     started: Annotated[int, Meta(description="The number of pods that start.")]
     starts: Annotated[Mapping[str, int], Meta(description="The number of pods that start, by node.")]
     equal_nodes: Annotated[Names, Meta(description="Other nodes with the same score, one of which may be chosen.")]
     evicted: Annotated[Names, Meta(description="The pods that leave their nodes for it, by preemption.")]
-    decided_first: Annotated[Names, Meta(description="What decides before the scheduler, or in its place.")]
+    once: Annotated[Names, Meta(description="What has to happen before the scheduler decides.")]
+    unknown: Annotated[
+        Names, Meta(description="What could change the answer, and is not in the input or not modelled.")
+    ]
     moves: Annotated[tuple[MovedPods, ...], Meta(description="Moves of pods to another resource by rules.")]
     stopped: Annotated[tuple[StoppedPods, ...], Meta(description="The pods that do not start, by message.")]
     would_start: Annotated[
@@ -102,6 +110,7 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
 
     cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
     objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
+    unread: Annotated[Names, Meta(description="Objects that may have pods which were not found.")] = ()
     started_before: Annotated[Mapping[str, str], Meta(description="Nodes of waiting pods that go first, by pod.")]
     verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
     workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
@@ -135,7 +144,7 @@ def preflight(
     with state.simulated([each.arrival for each in workloads]) as simulated:
         pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, pending, places)
+            _workload_answer(state, workload, pods, pending, places, stopped_gang(state, rule_set, workload, pods))
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
@@ -164,10 +173,23 @@ def _workload_answer(
     pods: Sequence[SimulatedPod],
     pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
+    gang: tuple[Verdict, str] | None,
 ) -> WorkloadAnswer:
-    """Return the answer for a workload, without changes, while its pods are on their nodes."""
-    starts = Counter(pod.node for pod in pods if pod.starts)
-    equal = numbers_of(union([pod.equal for pod in pods]))
+    """Return the answer for a workload, without changes, while its pods are on their nodes.
+
+    `gang`: the verdict and the reason if its pods do not start together.
+    """
+    starts = Counter(pod.node for pod in pods if pod.starts and gang is None)
+    equal = numbers_of(union([pod.equal for pod in pods if gang is None]))
+    stopped = tuple(_stopped_pods(state, pods, pending))
+    if gang is not None:
+        findings = [each.finding for each in stopped if each.finding is not None]
+        stopped = (StoppedPods(verdict=gang[0], pods=len(pods), message=gang[1], finding=next(iter(findings), None)),)
+    unknown = tuple(dict.fromkeys((*workload.unknown, *_unknown_of_pods(pods))))
+    verdict = worst_verdict([pod.verdict for pod in pods] if gang is None else [gang[0]])
+    # What is not known can only prevent a start, except for a number of pods.
+    if (verdict is Verdict.STARTS and unknown) or (verdict is Verdict.WAITS and workload.unknown):
+        verdict = Verdict.UNKNOWN
     moves = Counter(move for pod in pods for move in pod.admitted.record.fallbacks)
     names = [state.play.cycle.scheduler.nodes[number].name for number in equal]
     return WorkloadAnswer(
@@ -175,18 +197,19 @@ def _workload_answer(
         name=workload.name,
         namespace=workload.arrival.namespace,
         source=workload.location,
-        verdict=worst_verdict([pod.verdict for pod in pods]),
+        verdict=verdict,
         pods=len(pods),
         started=starts.total(),
         starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
         equal_nodes=tuple(name for name in names if name not in starts),
-        evicted=tuple(victim for pod in pods for victim in pod.victims),
+        evicted=tuple(victim for pod in pods if gang is None for victim in pod.victims),
         moves=tuple(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=tuple(_stopped_pods(state, pods, pending)),
-        decided_first=tuple(dict.fromkeys(_first_deciders(workload, pods))),
+        stopped=stopped,
+        once=tuple(dict.fromkeys((*workload.once, *_gates(pods)))),
+        unknown=unknown,
         notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
     )
 
@@ -246,28 +269,38 @@ def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iter
 def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
     """Yield what is not modelled of pods, and the warnings of rules."""
     for pod in pods:
-        spec = as_mapping(pod.admitted.object.get("spec"))
-        deciders = ("scheduler ", SCHEDULING_GATES)
-        not_modelled = pod.admitted.record.not_modelled
-        yield from (f"not modelled: {what}" for what in not_modelled if not what.startswith(deciders))
         yield from pod.admitted.record.warnings
-        if text_member(spec, "nodeName"):
+        if LIMITS_OF_VOLUMES in pod.admitted.record.not_modelled:
+            yield f"not modelled: {LIMITS_OF_VOLUMES}"
+        if text_member(as_mapping(pod.admitted.object.get("spec")), "nodeName"):
             yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
+
+
+def _unknown_of_pods(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield what could prevent the start of pods and is not in the input, or not modelled."""
+    for pod in pods:
+        known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES)
+        yield from (what for what in pod.admitted.record.not_modelled if what not in known)
+        spec = as_mapping(pod.admitted.object.get("spec"))
         name = text_member(spec, "priorityClassName")
         if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:
-            yield f"the cluster's view has no PriorityClass {name}: the pods count with priority 0"
+            yield f"PriorityClass {name}, which was not read: the pods count with priority 0"
 
 
-def _first_deciders(workload: SubmittedWorkload, pods: Sequence[SimulatedPod]) -> Iterator[str]:
-    """Yield what decides on pods before the scheduler does, or in its place."""
-    yield from workload.decided_first
+def _gates(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+    """Yield the scheduling gates of pods, as conditions."""
     for pod in pods:
-        spec = as_mapping(pod.admitted.object.get("spec"))
-        scheduler = text_member(spec, "schedulerName")
-        if scheduler not in ("", DEFAULT_SCHEDULER):
-            yield f"scheduler {scheduler}"
-        for gate in object_items(spec.get("schedulingGates")):
-            yield f"scheduling gate {text_member(gate, 'name')}"
+        for gate in object_items(as_mapping(pod.admitted.object.get("spec")).get("schedulingGates")):
+            yield f"scheduling gate {text_member(gate, 'name')} is removed"
+
+
+def with_unread(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:
+    """Return the answer with the objects whose pods were not found, which make it unknown whether all pods start."""
+    unread = tuple(
+        each.message for each in problems if each.code is Code.UNKNOWN_PODS and each.message.startswith("pods of")
+    )
+    verdict = Verdict.UNKNOWN if unread and answer.verdict is Verdict.STARTS else answer.verdict
+    return replace(answer, unread=unread, verdict=verdict)
 
 
 def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:

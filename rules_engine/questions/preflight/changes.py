@@ -176,7 +176,7 @@ class ChangeSearch:
             yield from self._verified(
                 ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
             )
-        if (fewer := self._with_fewer_pods()) is not None:
+        if self._workload.gang is None and (fewer := self._with_fewer_pods()) is not None:
             field = self._workload.count_field
             counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
             text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
@@ -253,8 +253,8 @@ class ChangeSearch:
     def _after_others_end(self) -> Iterator[Change]:
         with self._state.simulated(self._arrivals, ending=self._number) as workloads:
             pods = workloads[self._number]
-        if all(pod.starts for pod in pods):
-            ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
+        ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
+        if all(pod.starts for pod in pods) and not {pod.name for pod in pods}.intersection(ends):
             text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
             yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.workloads.templates import Gang
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
@@ -14,6 +15,9 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import InputError, Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import Arrival, Simulation
+from rules_engine.questions.preflight.daemon_pods import daemon_pods
+
+SUSPENDED = "suspend: true"
 
 QUEUE_LABELS: Mapping[str, str] = {
     "kueue.x-k8s.io/queue-name": "Kueue",
@@ -26,7 +30,8 @@ QUEUE_LABELS: Mapping[str, str] = {
 class SubmittedWorkload:
     """A workload of a manifest. `count_field`: the field with the number of its pods, "" if it has none or several.
 
-    `decided_first`: what decides before the scheduler: components with queues, or who resumes it.
+    `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `gang`: its pods
+    that start together. `unknown`: why the number of its pods is not known.
     """
 
     kind: str
@@ -34,7 +39,9 @@ class SubmittedWorkload:
     location: Location
     arrival: Arrival
     count_field: str
-    decided_first: tuple[str, ...]
+    once: tuple[str, ...]
+    gang: Gang | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +63,7 @@ def read_inputs(
     problems = Problems()
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
     reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
-    workloads = tuple(_read_workloads(manifests, namespace, reader, problems))
+    workloads = tuple(_read_workloads(manifests, namespace, reader, objects, problems))
     simulation = Simulation(
         name=name,
         location=Location(name, 1, 1),
@@ -70,16 +77,12 @@ def read_inputs(
 
 
 def _read_workloads(
-    pods: Iterable[Manifest], namespace: str, reader: WorkloadReader, problems: Problems
+    pods: Iterable[Manifest], namespace: str, reader: WorkloadReader, objects: ClusterObjects, problems: Problems
 ) -> Iterator[SubmittedWorkload]:
     places: dict[tuple[str, str, str], Location] = {}
     for number, (_, group) in enumerate(groupby(pods, key=lambda pod: id(pod.root)), 1):
         templates = tuple(group)
         first = templates[0]
-        if first.kind == DAEMON_SET:
-            message = f"{first.title()} is skipped: a DaemonSet has one pod for each node"
-            problems.warning(Code.NOT_A_WORKLOAD, message, first.location)
-            continue
         if namespace and first.namespace not in ("", namespace):
             message = f"{first.kind} {first.name} has namespace {first.namespace}, not {namespace}"
             problems.error(Code.CONFLICTING_FIELDS, message, first.location)
@@ -89,29 +92,33 @@ def _read_workloads(
             message = f"{first.title(key[1])} is already in {places[key]}"
             problems.error(Code.DUPLICATE_NAME, message, first.location)
         places[key] = first.location
-        if workload.groups:
-            yield SubmittedWorkload(
-                kind=workload.kind,
-                name=workload.name,
-                location=first.location,
-                arrival=Arrival(
-                    title=f"{workload.kind}/{workload.name}",
-                    namespace=key[1],
-                    groups=workload.groups,
-                ),
-                count_field=first.facts.count_field,
-                decided_first=tuple(_first_deciders(templates)),
-            )
+        groups = workload.groups
+        if first.is_built_in and first.kind == DAEMON_SET:
+            groups = tuple(pod for group in groups for pod in daemon_pods(group, objects))
+        counts = {each.template.unknown: each.template.parallel for each in templates if each.template.unknown}
+        yield SubmittedWorkload(
+            kind=workload.kind,
+            name=workload.name,
+            location=first.location,
+            arrival=Arrival(title=f"{workload.kind}/{workload.name}", namespace=key[1], groups=groups),
+            count_field=first.facts.count_field,
+            once=tuple(dict.fromkeys(_conditions(templates))),
+            gang=first.facts.gang,
+            unknown=tuple(f"the number of pods: {number} assumed ({why})" for why, number in counts.items()),
+        )
 
 
-def _first_deciders(templates: Sequence[Manifest]) -> Iterator[str]:
-    root = as_mapping(manifest_json(templates[0].root))
-    if as_mapping(root.get("spec")).get("suspend") is True:
-        yield "suspend: true"
+def _conditions(templates: Sequence[Manifest]) -> Iterator[str]:
+    """Yield what has to happen before the pods of an object are scheduled."""
+    root, decided_by = as_mapping(manifest_json(templates[0].root)), templates[0].facts.decided_by
+    if decided_by == SUSPENDED or as_mapping(root.get("spec")).get("suspend") is True:
+        yield f"it is resumed ({SUSPENDED})"
+    elif decided_by:
+        yield f"{decided_by} admits it"
     objects = [root, *(template.pod for template in templates)]
     for label, component in QUEUE_LABELS.items():
         for item in objects:
             queue = as_string_map(as_mapping(item.get("metadata")).get("labels")).get(label)
             if queue:
-                yield f"{component} (label {label}: {queue})"
+                yield f"{component} admits it (label {label}: {queue})"
                 break

@@ -9,13 +9,23 @@ from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, Prefli
 from rules_engine.questions.preflight.state import Verdict
 from rules_engine.report.values import Item, ItemField, Items, Report, Section, Span, Table, Tone
 
-_TONES: Mapping[Verdict, Tone] = {Verdict.STARTS: Tone.GOOD, Verdict.WAITS: Tone.WARNING}
+_TONES: Mapping[Verdict, Tone] = {
+    Verdict.STARTS: Tone.GOOD,
+    Verdict.UNKNOWN: Tone.WARNING,
+    Verdict.WAITS: Tone.WARNING,
+}
 
 _VERBS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.WAITS: ("waits", "wait"),
     Verdict.NEVER: ("never starts", "never start"),
     Verdict.DENIED: ("is denied", "are denied"),
     Verdict.REFUSED: ("is refused", "are refused"),
+}
+
+_WORDS: Mapping[Verdict, str] = {
+    Verdict.STARTS: "starts",
+    Verdict.UNKNOWN: "unknown",
+    **{verdict: words[0] for verdict, words in _VERBS.items()},
 }
 
 MAX_EVIDENCE = 3
@@ -46,6 +56,7 @@ def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence
         notices=[
             *([f"pods that wait and can run go first: {format_names(before)}"] if before else []),
             *(text for kind, text in _UNKNOWN.items() if not answer.objects[kind]),
+            *answer.unread,
         ],
     )
 
@@ -62,20 +73,21 @@ def _item(each: WorkloadAnswer, table: Table | None) -> Item:
 
 def _verdict_text(each: WorkloadAnswer) -> str:
     """Return the verdict in words: `waits: 6 of 8 pods start now, 2 wait`."""
-    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.decided_first else 'now'}"
+    if not each.pods:
+        return "has no pods"
+    start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.once else 'now'}"
     parts = [f"{each.started:,} of {format_count(each.pods, 'pod')} {start}"]
     for verdict, (one, several) in _VERBS.items():
         count = sum(part.pods for part in each.stopped if part.verdict is verdict)
         if count:
             parts.append(f"{count:,} {one if count == 1 else several}")
-    return (
-        f"{_VERBS[each.verdict][0].removeprefix('is ')}: {', '.join(parts)}" if each.stopped else f"starts: {parts[0]}"
-    )
+    once = f", once {' and '.join(each.once)}" if each.once else ""
+    return f"{_WORDS[each.verdict].removeprefix('is ')}{once}: {', '.join(parts)}"
 
 
 def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
-    if each.decided_first:
-        yield ItemField("decided first", f"by {', '.join(each.decided_first)}")
+    for reason in each.unknown:
+        yield ItemField("unknown", reason)
     for move in each.moves:
         of = "" if move.pods == each.pods else f", {format_count(move.pods, 'pod')}"
         resources = f"{short_name(move.requested)} → {short_name(move.given)}"
@@ -103,7 +115,8 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Item
             after = f"the API server creates the {each.kind} and refuses {count} of its controller"
             yield ItemField("refused", f"{after}: {stopped.message}")
         case Verdict.NEVER:
-            yield ItemField("never", f"{count}: no node that exists could hold it: {stopped.message}")
+            why = "" if stopped.message.endswith("never together") else "no node that exists could hold it: "
+            yield ItemField("never", f"{count}: {why}{stopped.message}")
         case verdict:
             yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
     if stopped.finding is not None:

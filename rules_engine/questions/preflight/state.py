@@ -32,9 +32,10 @@ from rules_engine.rules.evaluation import RuleSet
 
 
 class Verdict(StrEnum):
-    """Outcome of creating a pod now, the best first: Starts, Waits, Never, Denied, Refused."""
+    """Outcome of creating a pod now, the best first. Unknown: something that is not known could prevent its start."""
 
     STARTS = "Starts"
+    UNKNOWN = "Unknown"
     WAITS = "Waits"
     NEVER = "Never"
     DENIED = "Denied"

@@ -1,0 +1,46 @@
+"""Gangs: pods of a workload that start together or not at all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rules_engine.cluster.devices.offers import cluster_view
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import controller_reference
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.wording import format_count
+from rules_engine.questions.preflight.reading import SubmittedWorkload
+from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
+from rules_engine.rules.evaluation import RuleSet
+
+
+def stopped_gang(
+    state: ClusterState, rule_set: RuleSet, workload: SubmittedWorkload, pods: Sequence[SimulatedPod]
+) -> tuple[Verdict, str] | None:
+    """Return the verdict and the reason of a workload whose first gang cannot start; None if it can, or has none."""
+    started = sum(pod.starts for pod in pods)
+    if workload.gang is None or started >= workload.gang.minimum or any(pod.admitted.pod is None for pod in pods):
+        return None
+    minimum = workload.gang.minimum
+    for resource in sorted({name for pod in pods for name in pod.admitted.record.given if is_gpu(name)}):
+        amounts = sorted(pod.admitted.record.given.get(resource, 0) for pod in pods)[:minimum]
+        offered = sum(
+            node.allocatable[resource].nanos for node in state.simulation.cluster.nodes if resource in node.allocatable
+        )
+        if sum(amounts) > offered:
+            needed, there = sum(amounts) // NANOS, offered // NANOS
+            return Verdict.NEVER, f"needs {needed} {resource} at once, the cluster has {there}: never together"
+    could = _started_if_empty(state, rule_set, workload)
+    if could < minimum:
+        held = f"the cluster could hold {could} without other pods"
+        return Verdict.NEVER, f"needs {format_count(minimum, 'pod')} at once, {held}: never together"
+    return Verdict.WAITS, f"needs {format_count(minimum, 'pod')} at once, {started} could start now: they wait together"
+
+
+def _started_if_empty(state: ClusterState, rule_set: RuleSet, workload: SubmittedWorkload) -> int:
+    """Return the number of pods that would start if the cluster had no other pods than those of DaemonSets."""
+    objects = state.simulation.objects
+    daemons = [pod for pod in objects.pods if (controller_reference(pod) or {}).get("kind") == "DaemonSet"]
+    empty = objects.with_objects({"Pod": daemons})
+    simulation = replace(state.simulation, objects=empty, cluster=cluster_view(empty))
+    with ClusterState(simulation, rule_set).simulated([workload.arrival]) as [pods]:
+        return sum(pod.starts for pod in pods)

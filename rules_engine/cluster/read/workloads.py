@@ -8,9 +8,9 @@ from rules_engine.cluster.read.manifests import Manifest, find_manifests, manife
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
-from rules_engine.language.fields import list_items, map_field, string_field
+from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, child_node, find_node, first_key
-from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
+from rules_engine.model.json.lenient import as_list, as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
@@ -222,7 +222,7 @@ class WorkloadReader:
         # A pod without containers is an error here: there is nothing to schedule.
         self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
         spec = map_field(manifest.node, "spec")
-        if not list_items(spec, "containers"):
+        if not as_list(as_mapping(manifest.pod.get("spec")).get("containers")):
             place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
             message = "the pod has no containers: Kubernetes rejects it"
             self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)

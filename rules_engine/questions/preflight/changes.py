@@ -176,8 +176,8 @@ class ChangeSearch:
             yield from self._verified(
                 ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
             )
-        if self._workload.gang is None and (fewer := self._with_fewer_pods()) is not None:
-            field = self._workload.count_field
+        field, is_gang = self._workload.count_field, self._workload.gang is not None
+        if field is not None and not is_gang and (fewer := self._with_fewer_pods()) is not None:
             counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
             text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
             yield from self._verified(ChangeKind.REPLICAS, f"with {text}", fewer)

@@ -8,6 +8,7 @@ from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
 from rules_engine.cluster.workloads.templates import Gang
+from rules_engine.language.yaml.nodes import find_node
 from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
@@ -28,7 +29,8 @@ QUEUE_LABELS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedWorkload:
-    """A workload of a manifest. `count_field`: the field with the number of its pods, "" if it has none or several.
+    """A workload of a manifest. `count_field`: the field with the number of its pods; "" if each template has its own;
+    None if no field has just this number.
 
     `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `gang`: its pods
     that start together. `unknown`: why the number of its pods is not known.
@@ -38,7 +40,7 @@ class SubmittedWorkload:
     name: str
     location: Location
     arrival: Arrival
-    count_field: str
+    count_field: str | None
     once: tuple[str, ...]
     gang: Gang | None = None
     unknown: tuple[str, ...] = ()
@@ -101,11 +103,22 @@ def _read_workloads(
             name=workload.name,
             location=first.location,
             arrival=Arrival(title=f"{workload.kind}/{workload.name}", namespace=key[1], groups=groups),
-            count_field=first.facts.count_field,
+            count_field=_count_field(templates),
             once=tuple(dict.fromkeys(_conditions(templates))),
             gang=first.facts.gang,
             unknown=tuple(f"the number of pods: {number} assumed ({why})" for why, number in counts.items()),
         )
+
+
+def _count_field(templates: Sequence[Manifest]) -> str | None:
+    """Return the field by which a user changes the number of pods, as in SubmittedWorkload."""
+    first = templates[0]
+    if not first.facts.count_field:
+        return ""
+    steps = first.facts.count_field.split(".")
+    value = manifest_json(find_node(first.root, steps)) if len(templates) == 1 else None
+    is_count = value == first.template.parallel or (not isinstance(value, int) and first.template.parallel == 1)
+    return ".".join(steps).removeprefix("spec.") if len(templates) == 1 and is_count else None
 
 
 def _conditions(templates: Sequence[Manifest]) -> Iterator[str]:

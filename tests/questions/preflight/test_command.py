@@ -162,7 +162,9 @@ def test_an_unknown_priority_class_is_refused() -> None:
     ]
     assert found["notices"] == []
     # A cluster without any was not read for them.
-    assert workload(pod("cpu: 1", priorityClassName="gold"))["verdict"] == "Starts"
+    unread = workload(pod("cpu: 1", priorityClassName="gold"), code=3)
+    reason = "PriorityClass gold, which was not read: the pods count with priority 0"
+    assert (unread["verdict"], unread["unknown"]) == ("Unknown", [reason])
 
 
 def test_a_quota_refuses_the_pods_beyond_it() -> None:
@@ -193,25 +195,118 @@ def test_what_is_not_checked_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "first"),
+    ("manifest", "condition"),
     [
-        (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "scheduling gate example.com/g"),
-        (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
-        (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), "Kueue (label kueue.x-k8s.io/queue-name: a)"),
+        (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), "scheduling gate example.com/g is removed"),
+        (job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1), "it is resumed (suspend: true)"),
+        (
+            job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"),
+            "Kueue admits it (label kueue.x-k8s.io/queue-name: a)",
+        ),
         (
             job("cpu: 1", labels="{kai.scheduler/queue: a}").replace(
                 "template: {", "template: {metadata: {labels: {kai.scheduler/queue: b}}, "
             ),
-            "KAI Scheduler (label kai.scheduler/queue: a)",
+            "KAI Scheduler admits it (label kai.scheduler/queue: a)",
         ),
     ],
 )
-def test_components_that_decide_first_are_named(manifest: str, first: str) -> None:
+def test_what_is_known_to_decide_first_is_a_condition(manifest: str, condition: str) -> None:
     found = workload(manifest)
-    assert (found["decidedFirst"], found["verdict"]) == ([first], "Starts")
+    assert (found["once"], found["verdict"]) == ([condition], "Starts")
     shown = text(manifest)
-    assert f"decided first: by {first}\n" in shown
+    assert f"starts, once {condition}: " in shown
     assert "then\n" in shown
+
+
+CLAIMS = "[{name: gpu, resourceClaimTemplateName: a}]"
+VOLUMES = "[{name: data, persistentVolumeClaim: {claimName: a}}]"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
+        (pod("cpu: 1", resourceClaims=CLAIMS), "resource claims"),
+        (pod("cpu: 1", volumes=VOLUMES), "persistent volume claims"),
+        (
+            f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n",
+            "the number of pods: 1 assumed (Foo is no known kind of workload)",
+        ),
+    ],
+)
+def test_what_could_prevent_the_start_makes_the_verdict_unknown(manifest: str, reason: str) -> None:
+    found = answer(manifest, code=3)
+    assert (found["verdict"], found["workloads"][0]["unknown"]) == ("Unknown", [reason])
+    write(Path(), {"manifest.yaml": manifest})
+    shown = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml").stdout
+    assert "unknown: 1 of 1 pod starts now\n" in shown
+    assert f"    unknown: {reason}\n" in shown
+    # A pod that cannot start is not saved by what is not known; of several workloads, the worst decides.
+    assert answer(manifest.replace("cpu: 1", "cpu: 99"), code=1)["verdict"] == "Never"
+    assert answer(f"{manifest}---\n{pod('cpu: 99', 'large')}", code=1)["verdict"] == "Never"
+
+
+@pytest.mark.parametrize("beside", ["", pod("cpu: 1")])
+def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(beside: str) -> None:
+    lone = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: x}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+    found = answer(f"{beside}---\n{lone}" if beside else lone, code=3)
+    message = "pods of Foo/x unknown: it names nvidia.com/gpu, and Foo is no known kind of workload"
+    assert (found["verdict"], found["unread"]) == ("Unknown", [message])
+    assert [problem["code"] for problem in found["problems"]] == ["unknown-pods"]
+    assert answer(f"{pod('cpu: 99')}---\n{lone}", code=1)["verdict"] == "Never"
+
+
+def volcano(count: int, minimum: int, limits: str = f"{MIDDLE}: 1") -> str:
+    tasks = f"[{{name: w, replicas: {count}, template: {{spec: {pod_spec(limits)}}}}}]"
+    metadata = "{name: train, namespace: ml}"
+    spec = f"{{minAvailable: {minimum}, tasks: {tasks}}}"
+    return f"{{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {metadata}, spec: {spec}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict", "started", "message"),
+    [
+        (volcano(6, 6), "Unknown", 6, ""),
+        (volcano(7, 7), "Waits", 0, "needs 7 pods at once, 6 could start now: they wait together"),
+        (volcano(20, 20), "Never", 0, f"needs 20 {MIDDLE} at once, the cluster has 16: never together"),
+        (
+            volcano(5, 5, f"{MIDDLE}: 3"),
+            "Never",
+            0,
+            "needs 5 pods at once, the cluster could hold 2 without other pods",
+        ),
+        # A part that is large enough starts.
+        (volcano(8, 4), "Waits", 6, "0/4 nodes are available"),
+    ],
+)
+def test_a_gang_starts_together_or_not_at_all(manifest: str, verdict: str, started: int, message: str) -> None:
+    found = workload(manifest, code=3 if verdict == "Unknown" else 1)
+    assert (found["verdict"], found["started"], sum(found["starts"].values())) == (verdict, started, started)
+    assert message in "".join(each["message"] for each in found["stopped"])
+    assert not {"Replicas"}.intersection(change["kind"] for change in found["wouldStart"])
+
+
+def test_a_workload_is_not_told_to_wait_for_its_own_pods() -> None:
+    alone = CLUSTER.replace(CLUSTER[CLUSTER.index("  pods:") : CLUSTER.index("  namespaces:")], "")
+    found = workload(deployment(f"{MIDDLE}: 4", count=3), on=alone, code=1)
+    assert (found["started"], [each["kind"] for each in found["wouldStart"] if each["kind"] == "Ends"]) == (2, [])
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_selects_and_tolerates() -> None:
+    manifest = deployment("cpu: 1").replace("Deployment", "DaemonSet").replace("replicas: 2, ", "")
+    cordoned = CLUSTER.replace("{name: gpu-2,", "{name: gpu-2, unschedulable: true,")
+    found = workload(manifest, on=cordoned)
+    assert found["starts"] == {"cpu-1": 1, "gpu-1": 1, "gpu-2": 1}
+    tolerant = manifest.replace("containers:", "tolerations: [{operator: Exists}], hostNetwork: true, containers:")
+    assert workload(tolerant)["started"] == 4
+    terms = "{nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [gpu-1]}]}]}"
+    required = f"{{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {terms}}}}}"
+    named = CLUSTER.replace("{name: gpu-1,", "{name: gpu-1, labels: {kubernetes.io/hostname: gpu-1},")
+    found = workload(manifest.replace("containers:", f"affinity: {required}, containers:"), on=named)
+    assert found["starts"] == {"gpu-1": 1}
+    found = workload(manifest.replace("cpu: 1", "cpu: 40"), code=1)
+    assert (found["verdict"], found["stopped"][0]["pods"]) == ("Never", 3)
 
 
 def test_pods_that_wait_and_can_run_go_first() -> None:
@@ -284,13 +379,6 @@ def test_several_workloads_arrive_in_order() -> None:
         "---\n".join((deployment(f"{MIDDLE}: 3", count=1), pod(f"{MIDDLE}: 4"), pod(f"{MIDDLE}: 1", "two"))), code=1
     )
     assert [each["verdict"] for each in found["workloads"]] == ["Starts", "Waits", "Starts"]
-
-
-def test_a_daemon_set_is_left_out_with_a_warning() -> None:
-    manifest = deployment("cpu: 1").replace("Deployment", "DaemonSet").replace("replicas: 2, ", "")
-    found = answer("---\n".join((manifest, pod("cpu: 1"))))
-    assert [each["kind"] for each in found["workloads"]] == ["Pod"]
-    assert [each["severity"] for each in found["problems"]] == ["warning"]
 
 
 @pytest.mark.parametrize(
@@ -436,24 +524,17 @@ def test_templates_of_one_object_are_named() -> None:
         for name, count, limits in (("Master", 1, "cpu: 1"), ("Worker", 3, f"{MIDDLE}: 3"))
     )
     metadata = "metadata: {name: t, namespace: ml}"
-    manifest = f"{{kind: PyTorchJob, {metadata}, spec: {{pytorchReplicaSpecs: {{{replicas}}}}}}}\n"
+    spec = f"{{pytorchReplicaSpecs: {{{replicas}}}}}"
+    manifest = f"{{apiVersion: kubeflow.org/v1, kind: PyTorchJob, {metadata}, spec: {spec}}}\n"
     found = workload(manifest, code=1)
     texts = {change["kind"]: change["text"] for change in found["wouldStart"]}
     assert texts["Replicas"] == "with fewer pods at once: t-master: 1, t-worker: 1"
     assert texts["Devices"].endswith(" in t-worker")
 
 
-def test_a_suspended_job_is_resumed_first() -> None:
-    found = workload(job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1))
-    assert (found["decidedFirst"], found["verdict"]) == (["suspend: true"], "Starts")
-
-
-def test_pods_that_name_their_node_or_class_are_noted() -> None:
-    found = workload(pod("cpu: 1", nodeName="cpu-1", priorityClassName="gold"))
-    assert found["notices"] == [
-        "not modelled: spec.nodeName, with which a pod bypasses the scheduler",
-        "the cluster's view has no PriorityClass gold: the pods count with priority 0",
-    ]
+def test_pods_that_name_their_node_are_noted() -> None:
+    found = workload(pod("cpu: 1", nodeName="cpu-1"))
+    assert found["notices"] == ["not modelled: spec.nodeName, with which a pod bypasses the scheduler"]
     assert workload(pod("cpu: 99", nodeName="cpu-1"), code=1)["stopped"][0]["finding"] is None
 
 
@@ -482,7 +563,7 @@ def test_two_nodes_of_one_name_are_an_error() -> None:
 def test_without_pods_the_answer_says_so() -> None:
     write(Path(), {"manifest.yaml": job("cpu: 1", count=0)})
     result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "Workloads  no pods to start")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "  Job ml/train  has no pods")
 
 
 def test_other_rules_have_no_rungs() -> None:

@@ -16,6 +16,10 @@ UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(1), "ephemeral-storage": F
 """Resources of the pod that are shared, with the unit to which a share is rounded down."""
 
 
+BESIDE_HUGE_PAGES = ("cpu", "memory")
+"""Resources of which a container with huge pages, even 0, must name one."""
+
+
 @dataclass
 class Outcome:
     """Result for a pod. `words`: names that the denial or the warnings must contain."""
@@ -98,8 +102,10 @@ def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str,
             else:
                 share = floor(each * n / unit) * unit
             written.append((container, name, share))
-    for container, name, share in written:
-        put(rule, container, name, share, coefficients[name])
+    keeps = rule["onConflict"] == "Keep" and any(level.get(name) for name in BESIDE_HUGE_PAGES)
+    for container, name, share in sorted(written, key=lambda line: is_huge(line[1])):
+        if not (keeps and is_huge(name) and not any(named(container, other) for other in BESIDE_HUGE_PAGES)):
+            put(rule, container, name, share, coefficients[name])
     ending = [container for container in init_containers(pod) if is_init(container, pod) and container not in receiving]
     for name, sections in level.items():
         if rule["onConflict"] == "Overwrite" and sections and name in UNITS and devices:
@@ -185,6 +191,10 @@ def all_containers(pod: Any) -> list[Any]:
 
 def requests_gpu(container: Any, gpu: str) -> bool:
     return any(amount(text) for text in named(container, gpu))
+
+
+def is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
 
 
 def invalid(container: Any, name: str) -> bool:

@@ -41,6 +41,33 @@ def test_ladders_agree_with_their_model(case: Any) -> None:
         "namespace": "ml",
     }
 )
+@example(
+    {
+        "rules": [
+            {
+                "name": "a",
+                "priority": 0,
+                "mode": "Enforce",
+                "gpuType": None,
+                "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
+                "gpuResource": "nvidia.com/gpu",
+                "onConflict": "Keep",
+                "initContainers": "Ignore",
+                "coefficients": {"hugepages-2Mi": "0", "cpu": "0"},
+                "annotations": {},
+                "namespaces": {},
+            }
+        ],
+        "pod": {
+            "metadata": {},
+            "spec": {
+                "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+                "resources": {"limits": {"cpu": "0"}},
+            },
+        },
+        "namespace": "ml",
+    }
+)
 def test_injections_agree_with_their_model(case: Any) -> None:
     injections.check(case)
 

@@ -278,7 +278,7 @@ def _template_roles(templates: Sequence[Manifest]) -> list[str]:
     """Return a name for each template of an object, such as `worker`; "" for the only one."""
     if len(templates) == 1:
         return [""]
-    names = [manifest.template.role or "pods" for manifest in templates]
+    names = [manifest.template.role.lower().replace("/", "-") or "pods" for manifest in templates]
     return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
 
 

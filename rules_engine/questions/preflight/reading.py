@@ -7,6 +7,7 @@ from itertools import groupby
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
 from rules_engine.cluster.workloads.templates import Gang
 from rules_engine.language.yaml.nodes import find_node
 from rules_engine.model.json.lenient import as_mapping, as_string_map
@@ -113,9 +114,9 @@ def _read_workloads(
 def _count_field(templates: Sequence[Manifest]) -> str | None:
     """Return the field by which a user changes the number of pods, as in SubmittedWorkload."""
     first = templates[0]
-    if not first.facts.count_field:
+    steps = tuple(first.facts.count_field.split("."))
+    if not first.facts.count_field or any(step.endswith((EACH_ITEM, EACH_MEMBER)) for step in steps):
         return ""
-    steps = first.facts.count_field.split(".")
     value = manifest_json(find_node(first.root, steps)) if len(templates) == 1 else None
     is_count = value == first.template.parallel or (not isinstance(value, int) and first.template.parallel == 1)
     return ".".join(steps).removeprefix("spec.") if len(templates) == 1 and is_count else None

@@ -183,8 +183,8 @@ def _workload_answer(
     equal = numbers_of(union([pod.equal for pod in pods if gang is None]))
     stopped = tuple(_stopped_pods(state, pods, pending))
     if gang is not None:
-        findings = [each.finding for each in stopped if each.finding is not None]
-        stopped = (StoppedPods(verdict=gang[0], pods=len(pods), message=gang[1], finding=next(iter(findings), None)),)
+        # Without a finding: the reason of one pod is often that others of its gang hold the devices.
+        stopped = (StoppedPods(verdict=gang[0], pods=len(pods), message=gang[1], finding=None),)
     unknown = tuple(dict.fromkeys((*workload.unknown, *_unknown_of_pods(pods))))
     verdict = worst_verdict([pod.verdict for pod in pods] if gang is None else [gang[0]])
     # What is not known can only prevent a start, except for a number of pods.

@@ -13,6 +13,7 @@ from referencing.jsonschema import DRAFT202012
 from rules_engine.cluster.nodes import NodeFilter
 from rules_engine.cluster.read.drivers import CardCopies, Partitioning
 from rules_engine.cluster.read.inventory import NodeCopies
+from rules_engine.cluster.workloads.kind import TemplateRow
 from rules_engine.language.fields import camel_case
 from rules_engine.language.schemas import SCHEMAS
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
@@ -58,6 +59,11 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "Diagnostic": (),
     "Diagnostic spec": (Diagnostic,),
     "remedy": (WrittenRemedy,),
+    "WorkloadKind": (),
+    "WorkloadKind spec": (),
+    "pod template": (TemplateRow,),
+    "gang": (),
+    "reference": (),
     "ClusterInventory": (),
     "ClusterInventory spec": (Cluster,),
     "cluster": (Cluster,),

@@ -33,11 +33,11 @@ Programs = Mapping[str, Program]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRow:
-    """Pod templates at a path. `nested`: what is there is an object of its own, such as a Job."""
+    """Pod templates at a path. `workload`: what is there is an object of its own, such as a Job."""
 
     path: tuple[str, ...]
     programs: Programs = field(repr=False)
-    nested: bool = False
+    workload: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
             TemplateRow(
                 path=path_steps(fields.string_field(line, "path")),
                 programs=_compile(line, each, problems, "name", *_COUNTS, "unknown", "pod"),
-                nested=fields.bool_field(line, "workload"),
+                workload=fields.bool_field(line, "workload"),
             )
             for line in fields.map_items(spec, "templates")
         ),

@@ -132,7 +132,7 @@ class WorkloadObject:
             parallel=max(0, parallel),
             total=max(0, total),
             unknown=unknown,
-            nested=row.nested,
+            nested=row.workload,
             built="pod" in programs or path[0] in self._kind.references,
         )
 

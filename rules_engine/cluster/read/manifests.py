@@ -204,9 +204,9 @@ def _find_pods(value: dict[str, Json], node: YamlNode, table: WorkloadTable) -> 
     row = table.row(group, kind)
     workload = WorkloadObject(row, value, table.find) if row is not None else None
     facts = workload.facts() if workload is not None else WorkloadFacts()
-    templates = [*workload.templates()] if workload is not None else []
+    templates = [each for each in workload.templates() if isinstance(each.pod, dict)] if workload is not None else []
     known = [each.path for each in templates]
-    reason = f"{truncate(kind)} is no known kind of workload" if row is None else "no row of its kind has this template"
+    reason = "no row of its kind has this template" if row is not None else _unknown_kind(kind)
     reason = "" if _is_ours(value) else reason
     templates += [
         PodTemplate(path=path, pod=pod, role=_path_role(value, path), unknown=reason if path else "")
@@ -228,7 +228,7 @@ def _find_pods(value: dict[str, Json], node: YamlNode, table: WorkloadTable) -> 
         if made.nested:
             inner = _find_pods({**as_mapping(made.pod)}, find_node(node, made.path), table)
             pods += [_outer_pod(each, made, about) for each in inner.pods]
-        elif isinstance(made.pod, dict):
+        else:
             pods.append(_manifest(made, about))
     title = escape_controls(f"{kind or 'Pod'}/{about['name'] or about['generate_name'] or '(no name)'}")
     return ManifestObject(title=title, node=node, pods=pods, unread="" if pods else _unread(value, row, facts))
@@ -284,7 +284,11 @@ def _unread(value: Object, row: WorkloadKind | None, facts: WorkloadFacts) -> st
     if facts.unknown or _is_ours(value) or (row is not None and not row.templates):
         return facts.unknown
     gpu = next(_gpu_names({key: part for key, part in value.items() if key != "metadata"}), "")
-    return f"it names {truncate(gpu)}, and {truncate(kind) or 'it'} is no known kind of workload" if gpu else ""
+    return f"it names {truncate(gpu)}, and {_unknown_kind(kind)}" if gpu else ""
+
+
+def _unknown_kind(kind: str) -> str:
+    return f"{truncate(kind) or 'it'} is no known kind of workload"
 
 
 def _is_ours(value: Object) -> bool:

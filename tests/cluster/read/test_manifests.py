@@ -33,20 +33,20 @@ def pods(text: str) -> tuple[Manifest, ...]:
         ("CronJob", f"spec: {{jobTemplate: {{spec: {{template: {TEMPLATE}}}}}}}", "spec/jobTemplate/spec/template"),
         ("PodTemplate", f"template: {TEMPLATE}", "template"),
         (
-            "PyTorchJob",
+            "PyTorchJob\napiVersion: kubeflow.org/v1",
             f"spec: {{pytorchReplicaSpecs: {{Worker: {{template: {TEMPLATE}}}}}}}",
             "spec/pytorchReplicaSpecs/Worker/template",
         ),
         (
-            "JobSet",
-            f"spec: {{replicatedJobs: [{{template: {{spec: {{template: {TEMPLATE}}}}}}}]}}",
+            "JobSet\napiVersion: jobset.x-k8s.io/v1alpha2",
+            f"spec: {{replicatedJobs: [{{name: a, template: {{spec: {{template: {TEMPLATE}}}}}}}]}}",
             "spec/replicatedJobs/0/template/spec/template",
         ),
     ],
 )
 def test_a_pod_template_is_found_in_any_kind_of_object(kind: str, spec: str, path: str) -> None:
     (found,) = pods(f"kind: {kind}\nmetadata: {{name: it, namespace: ml}}\n{spec}\n")
-    assert (found.kind, found.name, found.namespace) == (kind, "it", "ml")
+    assert (found.kind, found.name, found.namespace) == (kind.split("\n")[0], "it", "ml")
     assert "/".join(map(str, found.path)) == path
     assert found.pod == POD
 
@@ -89,7 +89,7 @@ def test_every_pod_is_located_in_every_document_and_list() -> None:
 
 def test_each_template_of_an_object_is_a_pod() -> None:
     both = f"{{Master: {{template: {TEMPLATE}}}, Worker: {{template: {TEMPLATE}}}}}"
-    manifests = pods(f"kind: PyTorchJob\nspec: {{pytorchReplicaSpecs: {both}}}\n")
+    manifests = pods(f"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {{pytorchReplicaSpecs: {both}}}\n")
     assert [item.path[2] for item in manifests] == ["Master", "Worker"]
 
 
@@ -173,8 +173,9 @@ def test_closed_standard_input_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def warned(text: str) -> list[str]:
-    """Line, column and message of each warning about a text that has pods."""
+    """Line, column and message of each warning about a text that has pods, except for their number."""
     manifests, problems, _ = read_pods(text)
+    problems = tuple(problem for problem in problems if problem.code != "unknown-pods")
     assert manifests
     assert {problem.severity.value for problem in problems} <= {"warning"}
     return [f"{problem.location.line}:{problem.location.column}: {problem.message}" for problem in problems]
@@ -230,6 +231,24 @@ POD_TEMPLATE = "{spec: {containers: [{name: c}]}}"
 )
 def test_a_mistyped_workload_is_a_warning(text: str, warnings: list[str]) -> None:
     assert warned(f"{text.replace('T}', POD_TEMPLATE + '}').replace('T]', POD_TEMPLATE + ']')}\n") == warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Odd\nmetadata: {name: x}\nspec: {template: T}", "number of pods of Odd/x unknown: 1 assumed (Odd is"),
+        ("spec: {template: T}", "number of pods of Pod/(no name) unknown: 1 assumed (it is"),
+        ("kind: Job\nspec: [{template: T}]", "number of pods of Job/(no name) unknown: 1 assumed (no row of its kind"),
+        ("kind: Odd\nspec: {gpus: {nvidia.com/gpu: 8}}", "pods of Odd/(no name) unknown: it names nvidia.com/gpu, and"),
+        ("kind: Odd\nspec: {resource: amd.com/gpu}", "pods of Odd/(no name) unknown: it names amd.com/gpu, and Odd is"),
+        ("kind: Node\nstatus: {capacity: {nvidia.com/gpu: 8}}", "Node is not a pod and has no pod template"),
+        ("kind: Odd\nspec: {image: nvidia/cuda, label: gpu}", "Odd is not a pod and has no pod template"),
+    ],
+)
+def test_pods_of_a_kind_in_no_table_are_a_warning(text: str, message: str) -> None:
+    _, (problem,), _ = read_pods(f"{text.replace('T}', POD_TEMPLATE + '}')}\n")
+    assert problem.message.startswith(message)
+    assert problem.code == ("unknown-pods" if "unknown" in message else "not-a-pod")
 
 
 @pytest.mark.parametrize(("kind", "meant"), [("pod", "Pod"), ("Jbo", "Job"), ("StatefulSets", "StatefulSet")])

@@ -1,12 +1,14 @@
 """The command `preflight`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.programs import ROOT
 
 LARGE, MIDDLE, SMALL = (f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb"))
 NODE = "cpu: 32, memory: 256Gi, pods: 110"
@@ -255,6 +257,67 @@ def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(bes
     assert (found["verdict"], found["unread"]) == ("Unknown", [message])
     assert [problem["code"] for problem in found["problems"]] == ["unknown-pods"]
     assert answer(f"{pod('cpu: 99')}---\n{lone}", code=1)["verdict"] == "Never"
+
+
+NAMESPACED = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
+LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {limits: []}}"
+EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
+TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {}, labelSelector: {matchLabels: {a: b}}}"
+APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
+FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n"
+NO_POD = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: y}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+RAY = (
+    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r}, spec: {enableInTreeAutoscaling: true, "
+    f"headGroupSpec: {{template: {{spec: {pod_spec('cpu: 1')}}}}}, "
+    f"workerGroupSpecs: [{{groupName: w, maxReplicas: 9, template: {{spec: {pod_spec('cpu: 1')}}}}}]}}}}\n"
+)
+TRAIN_JOB = (
+    "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t}, "
+    "spec: {runtimeRef: {name: torch}}}\n"
+)
+SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
+FACTS = {
+    "a pod template in a kind that": (FOO, ()),
+    "an object without pod templates": (NO_POD, ()),
+    "a number of pods that an autoscaler": (RAY, ()),
+    "an object that a workload refers to": (TRAIN_JOB, ()),
+    "a scheduler other than": (pod("cpu: 1", schedulerName="volcano"), ()),
+    "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
+    "a PriorityClass of a pod": (pod("cpu: 1", priorityClassName="gold"), ()),
+    "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
+    "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),
+    "a label of Kueue": (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), ()),
+    "a scheduling gate": (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), ()),
+    "`suspend: true`": (job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1), ()),
+    "another controller in": (RAY.replace("enableInTreeAutoscaling: true", "managedBy: x.io/other"), ()),
+    "a LimitRange": (pod("cpu: 1"), (LIMIT_RANGE,)),
+    "a Pod Security Standard": (pod("cpu: 1"), (NAMESPACED,)),
+    "a ResourceQuota with scopes": (pod("cpu: 1"), (SCOPED,)),
+    "an amount of a ResourceQuota": (pod("cpu: 1"), (quota("q", "{requests.ephemeral-storage: 1Gi}"),)),
+    "`spec.nodeName`": (pod("cpu: 1", nodeName="cpu-1"), ()),
+    "limits of volumes": (pod("cpu: 1", volumes="[{name: v, csi: {driver: d}}]"), ()),
+    "a workload of this name": (job("cpu: 1"), (EXISTING,)),
+    "a namespace that the cluster": (pod("cpu: 1").replace("namespace: ml", "namespace: nope"), ()),
+    "webhooks of others": (pod("cpu: 1"), ()),
+    "a pod that never starts": (pod("cpu: 99", schedulerName="volcano"), ()),
+}
+"""A manifest, and objects of its cluster, for each row of the table of docs/reference/unknown.md."""
+
+
+def test_the_table_of_what_is_unknown_is_true_row_by_row() -> None:
+    page = (ROOT / "docs/reference/unknown.md").read_text()
+    rows = dict(re.findall(r"^\| (.+?) \| (unknown|starts, once|a line|nothing) \|$", page, re.MULTILINE))
+    assert len(rows) == len(FACTS)
+    for fact, effect in rows.items():
+        ((manifest, objects),) = [case for start, case in FACTS.items() if fact.startswith(start)]
+        lacks = objects == ("no namespaces",)
+        on = CLUSTER.replace("  namespaces: {ml: {}}\n", "") if lacks else cluster_text(*objects)
+        never = "cpu: 99" in manifest
+        found = answer(manifest, on=on, code=1 if never else 3 if effect == "unknown" else 0)
+        one = found["workloads"][0] if found["workloads"] else {"notices": [], "once": []}
+        assert (found["verdict"] == "Unknown") is (effect == "unknown"), fact
+        assert bool(one["once"]) is (effect == "starts, once"), fact
+        assert bool(one["notices"]) is (effect == "a line"), fact
 
 
 def volcano(count: int, minimum: int, limits: str = f"{MIDDLE}: 1") -> str:
@@ -528,7 +591,7 @@ def test_templates_of_one_object_are_named() -> None:
     manifest = f"{{apiVersion: kubeflow.org/v1, kind: PyTorchJob, {metadata}, spec: {spec}}}\n"
     found = workload(manifest, code=1)
     texts = {change["kind"]: change["text"] for change in found["wouldStart"]}
-    assert texts["Replicas"] == "with fewer pods at once: t-master: 1, t-worker: 1"
+    assert texts["Replicas"] == "with spec.pytorchReplicaSpecs.Worker.replicas: 1"
     assert texts["Devices"].endswith(" in t-worker")
 
 

@@ -198,9 +198,9 @@ def test_arrivals_may_be_empty(folder: Path) -> None:
             {"kind": "CronJob", "metadata": {"name": "x"}, "spec": {"jobTemplate": workload("Job", completions=5)}},
             [("x", 1, 5)],
         ),
-        ({"kind": "PodTemplate", "metadata": {"name": "x"}, "template": template()}, [("x", 1, 1)]),
         (
             {
+                "apiVersion": "kubeflow.org/v1",
                 "kind": "PyTorchJob",
                 "metadata": {"name": "x"},
                 "spec": {
@@ -214,22 +214,23 @@ def test_arrivals_may_be_empty(folder: Path) -> None:
         ),
         (
             {
+                "apiVersion": "ray.io/v1",
                 "kind": "RayCluster",
                 "metadata": {"name": "x"},
                 "spec": {
                     "headGroupSpec": {"template": template()},
                     "workerGroupSpecs": [
                         {"groupName": "small", "replicas": 2, "template": template()},
-                        {"replicas": 4, "template": template()},
-                        {"replicas": 5, "template": template()},
+                        {"groupName": "large", "replicas": 4, "template": template()},
+                        {"groupName": "large", "replicas": 5, "template": template()},
                     ],
                 },
             },
             [
-                ("x-headgroupspec", 1, 1),
+                ("x-head", 1, 1),
                 ("x-small", 2, 2),
-                ("x-workergroupspecs-3", 4, 4),
-                ("x-workergroupspecs-4", 5, 5),
+                ("x-large-3", 4, 4),
+                ("x-large-4", 5, 5),
             ],
         ),
         (
@@ -242,6 +243,7 @@ def test_arrivals_may_be_empty(folder: Path) -> None:
         ),
         (
             {
+                "apiVersion": "jobset.x-k8s.io/v1alpha2",
                 "kind": "JobSet",
                 "metadata": {"name": "x"},
                 "spec": {

@@ -31,7 +31,6 @@ def read(path: Path, text: str) -> tuple[list[SubmittedPods], list[str]]:
         ("DaemonSet", f"{{template: {TEMPLATE}}}", 1),
         ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
         ("Set", f"{{replicas: 2, templates: [{TEMPLATE}]}}", 1),
-        ("PyTorchJob", f"{{replicaSpecs: {{Worker: {{replicas: 5, template: {TEMPLATE}}}}}}}", 5),
     ],
 )
 def test_a_workload_is_its_pods(tmp_path: Path, kind: str, spec: str, count: int) -> None:

@@ -251,7 +251,9 @@ def test_what_could_prevent_the_start_makes_the_verdict_unknown(manifest: str, r
 
 @pytest.mark.parametrize("beside", ["", pod("cpu: 1")])
 def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(beside: str) -> None:
-    lone = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: x}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+    lone = (
+        "{apiVersion: x.io/v1, kind: Foo, metadata: {name: x, namespace: ml}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+    )
     found = answer(f"{beside}---\n{lone}" if beside else lone, code=3)
     message = "pods of Foo/x unknown: it names nvidia.com/gpu, and Foo is no known kind of workload"
     assert (found["verdict"], found["unread"]) == ("Unknown", [message])
@@ -264,15 +266,17 @@ LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {lim
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
 TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {}, labelSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
-FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n"
-NO_POD = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: y}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x, namespace: ml}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n"
+NO_POD = (
+    "{apiVersion: x.io/v1, kind: Foo, metadata: {name: y, namespace: ml}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
+)
 RAY = (
-    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r}, spec: {enableInTreeAutoscaling: true, "
+    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r, namespace: ml}, spec: {enableInTreeAutoscaling: true, "
     f"headGroupSpec: {{template: {{spec: {pod_spec('cpu: 1')}}}}}, "
     f"workerGroupSpecs: [{{groupName: w, maxReplicas: 9, template: {{spec: {pod_spec('cpu: 1')}}}}}]}}}}\n"
 )
 TRAIN_JOB = (
-    "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t}, "
+    "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t, namespace: ml}, "
     "spec: {runtimeRef: {name: torch}}}\n"
 )
 SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
@@ -591,7 +595,7 @@ def test_templates_of_one_object_are_named() -> None:
     manifest = f"{{apiVersion: kubeflow.org/v1, kind: PyTorchJob, {metadata}, spec: {spec}}}\n"
     found = workload(manifest, code=1)
     texts = {change["kind"]: change["text"] for change in found["wouldStart"]}
-    assert texts["Replicas"] == "with spec.pytorchReplicaSpecs.Worker.replicas: 1"
+    assert texts["Replicas"] == "with fewer pods at once: t-master: 1, t-worker: 1"
     assert texts["Devices"].endswith(" in t-worker")
 
 

@@ -211,7 +211,7 @@ def _find_pods(value: dict[str, Json], node: YamlNode, table: WorkloadTable) -> 
     templates += [
         PodTemplate(path=path, pod=pod, role=_path_role(value, path), unknown=reason if path else "")
         for path, pod in _find_templates(value, ())
-        if not any(path[: len(each)] == each for each in known)
+        if not any(path[: len(each)] == each[: len(path)] for each in known)
     ]
     about = _About(
         group=group,

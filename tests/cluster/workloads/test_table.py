@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from rules_engine.cluster.read.manifests import Manifest, ManifestObject, find_objects, manifest_json
 from rules_engine.cluster.workloads.kind import WorkloadKind, read_workload_kind
 from rules_engine.cluster.workloads.table import KINDS, PACKAGED, WorkloadTable, read_group
 from rules_engine.language.schemas import validate
 from rules_engine.language.yaml.documents import Dialect
-from rules_engine.language.yaml.nodes import MapNode, find_node
+from rules_engine.language.yaml.nodes import MapNode, YamlNode, find_node
 from rules_engine.model.problems.problem import Problems
 from tests.support.loading import documents, rule
 
@@ -46,13 +45,13 @@ def test_the_names_of_rows_differ() -> None:
     assert names.most_common(1)[0][1] == 1
 
 
-def recorded() -> Iterator[ParameterSet]:
+def recorded() -> Iterator[tuple[str, YamlNode, dict[str, Any]]]:
     for file in sorted(Path(__file__).with_name("recorded").glob("*.yaml")):
         found, problems = documents(file.read_text(), Dialect.MANIFESTS)
         assert problems == []
         for document in found:
             case: Any = manifest_json(document.root)
-            yield pytest.param(document.root, case, id=f"{file.stem}: {case['case']}")
+            yield f"{file.stem}: {case['case']}", document.root, case
 
 
 RECORDED = [*recorded()]
@@ -73,8 +72,8 @@ def path(pod: Manifest) -> str:
     return ".".join(map(str, pod.path))
 
 
-@pytest.mark.parametrize(("root", "case"), RECORDED)
-def test_a_row_counts_the_pods_that_the_controller_makes(root: MapNode, case: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("root", "case"), [each[1:] for each in RECORDED], ids=[each[0] for each in RECORDED])
+def test_a_row_counts_the_pods_that_the_controller_makes(root: YamlNode, case: dict[str, Any]) -> None:
     def find(kind: str, name: str) -> Any:
         return next((each for each in case["others"] if (each["kind"], each["metadata"]["name"]) == (kind, name)), None)
 
@@ -95,7 +94,7 @@ def test_a_row_counts_the_pods_that_the_controller_makes(root: MapNode, case: di
 
 
 def test_each_row_with_pods_has_two_records() -> None:
-    objects = [case["object"] for _, case in (each.values for each in RECORDED)]
+    objects = [case["object"] for _, _, case in RECORDED]
     known = Counter((each["apiVersion"].rpartition("/")[0], each["kind"]) for each in objects)
     rows = [row for group in GROUPS for row in group.values() if row.templates]
     assert [row.name for row in rows if known[row.group, row.kind] < 2] == []
@@ -129,3 +128,8 @@ def test_a_row_of_the_user_wins() -> None:
     assert WorkloadTable((row,)).row("apps", "ReplicaSet") is PACKAGED.row("apps", "ReplicaSet")
     # Kubernetes' own kinds are found without their group.
     assert PACKAGED.row("", "Deployment") is PACKAGED.row("apps", "Deployment")
+
+
+def test_a_trainjob_without_its_runtime_is_unknown() -> None:
+    text = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: torch}}\n"
+    assert read(text).unread == "ClusterTrainingRuntime torch is not in the input"

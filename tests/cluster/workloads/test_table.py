@@ -78,12 +78,11 @@ def test_a_row_counts_the_pods_that_the_controller_makes(root: YamlNode, case: d
         return next((each for each in case["others"] if (each["kind"], each["metadata"]["name"]) == (kind, name)), None)
 
     (found,) = find_objects(find_node(root, ("object",)), WorkloadTable(find=find))
+    pods = {path(pod): pod for pod in found.pods}
     # A template that the record does not have makes no pods.
-    assert {path(pod): count(pod) for pod in found.pods} == {**dict.fromkeys(map(path, found.pods), 0), **case["pods"]}
-    assert {path(pod): pod.template.total for pod in found.pods if path(pod) in case.get("total", {})} == case.get(
-        "total", {}
-    )
-    assert {path(pod): gpus(pod) for pod in found.pods if path(pod) in case.get("gpus", {})} == case.get("gpus", {})
+    assert {at: count(pod) for at, pod in pods.items()} == {**dict.fromkeys(pods, 0), **case["pods"]}
+    assert {at: pods[at].template.total for at in case.get("total", {})} == case.get("total", {})
+    assert {at: gpus(pods[at]) for at in case.get("gpus", {})} == case.get("gpus", {})
     assert bool(found.unread) == (not found.pods)
     for pod in found.pods:
         gang = pod.facts.gang

@@ -237,7 +237,8 @@ def said(name: str, answer: Any) -> Iterator[str]:
         case "preflight":
             for each in answer["workloads"]:
                 name = f"{each['kind']} {each['namespace']}/{each['name']}"
-                yield f"{name}  {each['verdict'].lower()}: {each['started']} of"
+                yield f"{name}  {each['verdict'].lower()}"
+                yield f": {each['started']} of {each['pods']} "
                 yield from each["starts"]
         case "simulate":
             for result in answer.get("results", ()):

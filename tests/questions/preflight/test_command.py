@@ -279,6 +279,7 @@ TRAIN_JOB = (
     "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t, namespace: ml}, "
     "spec: {runtimeRef: {name: torch}}}\n"
 )
+NODES_ONLY = f"{{kind: List, items: [{{kind: Node, metadata: {{name: n}}, status: {{allocatable: {{{NODE}}}}}}}]}}\n"
 SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
@@ -315,7 +316,7 @@ def test_the_table_of_what_is_unknown_is_true_row_by_row() -> None:
     for fact, effect in rows.items():
         ((manifest, objects),) = [case for start, case in FACTS.items() if fact.startswith(start)]
         lacks = objects == ("no namespaces",)
-        on = CLUSTER.replace("  namespaces: {ml: {}}\n", "") if lacks else cluster_text(*objects)
+        on = NODES_ONLY if lacks else cluster_text(*objects)
         never = "cpu: 99" in manifest
         found = answer(manifest, on=on, code=1 if never else 3 if effect == "unknown" else 0)
         one = found["workloads"][0] if found["workloads"] else {"notices": [], "once": []}

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @rules_option
 @cluster_option(
     f". Default: {KUBECONFIG}.",
-    (*VIEW_KINDS, "PriorityClass", "ResourceQuota", "LimitRange"),
+    (*VIEW_KINDS, "PriorityClass", "ResourceQuota", "LimitRange", "PersistentVolumeClaim", "PersistentVolume"),
     live=True,
 )
 @request_namespace_option

@@ -66,6 +66,7 @@ API_KINDS: Mapping[str, ApiKind] = {
     OFFERS: ApiKind(OFFERS_RESOURCE, GROUP),
     PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False),
     "LimitRange": ApiKind("limitranges", diagnosed=False),
+    "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False),
     "ReplicationController": ApiKind("replicationcontrollers", diagnosed=False),
     "ControllerRevision": ApiKind("controllerrevisions", "apps", diagnosed=False),
 }

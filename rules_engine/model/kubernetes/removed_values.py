@@ -55,7 +55,14 @@ _REVISION: Kept = {
 }
 """The members that are kept of a ControllerRevision."""
 
-_CUSTOM_RESOURCES: Mapping[str, Kept] = {
+_REDUCED: Mapping[str, Kept] = {
+    "PersistentVolume": {
+        "apiVersion": None,
+        "kind": None,
+        "metadata": {"name": None, "resourceVersion": None},
+        "spec": {"nodeAffinity": None, "claimRef": None},
+        "status": {"phase": None},
+    },
     OFFERS: {
         "apiVersion": None,
         "kind": None,
@@ -63,13 +70,13 @@ _CUSTOM_RESOURCES: Mapping[str, Kept] = {
         "spec": {"omitted": None},
     },
 }
-"""The members that are kept of custom resources."""
+"""The members that are kept of kinds of which most is never read."""
 
 
 def remove_values(item: Mapping[str, Json], kind: str) -> dict[str, Json]:
     """Return an object of the API without these values; a pod or pod template that had such a value is marked."""
-    if kind in _CUSTOM_RESOURCES:
-        return cast("dict[str, Json]", reduce_value(dict(item), _CUSTOM_RESOURCES[kind]))
+    if kind in _REDUCED:
+        return cast("dict[str, Json]", reduce_value(dict(item), _REDUCED[kind]))
     if kind == "Pod":
         return _without_pod_values(item)
     kept = cast("dict[str, Json]", without_fields(dict(item), {"metadata": _METADATA}, {}))

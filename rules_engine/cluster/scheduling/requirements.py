@@ -21,12 +21,13 @@ from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
-from rules_engine.model.kubernetes.placement import Placement
+from rules_engine.model.kubernetes.placement import NodeTerm, Placement, read_node_terms
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
+VOLUME_CLAIMS = "persistent volume claims"
 LIMITS_OF_VOLUMES = "limits of volumes"
 
 NODE_NAME = "metadata.name"
@@ -40,6 +41,9 @@ is compared with the labels of all bound pods."""
 CLAIM_VOLUMES = ("persistentVolumeClaim", "ephemeral")
 LIMITED_VOLUMES = ("csi", "awsElasticBlockStore", "azureDisk", "cinder", "gcePersistentDisk", "iscsi", "rbd")
 """Volumes without a claim that the filters VolumeRestrictions and NodeVolumeLimits read."""
+
+BOUND_VOLUME = "persistentVolume"
+"""Member of a pod's volume that no Pod of the API has: the spec of a PersistentVolume, in place of the bound claim."""
 
 
 class HostPort(Struct, frozen=True):
@@ -107,14 +111,15 @@ class Footprint(Struct, frozen=True, kw_only=True):
 class Requirements(Footprint, frozen=True, kw_only=True):
     """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
 
-    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
-    `devices`: what containers request of extended resources. `not_modelled`: features that the pod uses and only other
-    filters read.
+    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not. `volumes`: the
+    node selector of each bound volume. `devices`: what containers request of extended resources. `not_modelled`:
+    features that the pod uses and only other filters read.
     """
 
     priority: int
     placement: Placement
     node_names: frozenset[str] | None
+    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
     devices: tuple[ExtendedResourceRequest, ...] = ()
@@ -139,6 +144,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             priority=priority_of(spec),
             placement=Placement.parse(dict(spec)),
             node_names=_affinity_node_names(spec),
+            volumes=tuple(dict.fromkeys(_read_volume_terms(spec))),
             ports=host_ports(spec),
             requests=scheduler_amounts(pod.effective_requests()),
             spread=spread,
@@ -190,6 +196,13 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
             return None
         allowed = names if allowed is None else allowed | names
     return allowed
+
+
+def _read_volume_terms(spec: Object) -> Iterator[tuple[NodeTerm, ...]]:
+    for volume in object_items(spec.get("volumes")):
+        affinity = as_mapping(as_mapping(volume.get(BOUND_VOLUME)).get("nodeAffinity"))
+        if affinity.get("required") is not None:
+            yield read_node_terms(affinity["required"], ("spec", "volumes"))
 
 
 def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
@@ -249,8 +262,8 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
         yield f"scheduler {scheduler}"
     volumes = {member for volume in object_items(spec.get("volumes")) for member in volume}
     if not volumes.isdisjoint(CLAIM_VOLUMES):
-        yield "persistent volume claims"
-    if not volumes.isdisjoint(LIMITED_VOLUMES):
+        yield VOLUME_CLAIMS
+    if not volumes.isdisjoint((*LIMITED_VOLUMES, BOUND_VOLUME)):
         yield LIMITS_OF_VOLUMES
     if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"

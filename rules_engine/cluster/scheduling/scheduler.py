@@ -1,7 +1,8 @@
 """Model of kube-scheduler's filters on the nodes and bound pods of a cluster.
 
-Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes, claims that pods
-name, nominated pods, extenders and other profiles than the default one are not modelled.
+Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). Of the filters for volumes only
+the node affinity of bound ones is modelled; claims that pods name, nominated pods, extenders and other profiles than
+the default one are not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,7 +174,12 @@ class KubeScheduler:
                 excluded |= nodes
         for nodes in self._inter_pod_exclusions(pod).values():
             excluded |= nodes
+        excluded |= self._without_volumes(pod)
         return self.allowed(pod.placement) & ~excluded
+
+    def _without_volumes(self, pod: Requirements) -> NodeSet:
+        """Return the nodes that cannot reach each bound volume of a pod."""
+        return union([self.index.every & ~self.selected((), terms) for terms in pod.volumes])
 
     def _grant(self) -> None:
         if self._each:
@@ -217,6 +223,7 @@ class KubeScheduler:
             Filter.NODE_AFFINITY: {reasons.NOT_SELECTED: every & ~selected},
             Filter.NODE_PORTS: {reasons.PORTS_TAKEN: self._ports.taken(pod.ports)},
             Filter.NODE_RESOURCES_FIT: {resource_reason(resource): nodes for resource, nodes in fit.items()},
+            Filter.VOLUME_BINDING: {reasons.OTHER_VOLUME_NODE: self._without_volumes(pod)},
             Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
             Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }

@@ -10,7 +10,7 @@ from rules_engine.cluster.scheduling import scheduling as reasons
 
 
 class Filter(StrEnum):
-    """The filters, in the order of kube-scheduler's default profile, without filters for volumes."""
+    """The filters, in the order of kube-scheduler's default profile, without the other filters for volumes."""
 
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_NAME = "NodeName"
@@ -18,6 +18,7 @@ class Filter(StrEnum):
     NODE_AFFINITY = "NodeAffinity"
     NODE_PORTS = "NodePorts"
     NODE_RESOURCES_FIT = "NodeResourcesFit"
+    VOLUME_BINDING = "VolumeBinding"
     POD_TOPOLOGY_SPREAD = "PodTopologySpread"
     INTER_POD_AFFINITY = "InterPodAffinity"
     DYNAMIC_RESOURCES = "DynamicResources"
@@ -140,6 +141,7 @@ NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 CONFLICT = "pod affinity terms conflict"
 PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
+OTHER_VOLUME_NODE = "node(s) didn't match PersistentVolume's node affinity"
 NOT_SPREAD = "node(s) didn't match pod topology spread constraints"
 NO_TOPOLOGY = f"{NOT_SPREAD} (missing required label)"
 NO_AFFINE_POD = "node(s) didn't match pod affinity rules"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES
+from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES, VOLUME_CLAIMS
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
@@ -36,6 +36,7 @@ from rules_engine.questions.preflight.state import (
     has_scopes,
     worst_verdict,
 )
+from rules_engine.questions.preflight.volumes import unknown_claims
 from rules_engine.questions.simulate.admission import SCHEDULING_GATES
 from rules_engine.report.answer import Answer
 from rules_engine.rules.evaluation import RuleSet
@@ -185,7 +186,7 @@ def _workload_answer(
     if gang is not None:
         # Without a finding: the reason of one pod is often that others of its gang hold the devices.
         stopped = (StoppedPods(verdict=gang[0], pods=len(pods), message=gang[1], finding=None),)
-    unknown = tuple(dict.fromkeys((*workload.unknown, *_unknown_of_pods(pods))))
+    unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *_unknown_of_pods(state, pods))))
     verdict = worst_verdict([pod.verdict for pod in pods] if gang is None else [gang[0]])
     # What is not known can only prevent a start, except for a number of pods.
     if (verdict is Verdict.STARTS and unknown) or (verdict is Verdict.WAITS and workload.unknown):
@@ -276,11 +277,12 @@ def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
             yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
 
 
-def _unknown_of_pods(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+def _unknown_of_pods(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[str]:
     """Yield what could prevent the start of pods and is not in the input, or not modelled."""
     for pod in pods:
-        known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES)
+        known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES, VOLUME_CLAIMS)
         yield from (what for what in pod.admitted.record.not_modelled if what not in known)
+        yield from unknown_claims(pod.admitted.object, pod.name.partition("/")[0], state.simulation.objects)
         spec = as_mapping(pod.admitted.object.get("spec"))
         name = text_member(spec, "priorityClassName")
         if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:

@@ -10,7 +10,7 @@ from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, Workload
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
 from rules_engine.cluster.workloads.templates import Gang
 from rules_engine.language.yaml.nodes import find_node
-from rules_engine.model.json.lenient import as_mapping, as_string_map
+from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
@@ -34,7 +34,8 @@ class SubmittedWorkload:
     None if no field has just this number.
 
     `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `gang`: its pods
-    that start together. `unknown`: why the number of its pods is not known.
+    that start together. `unknown`: why the number of its pods is not known. `claims`: volume claims that its controller
+    will make.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class SubmittedWorkload:
     once: tuple[str, ...]
     gang: Gang | None = None
     unknown: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,15 @@ def _read_workloads(
             once=tuple(dict.fromkeys(_conditions(templates))),
             gang=first.facts.gang,
             unknown=tuple(f"the number of pods: {number} assumed ({why})" for why, number in counts.items()),
+            claims=tuple(_claim_templates(first)) if groups else (),
         )
+
+
+def _claim_templates(first: Manifest) -> Iterator[str]:
+    spec = as_mapping(as_mapping(manifest_json(first.root)).get("spec"))
+    for claim in object_items(spec.get("volumeClaimTemplates")):
+        name = text_member(as_mapping(claim.get("metadata")), "name")
+        yield f"volume claim {name} of the {first.kind}, which does not exist yet"
 
 
 def _count_field(templates: Sequence[Manifest]) -> str | None:

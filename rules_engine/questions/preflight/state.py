@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from enum import StrEnum
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.questions.preflight.quotas import Quota, QuotaUsage, add_usage, refusal, usage_of
+from rules_engine.questions.preflight.volumes import with_volumes
 from rules_engine.questions.simulate.admission import Admitted, Template
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
 from rules_engine.questions.simulate.play import Play
@@ -79,6 +81,7 @@ class ClusterState:
         """Take a cluster, as a simulation whose arrivals are ignored, and the rules."""
         self.simulation = simulation
         self.play = Play(simulation, rule_set)
+        self.play.admissions.with_volumes = partial(with_volumes, objects=simulation.objects)
         self.play.start()
         before = set(self.play.node_of_pod)
         self.play.settle()

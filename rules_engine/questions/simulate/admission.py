@@ -82,6 +82,8 @@ class Admissions:
     ) -> None:
         self._namespaces_read = namespaces_read
         self._devices_not_modelled = devices_not_modelled
+        self.with_volumes: Callable[[Object, str], Object] = lambda pod, _namespace: pod
+        """Return an admitted pod of a namespace as the scheduler sees its volumes; by default, unchanged."""
         self._rule_set = rule_set
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
@@ -145,6 +147,7 @@ class Admissions:
     def _build_admitted(
         self, template: Template, pod: Object, fallbacks: tuple[Fallback, ...], warnings: tuple[str, ...]
     ) -> Admitted:
+        pod = self.with_volumes(pod, template.namespace)
         try:
             schedulable = self._schedulable(template, pod)
             amounts = Pod.parse(dict(pod)).effective_requests()

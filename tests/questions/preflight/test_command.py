@@ -230,7 +230,7 @@ VOLUMES = "[{name: data, persistentVolumeClaim: {claimName: a}}]"
     [
         (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
         (pod("cpu: 1", resourceClaims=CLAIMS), "resource claims"),
-        (pod("cpu: 1", volumes=VOLUMES), "persistent volume claims"),
+        (pod("cpu: 1", volumes=VOLUMES), "volume claim ml/a, which was not read"),
         (
             f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n",
             "the number of pods: 1 assumed (Foo is no known kind of workload)",
@@ -266,12 +266,13 @@ LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {lim
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
 TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {}, labelSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
-FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x, namespace: ml}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n"
+FOO = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: x, namespace: ml}, spec: {a: {spec: %s}}}\n" % pod_spec("cpu: 1")
 NO_POD = (
     "{apiVersion: x.io/v1, kind: Foo, metadata: {name: y, namespace: ml}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
 )
 RAY = (
-    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r, namespace: ml}, spec: {enableInTreeAutoscaling: true, "
+    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r, namespace: ml}, "
+    "spec: {enableInTreeAutoscaling: true, "
     f"headGroupSpec: {{template: {{spec: {pod_spec('cpu: 1')}}}}}, "
     f"workerGroupSpecs: [{{groupName: w, maxReplicas: 9, template: {{spec: {pod_spec('cpu: 1')}}}}}]}}}}\n"
 )
@@ -280,6 +281,10 @@ TRAIN_JOB = (
     "spec: {runtimeRef: {name: torch}}}\n"
 )
 NODES_ONLY = f"{{kind: List, items: [{{kind: Node, metadata: {{name: n}}, status: {{allocatable: {{{NODE}}}}}}}]}}\n"
+BOUND = (
+    "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {volumeName: v}, status: {phase: Bound}}",
+    "{kind: PersistentVolume, metadata: {name: v}, spec: {claimRef: {name: a, namespace: ml}}}",
+)
 SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
@@ -287,6 +292,8 @@ FACTS = {
     "a number of pods that an autoscaler": (RAY, ()),
     "an object that a workload refers to": (TRAIN_JOB, ()),
     "a scheduler other than": (pod("cpu: 1", schedulerName="volcano"), ()),
+    "a volume claim that is not bound": (pod("cpu: 1", volumes=VOLUMES), ()),
+    "a bound volume claim": (pod("cpu: 1", volumes=VOLUMES), BOUND),
     "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
     "a PriorityClass of a pod": (pod("cpu: 1", priorityClassName="gold"), ()),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),

@@ -42,13 +42,15 @@ class WorkloadName(Output, frozen=True, kw_only=True, order=True):
 class SubmittedPods(Struct, frozen=True, kw_only=True):
     """Equal pods of a workload with the request that creates them.
 
-    `missing`: paths of members of the request that the input lacks, by name. `as_it_is`: the reason why a live pod is
-    decided as it is now; "" if the old rules, applied to its template, yield the pod.
+    `each_node`: there is one for each node that its DaemonSet selects and tolerates. `missing`: paths of members of the
+    request that the input lacks, by name. `as_it_is`: the reason why a live pod is decided as it is now; "" if the old
+    rules, applied to its template, yield the pod.
     """
 
     workload: WorkloadName
     request: AdmissionRequest
     count: int = 1
+    each_node: bool = False
     missing: Mapping[str, MemberPath] = USER
     as_it_is: str = ""
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
 from rules_engine.cluster.workloads.templates import Gang
 from rules_engine.language.yaml.nodes import find_node
@@ -17,7 +18,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import InputError, Problem, Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.simulation import Arrival, Simulation
-from rules_engine.questions.preflight.daemon_pods import daemon_pods
 
 SUSPENDED = "suspend: true"
 
@@ -99,7 +99,11 @@ def _read_workloads(
         places[key] = first.location
         groups = workload.groups
         if first.is_built_in and first.kind == DAEMON_SET:
-            groups = tuple(pod for group in groups for pod in daemon_pods(group, objects))
+            groups = tuple(
+                replace(group, pod=pod, parallel=1, total=1)
+                for group in groups
+                for pod in daemon_pods(group.pod, objects.empty_nodes)
+            )
         counts = {each.template.unknown: each.template.parallel for each in templates if each.template.unknown}
         yield SubmittedWorkload(
             kind=workload.kind,

@@ -456,6 +456,12 @@ def test_several_workloads_arrive_in_order() -> None:
     assert [each["verdict"] for each in found["workloads"]] == ["Starts", "Waits", "Starts"]
 
 
+NO_OPERATOR = (
+    "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+    "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Equals}]}]}}}"
+)
+
+
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
@@ -463,6 +469,7 @@ def test_several_workloads_arrive_in_order() -> None:
         ("- 1\n", "pod"),
         ("{\n", ""),
         (pod("cpu: -1"), "cannot be negative"),
+        (deployment("cpu: 1", affinity=NO_OPERATOR).replace("Deployment", "DaemonSet"), "operator: must be one of"),
     ],
 )
 def test_manifests_without_usable_pods_are_errors(manifest: str, message: str) -> None:

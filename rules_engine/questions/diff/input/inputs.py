@@ -10,7 +10,8 @@ from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.manifest_stream import stream_manifests
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
-from rules_engine.cluster.read.workloads import check_counts
+from rules_engine.cluster.read.workloads import DAEMON_SET, check_counts
+from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -57,6 +58,7 @@ class DiffInputs:
         names = _column_names(clusters)
         read = {name: each.objects for name, each in zip(names, clusters, strict=True) if each.objects is not None}
         self.columns = {name: cluster_view(objects) for name, objects in read.items()} or {"": default}
+        self._nodes = {name: objects.empty_nodes for name, objects in read.items()}
         self._live = [LivePods(objects, name) for name, objects in read.items() if not (manifests or log)]
 
     @property
@@ -76,8 +78,10 @@ class DiffInputs:
             yield from live.submit(mutated, usage)
         for submitted in self._submitted(namespace):
             for name, cluster in self.columns.items():
-                workload = structs.replace(submitted.workload, cluster=name)
-                yield structs.replace(submitted, workload=workload), cluster
+                workload, count = structs.replace(submitted.workload, cluster=name), submitted.count
+                if submitted.each_node:
+                    count = max(1, sum(1 for _ in daemon_pods(submitted.request.object, self._nodes.get(name, ()))))
+                yield structs.replace(submitted, workload=workload, count=count), cluster
 
     def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
         refused: set[str] = set()
@@ -120,8 +124,13 @@ def submit_manifest(manifest: Manifest, default_namespace: str, problems: Proble
     own = Problems()
     check_counts(manifest, own)
     problems.items += [problem for problem in own.items if problem.code is not Code.IGNORED_FIELD]
-    count = max(1, manifest.template.total)
-    return SubmittedPods(workload=workload, request=request, count=count, missing=missing_values(manifest.pod))
+    return SubmittedPods(
+        workload=workload,
+        request=request,
+        count=max(1, manifest.template.total),
+        each_node=manifest.is_built_in and manifest.kind == DAEMON_SET,
+        missing=missing_values(manifest.pod),
+    )
 
 
 def _column_names(clusters: Sequence[ClusterReading]) -> Sequence[str]:

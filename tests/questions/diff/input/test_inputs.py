@@ -35,6 +35,13 @@ def read(
     return found, [str(problem).replace(str(Path([*manifests, *clusters][0]).parent), "") for problem in problems.items]
 
 
+def counts(manifests: Sequence[Path], clusters: Sequence[Path] = ()) -> dict[str, int]:
+    """Return the number of pods by column."""
+    readings = [read_cluster([path], whole=True) for path in clusters]
+    inputs = DiffInputs(manifests, None, readings, DEFAULT, Problems())
+    return {each.workload.cluster: each.count for each, _ in inputs.pods(_unchanged, "default", None)}
+
+
 def _unchanged(request: AdmissionRequest, _view: Cluster) -> Json:
     pod: Json = request.object
     return pod
@@ -81,6 +88,25 @@ def test_manifests_are_decided_on_each_cluster_in_place_of_its_pods(tmp_path: Pa
         ("inventory", "default/a", "big"),
     ]
     assert problems == []
+
+
+DAEMON_SET = (
+    "{apiVersion: %s, kind: DaemonSet, metadata: {name: a}, "
+    "spec: {template: {spec: {nodeSelector: {pool: gpu}, containers: [{name: main}]}}}}"
+)
+
+
+def test_a_daemon_set_has_a_pod_for_each_node_that_it_selects_and_tolerates(tmp_path: Path) -> None:
+    labels = {"pool": "gpu"}
+    nodes = [node(name, labels=labels) for name in "ab"] + [node("cordoned", labels=labels, cordoned=True)]
+    nodes += [node("tainted", labels=labels, taints=["dedicated=x:NoSchedule"]), node("other")]
+    clusters = [write_list(tmp_path / f"{name}.json", items) for name, items in (("all", nodes), ("none", nodes[3:]))]
+    daemon_set = manifest(tmp_path, text=DAEMON_SET % "apps/v1")
+    assert counts([daemon_set], clusters) == {"all": 3, "none": 1}
+    assert counts([daemon_set]) == {"": 1}  # the nodes are not known
+    assert counts([manifest(tmp_path, text=DAEMON_SET % "apps.kruise.io/v1alpha1")], clusters[:1]) == {"": 1}
+    declared = rule("ClusterInventory", "{nodes: [{name: a, labels: {pool: gpu}, count: 0, scalable: true}]}", "i")
+    assert counts([daemon_set], [manifest(tmp_path, "i.yaml", declared)]) == {"": 1}
 
 
 def test_clusters_of_equal_names_have_their_paths_as_names(tmp_path: Path) -> None:

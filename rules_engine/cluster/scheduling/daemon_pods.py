@@ -3,17 +3,16 @@
 Source: kubernetes/pkg/controller/daemon (daemon_controller.go, NodeShouldRunDaemonPod; util/daemonset_util.go).
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.cluster.nodes import NodeIndex, matching_nodes, numbers_of
 from rules_engine.cluster.scheduling.requirements import NODE_NAME, REQUIRED, with_state_taints
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.lenient import as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.placement import Placement
-from rules_engine.model.rules.simulation import PodGroup
 
 _TOLERATED = {
     "not-ready": "NoExecute",
@@ -26,17 +25,22 @@ _TOLERATED = {
 """Taints of a node's state (node.kubernetes.io/…) that the controller tolerates, with their effect."""
 
 
-def daemon_pods(group: PodGroup, objects: ClusterObjects) -> Iterator[PodGroup]:
-    """Yield the pod of each node of a cluster. Raises PodError for a malformed placement."""
-    spec = as_mapping(group.pod.get("spec"))
+def daemon_pods(pod: Mapping[str, Json], nodes: Sequence[Node]) -> Iterator[Mapping[str, Json]]:
+    """Yield the pod of each of these nodes that has one; for a placement that cannot be read, the pod itself."""
+    spec = as_mapping(pod.get("spec"))
     names = {**_TOLERATED, **({"network-unavailable": "NoSchedule"} if spec.get("hostNetwork") is True else {})}
     added: list[Json] = [
         {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in names.items()
     ]
     spec = {**spec, "tolerations": [*as_list(spec.get("tolerations")), *added]}
-    nodes = [*map(with_state_taints, objects.empty_nodes)]
-    for number in numbers_of(matching_nodes(NodeIndex.of(nodes), Placement.parse(spec), Budget())):
-        yield replace(group, pod={**group.pod, "spec": _on_node(spec, nodes[number].name)}, parallel=1, total=1)
+    try:
+        placement = Placement.parse(spec)
+    except (PodError, TooLargeError):  # its caller reports it
+        yield pod
+        return
+    index = NodeIndex.of([*map(with_state_taints, nodes)])
+    for number in numbers_of(matching_nodes(index, placement, Budget())):
+        yield {**pod, "spec": _on_node(spec, nodes[number].name)}
 
 
 def _on_node(spec: dict[str, Json], name: str) -> dict[str, Json]:

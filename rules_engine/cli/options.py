@@ -358,14 +358,18 @@ def read_load(
     *,
     needs_cluster: bool = True,
 ) -> "tuple[Sequence[Simulation], Sequence[RuleFiles]]":
-    """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors."""
+    """Read the Simulation with each cluster, and all rule sets. Ends the command if there are errors.
+
+    Its workloads may be of the WorkloadKinds of any rule set.
+    """
     from rules_engine.rules.sources.rule_files import has_errors
     from rules_engine.rules.sources.rule_sources import read_sources
     from rules_engine.rules.sources.simulations import load_simulations
 
     readings = [each.read() for each in clusters]
-    simulations, load_problems, sources = load_simulations(file, readings, needs_cluster=needs_cluster)
     files = [read_sources(each) for each in sets]
+    kinds = [kind for each in files for kind in each.rule_set.workload_kinds]
+    simulations, load_problems, sources = load_simulations(file, readings, kinds, needs_cluster=needs_cluster)
     seen = dict.fromkeys((*load_problems, *(problem for each in files for problem in each.rule_problems)))
     for each in files:
         sources = {**sources, **each.loaded.sources}

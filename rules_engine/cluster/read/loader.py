@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from rules_engine.cluster.read.manifests import find_manifests
 from rules_engine.cluster.read.references import Inventory, ReadCluster, References, Sources, build_inventory
+from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import list_items, map_field
 from rules_engine.language.files import MAX_FILE_BYTES, OTHER_TOOLS, SourceFile, report_too_large
@@ -55,13 +56,14 @@ class DocumentKind(Generic[T_co]):
 
     `read` returns the value of a document that the schema in `schemas` has validated, or None if it has no value in
     which to look for further problems. The value is valid only if neither the schema nor `read` reports an error. Files
-    that the document refers to come from `References`.
+    that the document refers to come from `References`. `last`: it is read after the documents of all files.
     """
 
     name: str
     part: Part
     read: Callable[[MapNode, Problems, References], T_co | None]
     schemas: Path = SCHEMAS
+    last: bool = False
 
 
 T = TypeVar("T")
@@ -156,6 +158,7 @@ class Loader:
         self._single = single
         self._others: list[ScalarNode] = []
         """The `kind` scalars of documents that are not read."""
+        self._last: list[Document] = []
         self._ignored_files: list[str] = []
         self._places: dict[tuple[str, str], Location] = {}
         self._references = References(read_cluster, self.problems[Part.TESTS], self.sources)
@@ -166,6 +169,8 @@ class Loader:
 
     def result(self, files: tuple[str, ...]) -> LoadResult:
         """Return the documents and problems of these files."""
+        while self._last:
+            self._take(self._last.pop(0))
         referenced = set(map(os.path.realpath, self._references.paths))
         return LoadResult(
             documents=tuple(self.documents),
@@ -205,7 +210,7 @@ class Loader:
         for document in ours:
             # Manifests may have empty documents among them.
             if not document.empty or len(ours) == len(documents):
-                self._take(document)
+                (self._last.append if self._is_last(document.root) else self._take)(document)
 
     def report_not_one(self, code: Code, title: str, expected: str, file: Path) -> None:
         """Report a file without exactly one document of the kind: at its second one, or at the first other kind."""
@@ -243,6 +248,10 @@ class Loader:
         is_list = isinstance(kind, ScalarNode) and kind.source.text.endswith("List")
         return self._single or is_list or api_version(root) is not None or bool(find_manifests(root))
 
+    def _is_last(self, root: YamlNode) -> bool:
+        kind = self._kinds.get(member_text(root, "kind") or "") if isinstance(root, MapNode) else None
+        return kind is not None and kind.last
+
     def _take(self, document: Document) -> None:
         root = document.root
         if is_foreign(root, self._known_kinds):
@@ -267,6 +276,8 @@ class Loader:
             problems.error(Code.DUPLICATE_DOCUMENT, message, location, length)
         value = kind.read(root, problems, self._references)
         valid = not (problems.failed or yaml.failed)
+        if valid and isinstance(value, WorkloadKind):
+            self._references.workload_kinds.append(value)
         self.documents.append(
             LoadedDocument(kind=kind.name, name=name, location=location, written=written, value=value, valid=valid)
         )

@@ -10,11 +10,11 @@ from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_l
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import Dialect, read_documents
-from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.problem import Problems, has_unknown_pods
 from rules_engine.model.problems.source import Location, truncate
 
 
@@ -27,7 +27,7 @@ def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable = PAC
 
     whole = replace(table, find=find)
     pods = [pod for root in roots for pod in read_object_pods(root, problems, whole)] if not problems.failed else []
-    if not (pods or problems.failed or any(each.code is Code.UNKNOWN_PODS for each in problems.items)):
+    if not (pods or problems.failed or has_unknown_pods(problems.items)):
         _report_no_pod(source, roots, problems)
     return () if problems.failed else tuple(pods)
 
@@ -44,13 +44,10 @@ def read_object_pods(root: YamlNode, problems: Problems, table: WorkloadTable = 
     """Read every pod of an object, which may have none."""
     objects = [*find_objects(root, table)]
     for item in objects:
+        item.warn_of_unknown(problems)
         for manifest in item.pods:
-            manifest.warn_of_count(problems)
             if read_pod(manifest.pod, manifest.node, problems) is not None:
                 manifest.warn(problems)
-        if item.unread:
-            message = f"pods of {item.title} unknown: {item.unread}"
-            problems.warning(Code.UNKNOWN_PODS, message, first_key(item.node).location)
     return tuple(pod for item in objects for pod in item.pods)
 
 

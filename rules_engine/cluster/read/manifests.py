@@ -174,6 +174,14 @@ class ManifestObject:
     pods: Sequence[Manifest]
     unread: str = ""
 
+    def warn_of_unknown(self, problems: Problems) -> None:
+        """Warn of a number of pods that is not known, and of an object that may have pods, but none was found."""
+        for manifest in self.pods:
+            manifest.warn_of_count(problems)
+        if self.unread:
+            message = f"pods of {self.title} unknown: {self.unread}"
+            problems.warning(Code.UNKNOWN_PODS, message, first_key(self.node).location)
+
 
 def find_manifests(root: YamlNode, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items."""

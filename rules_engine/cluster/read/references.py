@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rules_engine.cluster.read.inventory import build_cluster, inventory_objects, selector_sources
 from rules_engine.cluster.read.manifest_documents import manifest_documents
+from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.files import path_exists, read_file
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -36,11 +37,13 @@ ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sour
 class References:
     """The files that documents refer to, each read once, with their problems.
 
-    `paths` are the files and folders in order, whether they exist or not.
+    `paths` are the files and folders in order, whether they exist or not. `workload_kinds`: those of the same input,
+    for the workloads of the files.
     """
 
     def __init__(self, read_cluster: ReadCluster, problems: Problems, sources: dict[str, Sequence[str]]) -> None:
         self.paths: dict[Path, None] = {}
+        self.workload_kinds: list[WorkloadKind] = []
         self.cluster = cache(self._cluster)
         self.manifests = cache(self._manifests)
         self._read_cluster = read_cluster

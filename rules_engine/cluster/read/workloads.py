@@ -2,12 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 
-from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
+from rules_engine.cluster.read.manifest_documents import find_object
+from rules_engine.cluster.read.manifests import (
+    Manifest,
+    find_manifests,
+    find_objects,
+    manifest_json,
+    read_single_pod,
+)
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
+from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, child_node, find_node, first_key
 from rules_engine.model.json.lenient import as_list, as_mapping, integer_member, text_member
@@ -134,14 +143,19 @@ class ArrivalReader:
         place, roots = self._roots(line, "workload")
         if not roots:
             return None
-        of_root: dict[int, list[Manifest]] = {}
-        for manifest in (manifest for root in roots for manifest in find_manifests(root)):
-            of_root.setdefault(id(manifest.root), []).append(manifest)
-        if len(of_root) != 1:
-            expected = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
-            self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
+        table = WorkloadTable(self._references.workload_kinds, partial(find_object, roots))
+        objects = [item for root in roots for item in find_objects(root, table)]
+        for item in objects:
+            item.warn_of_unknown(self._problems)
+        found = [item.pods for item in objects if item.pods]
+        # An object to which others refer, such as a TrainingRuntime, makes no pods of its own.
+        workloads = [pods for pods in found if any(each.template.total for each in pods)] or found
+        if len(workloads) != 1:
+            if workloads or not any(item.unread for item in objects):
+                expected = f"one workload, not {len(workloads)}" if workloads else "an object with a pod template"
+                self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
             return None
-        (templates,) = of_root.values()
+        (templates,) = workloads
         if templates[0].kind == DAEMON_SET:
             self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
             return None

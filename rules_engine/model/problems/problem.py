@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from msgspec import Meta, field
 
 from rules_engine.model.json.output import Output
-from rules_engine.model.problems.codes import ProblemCode
+from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.source import Location, escape_controls
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class InputError(ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def has_unknown_pods(problems: Iterable[Problem]) -> bool:
+    """Return True if the input may have other pods than those that were found."""
+    return any(problem.code is Code.UNKNOWN_PODS for problem in problems)
 
 
 def warn_of(problems: Iterable[Problem]) -> None:

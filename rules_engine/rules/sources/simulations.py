@@ -11,6 +11,7 @@ from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.loader import DocumentKind, Part
 from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
 from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workload
+from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
@@ -22,6 +23,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.load import load_single_document
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
@@ -42,31 +44,40 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
     return _build_simulation(root, inventory, problems, references)
 
 
-SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
+SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation, last=True)
+"""Last: its workloads may be of kinds of any file."""
 
 
-def load_simulation(file: str | Path) -> simulation.Simulation:
-    """Load the only Simulation of a file, with its cluster. Warnings are issued as UserWarning. Raises InputError.
+def load_simulation(file: str | Path, rule_set: RuleSet | None = None) -> simulation.Simulation:
+    """Load the only Simulation of a file, with its cluster.
+
+    `rule_set`: its WorkloadKinds are used, too. Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_simulation
     >>> load_simulation("rules_engine/scenarios/ten-pods.yaml").name
     'ten-pods'
     """
-    simulations, problems, _ = load_simulations(Path(file), ())
+    kinds = () if rule_set is None else rule_set.workload_kinds
+    simulations, problems, _ = load_simulations(Path(file), (), kinds)
     warn_of(problems)
     return simulations[0]
 
 
 def load_simulations(
-    path: Path, clusters: Sequence[ClusterReading], *, needs_cluster: bool = True
+    path: Path,
+    clusters: Sequence[ClusterReading],
+    workload_kinds: Sequence[WorkloadKind] = (),
+    *,
+    needs_cluster: bool = True,
 ) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 
     `clusters` replace the simulation's own cluster. The message of a problem with only some of the clusters names
-    the cluster. `needs_cluster`: having none is an error.
+    the cluster. `workload_kinds`: in addition to the packaged ones. `needs_cluster`: having no cluster is an error.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
+        references.workload_kinds += workload_kinds
         if clusters:
             own = [Problems() for _ in clusters]
             built = [

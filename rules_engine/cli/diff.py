@@ -19,6 +19,7 @@ from rules_engine.cli.options import (
     targets_option,
 )
 from rules_engine.cli.program import (
+    UNKNOWN,
     UNUSABLE,
     Command,
     InputProblems,
@@ -124,8 +125,8 @@ def diff(
     Decides the pods of manifests (-f), of a decision log (--from-log), or else of each cluster (--cluster). Live pods
     are reconstructed as their controllers submitted them.
 
-    Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, and with 2 if rules or
-    input cannot be read.
+    Exits with 0 if nothing changes, or only what --allow names, with 1 if something changes, with 2 if rules or input
+    cannot be read, and with 3 if nothing changes, but a workload has pods whose number is not known.
     """
     if context.args:
         raise click.UsageError(
@@ -151,9 +152,10 @@ def diff(
     problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
-    problems.write(run.answer, difference_report)
+    problems.write(run.answer, problems.with_notices(difference_report))
     fail_if(run.answer.verdict is Verdict.NOTHING_DECIDED, UNUSABLE)
     fail_if(run.answer.verdict is Verdict.CHANGED)
+    fail_if(run.answer.verdict is Verdict.UNKNOWN, UNKNOWN)
 
 
 def _source_names(sources: "Sequence[RuleSource]") -> str:

@@ -113,7 +113,8 @@ def explain(
     A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
     Exits with 1 if a pod is denied, with 2 if rules, cluster or manifests have errors, or the log has no decision for
-    the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod.
+    the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod, or a workload has pods whose
+    number is not known.
     """
     if field is not None:
         _check_only(context, frozenset({"field"}), "the documentation of a field")
@@ -129,6 +130,7 @@ def explain(
     from rules_engine.questions.explain.explain import NamespaceError, Verdict, join_pods
     from rules_engine.questions.explain.text import default_inputs, explanation_blocks
     from rules_engine.report.text import Screen
+    from rules_engine.report.values import Lines, Span, Tone
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
@@ -170,9 +172,11 @@ def explain(
     if output == "json":
         name = DEFAULT_CLUSTER.stem if cluster is None else cluster.name
         print_json(join_pods(sources, name, pods, problems.items))
+    else:
+        screen.blocks(Lines(lines=("", Span(each, Tone.WARNING))) for each in problems.notices)
     fail_if(problems.failed, UNUSABLE)
     fail_if(Verdict.DENIED in verdicts)
-    fail_if(Verdict.UNKNOWN in verdicts, UNKNOWN)
+    fail_if(problems.unknown or Verdict.UNKNOWN in verdicts, UNKNOWN)
 
 
 _WITH_LOG = frozenset({"log", "pod", "every", "output"})

@@ -18,6 +18,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     INTERRUPTED,
+    UNKNOWN,
     Command,
     InputProblems,
     SingleOption,
@@ -124,8 +125,8 @@ def plan(
     Simulates the workload on layouts of all cards, whole cards among them, as simulate does. Writes the best one as a
     ClusterInventory for --cluster, and as a configuration of nvidia-mig-parted for NVIDIA's mig-manager.
 
-    Exits with 2 if the input has errors, or no layout serves the workload. Ctrl-C prints the best so far, and the exit
-    code is 130.
+    Exits with 2 if the input has errors, or no layout serves the workload, and with 3 if an arrival has pods whose
+    number is not known. Ctrl-C prints the best so far, and the exit code is 130.
     """
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import did_you_mean
@@ -167,10 +168,11 @@ def plan(
             end_without_answer(str(error), str(file))
     problems.write(
         answer,
-        plan_report,
+        problems.with_notices(plan_report),
         {
             "inventory": lambda plan: dump_yaml(plan.inventory),
             "mig-configs": lambda plan: dump_yaml(plan.choices[0].mig_configs),
         },
     )
     fail_if(answer.interrupted, INTERRUPTED)
+    fail_if(problems.unknown, UNKNOWN)

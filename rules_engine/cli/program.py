@@ -314,20 +314,41 @@ def write_answer(command: str, targets: Iterable[Target], write: Callable[[str, 
 class InputProblems:
     """The problems of a command's input: in its JSON on standard output, or else lines on standard error.
 
-    `items`: all problems, if there is JSON; `failed`: there is an error among them; `unknown`: some pods of the input
-    are not known; `silent`: standard error has none.
+    `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none.
     """
 
     def __init__(self, command: str, targets: Iterable[Target]) -> None:
         """Raise FileError if a target cannot be written: before work that would be lost."""
         self.items: tuple[Problem, ...] = ()
-        self.failed = self.unknown = False
+        self.failed = False
+        self._unknown: list[str] = []
         self._command = command
         self._targets = [*targets]
         self._json = [target for target in self._targets if target.format == "json"]
         self.silent = any(target.file is None for target in self._json)
         for target in self._targets:
             _check_writable(target.file)
+
+    @property
+    def unknown(self) -> bool:
+        """True if some pods of the input are not known."""
+        return bool(self._unknown)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Lines of a report about pods that are not known."""
+        more = f" (and {len(self._unknown) - 1:,} more such warnings)" if len(self._unknown) > 1 else ""
+        return [f"this answer may be wrong: {first}{more}" for first in self._unknown[:1]]
+
+    def with_notices(self, report: "Callable[[A], Report]") -> "Callable[[A], Report]":
+        """Return a function of a report that has the notices, too."""
+        from dataclasses import replace
+
+        def noted(answer: A) -> "Report":
+            shown = report(answer)
+            return replace(shown, notices=[*shown.notices, *self.notices])
+
+        return noted
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
@@ -336,7 +357,7 @@ class InputProblems:
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
-        self.unknown |= any(problem.code is Code.UNKNOWN_PODS for problem in problems)
+        self._unknown += [problem.message for problem in problems if problem.code is Code.UNKNOWN_PODS]
         if self._json:
             self.items += (*problems,)
         if self.silent or not problems:

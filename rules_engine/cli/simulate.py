@@ -21,6 +21,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import (
     INTERRUPTED,
+    UNKNOWN,
     Command,
     InputProblems,
     Target,
@@ -86,8 +87,8 @@ def simulate(
     Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster. Several --cluster
     or --compare are compared in one table.
 
-    Exits with 2 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
-    code is 130.
+    Exits with 2 if the Simulation, the cluster or rules have errors, and with 3 if an arrival has pods whose number is
+    not known. Ctrl-C prints the answer up to then, and the exit code is 130.
     """
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.questions.simulate.figures import By
@@ -125,5 +126,6 @@ def simulate(
                 show(title, done, total)
 
             answer = rules_engine.simulate(sets_by_name, by_cluster, by=By(by or By.WAITING), progress=report)
-        problems.write(answer, simulation_report)
+        problems.write(answer, problems.with_notices(simulation_report))
     fail_if(any(result.interrupted for result in answer.results), INTERRUPTED)
+    fail_if(problems.unknown, UNKNOWN)

@@ -24,11 +24,15 @@ SideName = Literal["old", "new"]
 
 
 class Verdict(StrEnum):
-    """Nothing decided: there was no pod, for example since no recorded admission can be replayed."""
+    """Nothing decided: there was no pod, for example since no recorded admission can be replayed.
+
+    Unknown: nothing changed beyond what is allowed, but the input may have other pods.
+    """
 
     UNCHANGED = "Unchanged"
     ALLOWED = "Allowed"
     CHANGED = "Changed"
+    UNKNOWN = "Unknown"
     NOTHING_DECIDED = "NothingDecided"
 
 
@@ -77,7 +81,10 @@ class DifferenceAnswer(Answer, frozen=True, kw_only=True):
     without_rules: Annotated[tuple[SideName, ...], Meta(description="These sides admit every pod as it is.")]
     assumed_cluster: Annotated[str | None, Meta(description="Used without --cluster, if rules read nodes.")]
     allowed: Annotated[tuple[Kind, ...], Meta(description="The kinds of change of --allow.")]
-    verdict: Annotated[Verdict, Meta(description="Allowed: all changes are of kinds that --allow names.")]
+    verdict: Annotated[
+        Verdict,
+        Meta(description="Allowed: all changes are of kinds that --allow names. Unknown: no other, of the known pods."),
+    ]
     clusters: tuple[ClusterTotals, ...]
     recorded: Annotated[RecordedAdmissions | None, Meta(description="null without --from-log.")]
     omitted_pods: Annotated[int, Meta(description="Changed pods that are not listed: only totals count them.")]
@@ -94,8 +101,9 @@ def build_answer(
     assumed_cluster: str | None = None,
     recorded: RecordedAdmissions | None = None,
     allowed: frozenset[Kind] = frozenset(),
+    unknown: bool = False,
 ) -> DifferenceAnswer:
-    """Return the answer of grouped changes."""
+    """Return the answer of grouped changes. `unknown`: the input may have other pods."""
     clusters = tuple(_cluster_totals(name, totals, allowed) for name, totals in grouping.totals.items())
     return DifferenceAnswer(
         old=old,
@@ -104,7 +112,7 @@ def build_answer(
         without_rules=tuple(without_rules),
         assumed_cluster=assumed_cluster,
         allowed=tuple(kind for kind in Kind if kind in allowed),
-        verdict=_verdict(clusters),
+        verdict=_verdict(clusters, unknown=unknown),
         clusters=clusters,
         recorded=recorded,
         omitted_pods=grouping.omitted,
@@ -112,12 +120,12 @@ def build_answer(
     )
 
 
-def _verdict(clusters: Iterable[ClusterTotals]) -> Verdict:
+def _verdict(clusters: Iterable[ClusterTotals], *, unknown: bool) -> Verdict:
     decided = [each for each in clusters if each.pods]
-    if not decided:
-        return Verdict.NOTHING_DECIDED
     if any(each.beyond_allowed for each in decided):
         return Verdict.CHANGED
+    if unknown or not decided:
+        return Verdict.UNKNOWN if unknown else Verdict.NOTHING_DECIDED
     return Verdict.ALLOWED if any(each.changed for each in decided) else Verdict.UNCHANGED
 
 

@@ -149,7 +149,7 @@ class ArrivalReader:
             item.warn_of_unknown(self._problems)
         found = [item.pods for item in objects if item.pods]
         # An object to which others refer, such as a TrainingRuntime, makes no pods of its own.
-        workloads = [pods for pods in found if any(each.template.total for each in pods)] or found
+        workloads = [pods for pods in found if any(each.template.total for each in pods)] or found[-1:]
         if len(workloads) != 1:
             if workloads or not any(item.unread for item in objects):
                 expected = f"one workload, not {len(workloads)}" if workloads else "an object with a pod template"
@@ -304,6 +304,8 @@ def check_counts(manifest: Manifest, problems: Problems) -> None:
             node, key = child_node(owner, name), owner.key(name) if isinstance(owner, MapNode) else None
             if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
                 continue
+            if not (isinstance(node, ScalarNode) or manifest.is_built_in):
+                continue  # it is no number, such as `parallelism` of an LLMInferenceService
             value = manifest_json(node)
             if not isinstance(value, int) or isinstance(value, bool):
                 actual = value if isinstance(value, float) else json_type(value)
@@ -311,7 +313,7 @@ def check_counts(manifest: Manifest, problems: Problems) -> None:
                 problems.error(Code.WRONG_TYPE, message, node.location, node.length)
             elif value < 0:
                 problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node.location, node.length)
-            elif not value:
+            elif not value and not manifest.template.total:
                 problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
 
 

@@ -56,11 +56,12 @@ def _steps(fields: str) -> list[str]:
 def _set(value: dict[str, Any], steps: Sequence[str], leaf: object) -> None:
     """Set a member, unless something else is at its place or above it."""
     *above, last = steps
+    inner: Any = value
     for step in above:
-        value = value.setdefault(step, {})
-        if not isinstance(value, dict):
+        inner = inner.setdefault(step, {})
+        if not isinstance(inner, dict):
             return
-    value.setdefault(last, leaf)
+    inner.setdefault(last, leaf)
 
 
 def _places(

@@ -77,7 +77,7 @@ def answer(manifest: str, *arguments: str, on: str = CLUSTER, rules: str = RULES
     write(Path(), {"manifest.yaml": manifest, "cluster.yaml": on, "rules.yaml": rules})
     line = ("-f", "manifest.yaml", "--cluster", "cluster.yaml", "--rules", "rules.yaml", "-o", "json", *arguments)
     result = cli("preflight", *line)
-    assert (result.exit_code, result.stderr) == (code, "")
+    assert (result.exit_code, result.stderr) == (code, ""), result.stdout
     return json.loads(result.stdout)
 
 
@@ -266,7 +266,8 @@ LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {lim
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
 TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {}, labelSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
-FOO = "{apiVersion: x.io/v1, kind: Foo, metadata: {name: x, namespace: ml}, spec: {a: {spec: %s}}}\n" % pod_spec("cpu: 1")
+FOO_SPEC = f"{{a: {{spec: {pod_spec('cpu: 1')}}}}}"
+FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x, namespace: ml}}, spec: {FOO_SPEC}}}\n"
 NO_POD = (
     "{apiVersion: x.io/v1, kind: Foo, metadata: {name: y, namespace: ml}, spec: {resources: {nvidia.com/gpu: 1}}}\n"
 )
@@ -280,7 +281,7 @@ TRAIN_JOB = (
     "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t, namespace: ml}, "
     "spec: {runtimeRef: {name: torch}}}\n"
 )
-NODES_ONLY = f"{{kind: List, items: [{{kind: Node, metadata: {{name: n}}, status: {{allocatable: {{{NODE}}}}}}}]}}\n"
+NODES_ONLY = f"{{kind: List, items: [{{kind: Node, metadata: {{name: lone}}, status: {{allocatable: {{{NODE}}}}}}}]}}\n"
 BOUND = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {volumeName: v}, status: {phase: Bound}}",
     "{kind: PersistentVolume, metadata: {name: v}, spec: {claimRef: {name: a, namespace: ml}}}",

@@ -1,13 +1,14 @@
 """WorkloadKind: where an object of a kind has its pod templates, and how many pods its controller makes, as CEL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rules_engine.language import fields
 from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.yaml.nodes import MapNode
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location
 
 EACH_ITEM, EACH_MEMBER = "[]", "{}"
@@ -19,6 +20,9 @@ OBJECT = {"object": types.DYN}
 _TEMPLATE = {"item": types.DYN, "parent": types.DYN, "key": types.STRING, "value": types.DYN}
 """Further variables of a template's expressions: the element of the last [] or {} of its path and of the one before,
 the name of the member of {}, and what is at the path."""
+
+_TAKEN = frozenset({*OBJECT, *_TEMPLATE, "spec", "metadata", "status"})
+"""Names that no reference may have: of variables, and of members with which a path may begin."""
 
 _COUNTS = ("pods", "total", "atMost")
 _RESULTS: Mapping[str, Type] = {
@@ -62,6 +66,9 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
     spec = fields.map_field(root, "spec")
     name, location, _ = document_name(root)
     referred = fields.map_members(spec, "references")
+    for key in (key for key, _ in referred if key.source.text in _TAKEN):
+        message = f"'{key.source.text}' has a meaning of its own here: choose another name"
+        problems.error(Code.WRONG_VALUE, message, key.location, key.length)
     whole = Environment({**OBJECT, **{key.source.text: types.DYN for key, _ in referred}})
     each = whole.with_variables(**_TEMPLATE)
     return WorkloadKind(
@@ -87,6 +94,17 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
     )
 
 
+def repeated_kinds(kinds: Sequence[WorkloadKind]) -> Iterator[Problem]:
+    """Yield a problem for each kind that another one has defined before."""
+    first: dict[tuple[str, str], WorkloadKind] = {}
+    for each in kinds:
+        other = first.setdefault((each.group, each.kind), each)
+        if other is not each:
+            message = f"{each.kind} of the API group '{each.group}' is already defined in {other.location}"
+            code, length = Code.DUPLICATE_DOCUMENT, len(each.name)
+            yield Problem(code=code, message=message, location=each.location, length=length)
+
+
 def path_steps(path: str) -> tuple[str, ...]:
     """Return the steps of a path such as `spec.groups[].template`."""
     return tuple(path.replace(EACH_ITEM, f".{EACH_ITEM}").replace(EACH_MEMBER, f".{EACH_MEMBER}").split("."))
@@ -102,5 +120,6 @@ def _compile(node: MapNode, environment: Environment, problems: Problems, *names
             except CelProblems as error:
                 problems.items.extend(error.problems)
             else:
+                problems.items.extend(program.warnings)
                 programs[name] = program
     return programs

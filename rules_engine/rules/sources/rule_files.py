@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.cluster.read.loader import DocumentKind, LoadResult, Part
-from rules_engine.cluster.workloads.kind import WorkloadKind
+from rules_engine.cluster.workloads.kind import WorkloadKind, repeated_kinds
 from rules_engine.language.files import find_files
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
@@ -82,7 +82,8 @@ def compile_loaded(loaded: LoadResult, compiler_of: CompilerOf = Compiler) -> Ru
     rule_set, rule_problems = compile_rules(loaded.rules, compiler_of=compiler_of)
     rule_set = replace(rule_set, workload_kinds=loaded.of(WorkloadKind))
     _, draft_problems = compile_rules(loaded.drafts)
-    problems = sort_problems((*loaded.problems, *rule_problems, *draft_problems), loaded.files)
+    repeated = repeated_kinds(rule_set.workload_kinds)
+    problems = sort_problems((*loaded.problems, *rule_problems, *draft_problems, *repeated), loaded.files)
     return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)
 
 

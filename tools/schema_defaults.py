@@ -80,6 +80,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "case": (Case,),
     "request": (Case,),
     "expectation": (Expectation,),
+    "file name": (),
     "diagnosis": (ExpectedDiagnosis,),
     "expected finding": (ExpectedFinding,),
     "decider": (ExpectedRule,),

@@ -353,21 +353,32 @@ def _metadata_text(value: Object, name: str) -> str:
     return text_member(as_mapping(value.get("metadata")), name)
 
 
-def read_single_pod(root: YamlNode, place: YamlNode, problems: Problems) -> Manifest | None:
-    """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
-    pods = find_manifests(root)
+def read_single_pod(
+    root: YamlNode, place: YamlNode, problems: Problems, template: str | None = None
+) -> Manifest | None:
+    """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one.
+
+    `template`: the name of one of several templates, "" for none; None where no name can be given. A template without
+    pods counts only if there is no other.
+    """
+    every = find_manifests(root)
+    names = ", ".join(sorted({pod.template.role for pod in every if pod.template.role}))
+    pods = [pod for pod in every if not template or pod.template.role.casefold() == template.casefold()]
+    pods = [pod for pod in pods if pod.template.total] or pods
     if len(pods) == 1:
         pods[0].warn(problems)
         return pods[0]
-    slip = None if pods else containers_slip(root)
+    slip = None if every else containers_slip(root)
     if slip is not None:
         message, at = slip
         problems.error(Code.NOT_A_POD, message, at.location, at.length)
         return None
-    expected = (
-        f"one pod, not {len(pods)}"
-        if pods
-        else "a Pod (spec, with a list of containers) or something with a pod template"
-    )
+    if not every:
+        expected = "a Pod (spec, with a list of containers) or something with a pod template"
+    elif not pods:
+        expected = f"one of the names {names}" if names else "no name: the pod template has none"
+    else:
+        choice = f": podFile: {{file: FILE, template: NAME}} takes one of {names}"
+        expected = f"one pod, not {len(pods)}{choice if names and template == '' else ''}"
     problems.error(Code.NOT_A_POD, f"expected {expected}", place.location, place.length)
     return None

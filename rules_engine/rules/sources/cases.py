@@ -160,10 +160,12 @@ def _case_clusters(line: MapNode, cluster_names: Sequence[str], problems: Proble
 def _read_pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
     pod = line.get("pod")
     if pod is not None:
-        return read_single_pod(pod, line.key("pod") or pod, problems)
-    file = line.get("podFile")
+        return read_single_pod(pod, line.key("pod") or pod, problems, template="")
+    named = map_field(line, "podFile")
+    file, name = named.get("file") or line.get("podFile"), named.get("template")
     roots = read_manifests(file, folder, problems, references, single=True)
-    return read_single_pod(roots[0], file, problems) if file is not None and roots else None
+    template = name.source.text if isinstance(name, ScalarNode) else ""
+    return read_single_pod(roots[0], name or file, problems, template) if file is not None and roots else None
 
 
 def _read_expectation(

@@ -290,3 +290,33 @@ def test_a_cluster_without_an_expectation_is_a_warning(folder: Path) -> None:
         7,
         "no case is run on the cluster 'cards': none has an expectation on it",
     )
+
+
+GROUPS = (
+    "{kind: Cluster, spec: {head: {template: T}, groups: [{name: small, template: T}, {name: large, template: T}]}}"
+)
+ONE_POD = "expected one pod, not 3: podFile: {file: FILE, template: NAME} takes one of head, large, small"
+TWO_PODS = "expected one pod, not 2"
+NO_NAME = "expected no name: the pod template has none"
+
+
+@pytest.mark.parametrize(
+    ("pod_file", "manifest", "problem"),
+    [
+        ("{file: it.yaml, template: head}", GROUPS, ""),
+        ("{file: it.yaml, template: Large}", GROUPS, ""),
+        ("{file: it.yaml, template: medium}", GROUPS, "6:52: expected one of the names head, large, small"),
+        ("{file: it.yaml, template: a}", "{kind: Job, spec: {template: T}}", f"6:52: {NO_NAME}"),
+        ("it.yaml", GROUPS, f"6:26: {ONE_POD}"),
+        ("it.yaml", "{kind: List, items: [{kind: Job, spec: {template: T}}, {template: T}]}", f"6:26: {TWO_PODS}"),
+        ("{file: it.yaml}", "{kind: Job, spec: {template: T}}", ""),
+        ("{template: a}", GROUPS, "6:17: file name needs 'file'"),
+    ],
+)  # fmt: skip
+def test_a_case_takes_one_of_several_templates(pod_file: str, manifest: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "it.yaml").write_text(manifest.replace("T}", "{spec: {containers: [{name: c}]}}}"))
+    head = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: t}\nspec:\n  cases:\n"
+    loaded = load_text(tmp_path, f"{head}    - {{name: a, podFile: {pod_file}, expect: {{allowed: true}}}}\n")
+    assert [f"{p.location.line}:{p.location.column}: {p.message}" for p in loaded.problems] == (
+        [problem] if problem else []
+    )

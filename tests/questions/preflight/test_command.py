@@ -264,7 +264,7 @@ def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(bes
 NAMESPACED = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
 LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {limits: []}}"
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
-TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {}, labelSelector: {matchLabels: {a: b}}}"
+TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
 FOO_SPEC = f"{{a: {{spec: {pod_spec('cpu: 1')}}}}}"
 FOO = f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x, namespace: ml}}, spec: {FOO_SPEC}}}\n"

@@ -30,7 +30,7 @@ from rules_engine.server.http import limits
 from rules_engine.server.http.limits import Limit
 from rules_engine.server.http.review import StatusReason
 from rules_engine.server.telemetry import decision_log, events
-from tools import command_reference, field_reference, metric_reference, problem_reference
+from tools import command_reference, field_reference, metric_reference, problem_reference, workload_reference
 from tools.documents import DOCUMENTS, REPOSITORY, blocks, is_excerpt, renewed
 
 README = REPOSITORY / "README.md"
@@ -310,6 +310,10 @@ def test_no_field_of_a_schema_is_missing(kind: str) -> None:
 
 
 # docs/reference/commands.md
+
+
+def test_the_kinds_of_workloads_are_current() -> None:
+    assert workload_reference.DOCUMENT.read_text() == workload_reference.document(), "tools.workload_reference"
 
 
 def test_the_help_of_commands_is_current() -> None:

@@ -165,7 +165,7 @@ def plan(
         except LostNodeError as error:
             raise click.UsageError(str(error)) from None
         except PlanError as error:
-            end_without_answer(str(error), str(file))
+            end_without_answer(str(error), str(file), problems.items)
     problems.write(
         answer,
         problems.with_notices(plan_report),

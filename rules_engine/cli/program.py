@@ -276,8 +276,11 @@ def end_unusable(command: str, message: str) -> NoReturn:
     raise SystemExit(UNUSABLE)
 
 
-def end_without_answer(message: str, file: str) -> NoReturn:
-    """End a command whose input gives no answer, with the reason: a problem of the file, if it prints JSON."""
+def end_without_answer(message: str, file: str, others: "Sequence[Problem]" = ()) -> NoReturn:
+    """End a command whose input gives no answer, with the reason: a problem of the file, if it prints JSON.
+
+    `others`: further problems of its JSON.
+    """
     from rules_engine.model.problems.codes import Code
     from rules_engine.model.problems.problem import Problem
     from rules_engine.model.problems.source import Location
@@ -285,7 +288,10 @@ def end_without_answer(message: str, file: str) -> NoReturn:
     context = click.get_current_context()
     command, output = str(context.info_name), context.params.get("output", "text")
     problems = InputProblems(command, context.params.get("targets", [Target(output, None)]))
-    problems.items = (Problem(code=Code.NO_ANSWER, message=message, location=Location(file, 1, 1)),)
+    problems.items = (
+        *others,
+        Problem(code=Code.NO_ANSWER, message=message, location=Location(file, 1, 1)),
+    )
     if not problems.silent:
         click.echo(f"gpu-rules {command}: {message}", err=True)
     problems.end()
@@ -337,7 +343,10 @@ class InputProblems:
     @property
     def notices(self) -> Sequence[str]:
         """Lines of a report about pods that are not known."""
-        more = f" (and {len(self._unknown) - 1:,} more such warnings)" if len(self._unknown) > 1 else ""
+        from rules_engine.model.wording import format_count
+
+        others = len(self._unknown) - 1
+        more = f" (and {format_count(others, 'more such warning')})" if others > 0 else ""
         return [f"this answer may be wrong: {first}{more}" for first in self._unknown[:1]]
 
     def with_notices(self, report: "Callable[[A], Report]") -> "Callable[[A], Report]":

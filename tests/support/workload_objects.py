@@ -53,7 +53,7 @@ def _steps(fields: str) -> list[str]:
     return fields.replace("?", "").strip(".").split(".")
 
 
-def _set(value: dict[str, Any], steps: Sequence[str], leaf: object) -> None:
+def _set(value: Any, steps: Sequence[str], leaf: object) -> None:
     """Set a member, unless something else is at its place or above it."""
     *above, last = steps
     inner: Any = value

@@ -71,6 +71,19 @@ def test_the_answer_on_an_example_equals_the_documents_of_the_commands_and_its_t
     assert document(tmp_path, "test", ".")["succeeded"]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_pods_that_are_not_known_make_the_answers_unknown(alone: bool, tmp_path: Path) -> None:
+    unread = f"{{apiVersion: x.y/v1, kind: Foo, metadata: {{name: a}}, spec: {{gpu: {MIG}}}}}\n"
+    given = answer(tmp_path, {POD_FILE: unread if alone else f"{pod_text()}---\n{unread}"})
+    inputs = ("-f", POD_FILE, "--rules", RULES_FILE, "--cluster", CLUSTER_FILE)
+
+    assert "unknown-pods" in [each["code"] for each in given["problems"]]
+    assert (given["explain"]["verdict"], given["preflight"]["verdict"]) == ("Unknown", "Unknown")
+    assert given["explain"] == document(tmp_path, "explain", *inputs)
+    assert given["preflight"] == document(tmp_path, "preflight", *inputs)
+    assert "pods of Foo/a unknown" in texts_in(given["notices"])
+
+
 def test_examples_are_those_of_the_documents_and_of_the_package() -> None:
     assert build_examples() == EXAMPLES, "python -m tools.playground_examples"
     assert set(START) == set(FILES)

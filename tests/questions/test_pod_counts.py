@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 
 from rules_engine import (
     InputError,
@@ -26,7 +26,7 @@ from rules_engine import (
 )
 from tests.support.authoring import write
 from tests.support.loading import rule
-from tests.support.workload_objects import OWN_KIND, workload_objects
+from tests.support.workload_objects import OWN_KIND, template, workload_objects
 
 RULE = rule("Validation", "{validations: [{expression: 'true', message: m}]}")
 LOAD = "{cluster: {file: cluster.yaml}, arrivals: [{workloadFile: workload.yaml, runFor: 1s}]}"
@@ -56,7 +56,20 @@ def counts(folder: Path, rules: RuleSet, manifests: tuple[Manifest, ...]) -> Ite
         yield "plan", plan(rules, load, (8, "A100-40GB"), nodes=1).choices[0].pods
 
 
+NONE_AT_ONCE = {
+    "apiVersion": "kubeflow.org/v1beta1",
+    "kind": "Experiment",
+    "metadata": {"name": "x"},
+    "spec": {
+        "parallelTrialCount": 0,
+        "maxTrialCount": 1,
+        "trialTemplate": {"trialSpec": {"kind": "Pod", **template()}},
+    },
+}
+
+
 @given(workload_objects())
+@example([NONE_AT_ONCE])
 def test_all_commands_count_the_same_pods(folder: Path, objects: list[dict[str, Any]]) -> None:
     (folder / "workload.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     rules = load_rules([folder / "rules.yaml"])

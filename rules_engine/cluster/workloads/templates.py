@@ -130,7 +130,7 @@ class WorkloadObject:
             pod=pod,
             role=role,
             parallel=max(0, parallel),
-            total=max(0, total),
+            total=max(0, total) if parallel > 0 else 0,
             unknown=unknown,
             nested=row.workload,
             built="pod" in programs or path[0] in self._kind.references,

@@ -109,4 +109,4 @@ def preflight(
     problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
     passing = {Verdict.STARTS, Verdict.UNKNOWN, *([Verdict.WAITS] if fail_on == "never" else [])}
     fail_if(any(each.verdict not in passing for each in answer.workloads))
-    fail_if(problems.unknown or any(each.verdict is Verdict.UNKNOWN for each in answer.workloads), UNKNOWN)
+    fail_if(problems.unknown or any(each.unknown for each in answer.workloads), UNKNOWN)

@@ -16,11 +16,15 @@ from rules_engine.rules.evaluation import RuleSet
 def stopped_gang(
     state: ClusterState, rule_set: RuleSet, workload: SubmittedWorkload, pods: Sequence[SimulatedPod]
 ) -> tuple[Verdict, str] | None:
-    """Return the verdict and the reason of a workload whose first gang cannot start; None if it can, or has none."""
+    """Return the verdict and the reason of a workload whose first gang cannot start; None if it can or is unknown."""
     started = sum(pod.starts for pod in pods)
-    if workload.gang is None or started >= workload.gang.minimum or any(pod.admitted.pod is None for pod in pods):
+    if workload.gang is None or workload.unknown or any(pod.admitted.pod is None for pod in pods):
         return None
     minimum = workload.gang.minimum
+    if started >= minimum:
+        return None
+    if len(pods) < minimum:
+        return Verdict.NEVER, f"needs {format_count(minimum, 'pod')} at once, and has {len(pods)}: never together"
     for resource in sorted({name for pod in pods for name in pod.admitted.record.given if is_gpu(name)}):
         amounts = sorted(pod.admitted.record.given.get(resource, 0) for pod in pods)[:minimum]
         offered = sum(

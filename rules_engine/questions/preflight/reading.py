@@ -21,6 +21,9 @@ from rules_engine.model.rules.simulation import Arrival, Simulation
 
 SUSPENDED = "suspend: true"
 
+MAX_PODS = 100_000
+"""Pods of a workload at once: a cluster has at most 150,000, and each that waits takes a millisecond."""
+
 QUEUE_LABELS: Mapping[str, str] = {
     "kueue.x-k8s.io/queue-name": "Kueue",
     "kai.scheduler/queue": "KAI Scheduler",
@@ -104,6 +107,9 @@ def _read_workloads(
                 for group in groups
                 for pod in daemon_pods(group.pod, objects.empty_nodes)
             )
+        if sum(group.parallel for group in groups) > MAX_PODS:
+            problems.error(Code.TOO_MANY_PODS, f"more than {MAX_PODS:,} pods start at once", first.location)
+            groups = ()
         counts = {each.template.unknown: each.template.parallel for each in templates if each.template.unknown}
         yield SubmittedWorkload(
             kind=workload.kind,

@@ -166,6 +166,9 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     if files.loaded.unread_by_kind.get("Diagnostic"):
         message = f"{problem.message}, only Diagnostics, which doctor reads"
         problem = structs.replace(problem, message=message)
+    elif files.rule_set.workload_kinds:
+        message = f"{problem.message}, only WorkloadKinds: pass rules, too, such as --rules set:gpu-allocation"
+        problem = structs.replace(problem, message=message)
     return replace(files, problems=(*files.problems, problem))
 
 

@@ -290,7 +290,7 @@ SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
     "an object without pod templates": (NO_POD, ()),
-    "a number of pods that an autoscaler": (RAY, ()),
+    "a number of pods that the object": (RAY, ()),
     "an object that a workload refers to": (TRAIN_JOB, ()),
     "a scheduler other than": (pod("cpu: 1", schedulerName="volcano"), ()),
     "a volume claim that is not bound": (pod("cpu: 1", volumes=VOLUMES), ()),
@@ -352,6 +352,7 @@ def volcano(count: int, minimum: int, limits: str = f"{MIDDLE}: 1") -> str:
             0,
             "needs 5 pods at once, the cluster could hold 2 without other pods",
         ),
+        (volcano(5, 6), "Never", 0, "needs 6 pods at once, and has 5: never together"),
         # A part that is large enough starts.
         (volcano(8, 4), "Waits", 6, "0/4 nodes are available"),
     ],
@@ -361,6 +362,24 @@ def test_a_gang_starts_together_or_not_at_all(manifest: str, verdict: str, start
     assert (found["verdict"], found["started"], sum(found["starts"].values())) == (verdict, started, started)
     assert message in "".join(each["message"] for each in found["stopped"])
     assert not {"Replicas"}.intersection(change["kind"] for change in found["wouldStart"])
+
+
+def test_a_gang_whose_number_is_not_known_is_unknown() -> None:
+    kind = (
+        "{apiVersion: gpurules.io/v1, kind: WorkloadKind, metadata: {name: foo}, spec: {group: x.io, kind: Foo, "
+        "templates: [{path: spec.b}], gang: {minimum: '5'}}}\n"
+    )
+    found = workload(FOO, rules=f"{RULES}---\n{kind}", code=3)
+    assert (found["verdict"], found["started"]) == ("Unknown", 1)
+
+
+def test_the_number_of_pods_is_bounded() -> None:
+    found = answer(deployment("cpu: 1", count=10**18), code=2)
+    assert [each["message"] for each in found["problems"]] == ["more than 100,000 pods start at once"]
+
+
+def test_waiting_pods_that_are_unknown_in_another_way_pass_no_gate() -> None:
+    assert workload(volcano(7, 7), "--fail-on", "never", code=3)["verdict"] == "Waits"
 
 
 def test_a_workload_is_not_told_to_wait_for_its_own_pods() -> None:

@@ -246,7 +246,7 @@ class Loader:
         if not is_foreign(root, self._known_kinds):
             return False
         is_list = isinstance(kind, ScalarNode) and kind.source.text.endswith("List")
-        return self._single or is_list or api_version(root) is not None or bool(find_manifests(root))
+        return self._single or is_list or api_version(root) is not None or bool(find_manifests(root, Problems()))
 
     def _is_last(self, root: YamlNode) -> bool:
         kind = self._kinds.get(member_text(root, "kind") or "") if isinstance(root, MapNode) else None

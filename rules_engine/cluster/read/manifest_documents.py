@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_objects, manifest_json, split_list
+from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests, manifest_json, split_list
 from rules_engine.cluster.read.pods import read_pod
 from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
 from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
@@ -42,13 +42,11 @@ def find_object(roots: Iterable[YamlNode], kind: str, name: str) -> Json:
 
 def read_object_pods(root: YamlNode, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
-    objects = [*find_objects(root, table)]
-    for item in objects:
-        item.warn_of_unknown(problems)
-        for manifest in item.pods:
-            if read_pod(manifest.pod, manifest.node, problems) is not None:
-                manifest.warn(problems)
-    return tuple(pod for item in objects for pod in item.pods)
+    pods = find_manifests(root, problems, table)
+    for manifest in pods:
+        if read_pod(manifest.pod, manifest.node, problems) is not None:
+            manifest.warn(problems)
+    return pods
 
 
 def manifest_documents(source: SourceFile, problems: Problems) -> tuple[YamlNode, ...]:

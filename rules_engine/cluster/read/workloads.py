@@ -3,16 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path as FilePath
 
 from rules_engine.cluster.read.manifest_documents import find_object
-from rules_engine.cluster.read.manifests import (
-    Manifest,
-    find_manifests,
-    find_objects,
-    manifest_json,
-    read_single_pod,
-)
+from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
@@ -125,7 +120,7 @@ class ArrivalReader:
         place, roots = self._roots(line, "pod")
         if not roots:
             return None
-        pods = find_manifests(roots[0])
+        pods = find_manifests(roots[0], Problems())
         # Without one pod, the_pod reports what is missing.
         manifest = pods[0] if len(pods) == 1 else read_single_pod(roots[0], place, self._problems)
         if manifest is not None and manifest.path:
@@ -144,14 +139,14 @@ class ArrivalReader:
         if not roots:
             return None
         table = WorkloadTable(self._references.workload_kinds, partial(find_object, roots))
-        objects = [item for root in roots for item in find_objects(root, table)]
-        for item in objects:
-            item.warn_of_unknown(self._problems)
-        found = [item.pods for item in objects if item.pods]
+        own = Problems()
+        found = [pod for root in roots for pod in find_manifests(root, own, table)]
+        self._problems.items += own.items
+        by_object = [[*pods] for _, pods in groupby(found, key=lambda pod: id(pod.root))]
         # An object to which others refer, such as a TrainingRuntime, makes no pods of its own.
-        workloads = [pods for pods in found if any(each.template.total for each in pods)] or found[-1:]
+        workloads = [pods for pods in by_object if any(each.template.total for each in pods)] or by_object[-1:]
         if len(workloads) != 1:
-            if workloads or not any(item.unread for item in objects):
+            if workloads or not own.items:
                 expected = f"one workload, not {len(workloads)}" if workloads else "an object with a pod template"
                 self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
             return None

@@ -1,37 +1,46 @@
-"""The pod templates of an object, by the row of its kind, with the number of pods that each makes."""
+"""The pod templates of an object, with the number of pods that each makes: by the row of its kind, or as they look."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs, TemplateRow, WorkloadKind
-from rules_engine.cluster.workloads.table import FindObject
+from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.cel import Budget, EvaluationError
-from rules_engine.model.json.lenient import Object, as_mapping
+from rules_engine.model.gpu_resources import is_gpu, is_resource_name
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
+from rules_engine.model.problems.source import truncate
+from rules_engine.model.rules.rule import API_VERSION
 
 EXPRESSIONS_COST = 1_000_000
 """Cost units of the expressions of one object: the rows of an object with 100 templates take some 50,000."""
 
-MAX_UNKNOWN = 300
-"""Characters of an expression's reason."""
+MAX_TEXT = 300
+"""Characters of an expression's text."""
+
+_OUR_GROUP = API_VERSION.partition("/")[0]
+
+_TYPES = {int: "an int", str: "a string", dict: "a map"}
+
+Value = TypeVar("Value", int, str, dict[str, Json])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
     """A pod template (PodTemplateSpec) at a path of an object, which makes `parallel` pods at once, `total` in all.
 
-    `role`: its name in the object, "" for none. `unknown`: why the numbers are not known, "" if they are. `nested`: it
-    is an object of its own, which is created `parallel` times. `built`: what is at the path is not the template itself.
+    `role`: its name in the object, "" for none. `unknown`: why the numbers are not known, "" if they are. `built`: what
+    is at the path is not the template itself.
     """
 
     path: JsonPath
-    pod: Json
+    pod: dict[str, Json]
     role: str = ""
     parallel: int = 1
     total: int = 1
     unknown: str = ""
-    nested: bool = False
     built: bool = False
 
 
@@ -45,114 +54,137 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
-    """What the row of a kind says of an object as a whole.
+    """The pod templates of an object, and what is known of it as a whole.
 
-    `decided_by`: what decides before the scheduler, such as a queue. `scheduler`: of pods whose template names none.
-    `count_field`: the field by which a user changes the number of pods. `unknown`: why its pods are not known. All ""
-    if there is none.
+    `decided_by`: what decides before the scheduler, such as a queue. `count_field`: the field by which a user changes
+    the number of pods. `unknown`: why its pods are not known. All "" if there is none.
     """
 
+    templates: Sequence[PodTemplate] = field(default=(), repr=False)
     gang: Gang | None = None
     decided_by: str = ""
-    scheduler: str = ""
     count_field: str = ""
     unknown: str = ""
 
 
-class WorkloadObject:
-    """An object of a kind that the table has. Its expressions share one budget."""
+def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts:
+    """Return the facts of an object: by the row of its kind, and by what looks like a pod template elsewhere in it."""
+    group, kind = text_member(value, "apiVersion").rpartition("/")[0], text_member(value, "kind")
+    row = table.row(group, kind)
+    facts = WorkloadFacts() if row is None else _RowReader(row, value, table).facts()
+    known = [each.path for each in facts.templates]
+    found = [
+        (path, pod)
+        for path, pod in _find_templates(value, ())
+        if not any(path[: len(each)] == each[: len(path)] for each in known)
+    ]
+    reason = (
+        f"{truncate(kind) or 'it'} is no known kind of workload" if row is None else "its kind has templates elsewhere"
+    )
+    if group == _OUR_GROUP:  # a document such as a RuleTest, whose pods are examples
+        reason = ""
+    elif not (known or found or facts.unknown) and (row is None or row.templates):
+        gpu = next(_gpu_names({key: part for key, part in value.items() if key != "metadata"}), "")
+        facts = replace(facts, unknown=f"it names {truncate(gpu)}, and {reason}" if gpu else "")
+    templates = (
+        *(replace(each, unknown=each.unknown or facts.unknown) for each in facts.templates),
+        *(
+            PodTemplate(path=path, pod=pod, role=_path_role(value, path), unknown=reason if path else "")
+            for path, pod in found
+        ),
+    )
+    return replace(facts, templates=templates)
 
-    def __init__(self, kind: WorkloadKind, value: Object, find: FindObject) -> None:
-        self._kind = kind
+
+class _RowReader:
+    """Reader of an object by the row of its kind, whose expressions share one budget."""
+
+    def __init__(self, row: WorkloadKind, value: Json, table: WorkloadTable) -> None:
+        self._row = row
+        self._table = table
         self._budget = Budget(EXPRESSIONS_COST, "the expressions of one object")
-        self._variables: dict[str, Json] = {"object": _without_nulls({**value})}
-        self._missing = ""
-        for variable, programs in kind.references.items():
-            found, missing = self._referred(programs, find)
-            self._missing = self._missing or missing
+        self._variables: dict[str, Json] = {"object": _without_nulls(value)}
+        self._unknown = ""
+        """Why the pods are not known, once an expression has failed or an object is missing."""
+        for variable, programs in row.references.items():
+            kind, name = (self._evaluate(programs, each, "", self._variables) for each in ("kind", "name"))
+            found = None if self._unknown else table.find(kind, name)
+            if found is None:
+                self._unknown = self._unknown or f"{kind} {name} is not in the input"
             self._variables[variable] = _without_nulls(found)
 
-    def _referred(self, programs: Programs, find: FindObject) -> tuple[Json, str]:
-        """Return an object to which this one refers, or why there is none."""
-        try:
-            kind, name = (self._text(programs, each, self._variables) for each in ("kind", "name"))
-        except EvaluationError as error:
-            return None, _failed(self._kind, error)
-        found = find(kind, name)
-        return found, "" if found is not None else f"{kind} {name} is not in the input"
-
     def facts(self) -> WorkloadFacts:
-        """Return the facts of the object as a whole."""
-        texts = self._kind.programs
-        if self._missing:
-            return WorkloadFacts(unknown=self._missing)
-        try:
-            minimum, number = self._number(texts, "minimum", 0), self._number(texts, "number", 1)
-            return WorkloadFacts(
-                gang=Gang(minimum=minimum, number=number) if minimum > 1 and number > 0 else None,
-                decided_by=self._text(texts, "decidedBy", self._variables),
-                scheduler=self._text(texts, "scheduler", self._variables),
-                count_field=self._text(texts, "countField", self._variables),
-                unknown=self._text(texts, "unknown", self._variables),
-            )
-        except EvaluationError as error:
-            return WorkloadFacts(unknown=_failed(self._kind, error))
-
-    def templates(self) -> Iterator[PodTemplate]:
-        """Yield the pod templates that the object has; none if an object that it refers to is missing."""
-        if self._missing:
-            return
-        for row in self._kind.templates:
-            start = row.path[0] if row.path[0] in self._variables else "object"
-            steps = row.path[1:] if start == row.path[0] else row.path
-            for path, variables in _walk(self._variables[start], steps, (), {"item": {}, "parent": {}, "key": ""}):
-                whole = path if start == "object" else (start, *path)
-                yield self._template(row, whole, {**self._variables, **variables})
-
-    def _template(self, row: TemplateRow, path: JsonPath, variables: Mapping[str, Json]) -> PodTemplate:
-        programs, pod, role, unknown = row.programs, variables["value"], "", ""
-        parallel = total = 1
-        try:
-            role = self._text(programs, "name", variables)
-            unknown = self._text(programs, "unknown", variables)
-            if "pod" in programs:
-                pod = as_mapping(_plain(programs["pod"].evaluate(variables, self._budget)))  # type: ignore[assignment]
-            most = self._number(programs, "atMost", -1, variables)
-            if most >= 0:
-                parallel, unknown = most, unknown or f"at most {most} at once"
-            elif not unknown:
-                parallel = self._number(programs, "pods", 1, variables)
-            total = self._number(programs, "total", parallel, variables)
-        except EvaluationError as error:
-            unknown = _failed(self._kind, error)
-        return PodTemplate(
-            path=path,
-            pod=pod,
-            role=role,
-            parallel=max(0, parallel),
-            total=max(0, total) if parallel > 0 else 0,
-            unknown=unknown,
-            nested=row.workload,
-            built="pod" in programs or path[0] in self._kind.references,
+        """Return the facts of the object; without its templates if an object that it refers to is missing."""
+        if self._unknown:
+            return WorkloadFacts(unknown=self._unknown)
+        programs, variables = self._row.programs, self._variables
+        minimum, number = (self._evaluate(programs, name, 1, variables) for name in ("minimum", "number"))
+        decided_by, count_field, unknown = (
+            self._evaluate(programs, name, "", variables) for name in ("decidedBy", "countField", "unknown")
+        )
+        return WorkloadFacts(
+            templates=[*self._templates(self._evaluate(programs, "scheduler", "", variables))],
+            gang=Gang(minimum=minimum, number=number) if minimum > 1 and number > 0 else None,
+            decided_by=decided_by,
+            count_field=count_field,
+            unknown=self._unknown or unknown,
         )
 
-    def _number(self, programs: Programs, name: str, default: int, variables: Mapping[str, Json] | None = None) -> int:
+    def _templates(self, scheduler: str) -> Iterator[PodTemplate]:
+        """Yield the pod templates that the object has. `scheduler`: of those that name none."""
+        for row in self._row.templates:
+            start, steps = (row.path[0], row.path[1:]) if row.path[0] in self._variables else ("object", row.path)
+            for path, variables in _walk(self._variables[start], steps, (), {"item": {}, "parent": {}, "key": ""}):
+                if not (isinstance(variables["value"], dict) or "pod" in row.programs):
+                    continue
+                template = self._template(row, path if start == "object" else (start, *path), variables)
+                spec = as_mapping(template.pod.get("spec"))
+                if scheduler and not spec.get("schedulerName"):
+                    template = replace(template, pod={**template.pod, "spec": {**spec, "schedulerName": scheduler}})
+                yield from self._inner_templates(template) if row.workload else (template,)
+
+    def _template(self, row: TemplateRow, path: JsonPath, own: Mapping[str, Json]) -> PodTemplate:
+        programs, variables = row.programs, {**self._variables, **own}
+        role, unknown = (self._evaluate(programs, name, "", variables) for name in ("name", "unknown"))
+        most = self._evaluate(programs, "atMost", -1, variables)
+        if most >= 0:
+            parallel, unknown = most, unknown or f"at most {most} at once"
+        else:
+            parallel = 1 if unknown else self._evaluate(programs, "pods", 1, variables)
+        return PodTemplate(
+            path=path,
+            pod=self._evaluate(programs, "pod", {**as_mapping(own["value"])}, variables),
+            role=role,
+            parallel=max(0, parallel),
+            total=max(0, self._evaluate(programs, "total", parallel, variables)) if parallel > 0 else 0,
+            unknown=unknown,
+            built="pod" in programs or path[0] in self._row.references,
+        )
+
+    def _inner_templates(self, outer: PodTemplate) -> Iterator[PodTemplate]:
+        """Yield the templates of an object that this one creates, as its own."""
+        for inner in read_workload(outer.pod, self._table).templates:
+            yield replace(
+                inner,
+                path=(*outer.path, *inner.path),
+                role="/".join(filter(None, (outer.role, inner.role))),
+                parallel=outer.parallel * inner.parallel,
+                total=outer.total * inner.total,
+                unknown=outer.unknown or inner.unknown,
+            )
+
+    def _evaluate(self, programs: Programs, name: str, default: Value, variables: Mapping[str, Json]) -> Value:
+        """Return the value of an expression; the default if there is none, or, with the reason, if it fails."""
         if name not in programs:
             return default
-        value = programs[name].evaluate(self._variables if variables is None else variables, self._budget)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise EvaluationError(f"{name} is not an int")
-        return value
-
-    def _text(self, programs: Programs, name: str, variables: Mapping[str, Json]) -> str:
-        value = programs[name].evaluate(variables, self._budget) if name in programs else ""
-        if not isinstance(value, str):
-            raise EvaluationError(f"{name} is not a string")
-        return value[:MAX_UNKNOWN]
-
-
-def _failed(kind: WorkloadKind, error: EvaluationError) -> str:
-    return f"its row in the table, {kind.name}, fails: {error.message}"
+        try:
+            value = _plain(programs[name].evaluate(variables, self._budget))
+            if type(value) is not type(default):
+                raise EvaluationError(f"{name} is not {_TYPES[type(default)]}")
+        except EvaluationError as error:
+            self._unknown = self._unknown or f"its row in the table, {self._row.name}, fails: {error.message}"
+            return default
+        return value[:MAX_TEXT] if isinstance(value, str) else value
 
 
 def _walk(
@@ -188,3 +220,48 @@ def _plain(value: object) -> Json:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _gpu_names(value: Json) -> Iterator[str]:
+    """Yield the names of GPU resources in a value, among keys and texts."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from (key,) if is_gpu(key) else _gpu_names(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _gpu_names(part)
+    elif isinstance(value, str) and is_gpu(value) and is_resource_name(value):
+        yield value
+
+
+def _path_role(value: Json, path: JsonPath) -> str:
+    """Return the name of a template in an object of an unknown kind: of its list's item, or of a member of its path."""
+    role = ""
+    for step in path:
+        value = value[step]  # type: ignore[index]
+        if isinstance(step, int):
+            role = text_member(as_mapping(value), "name") or role
+        elif step not in ("spec", "template", "jobTemplate"):
+            role = step.lower()
+    return role
+
+
+def _find_templates(value: Json, path: JsonPath) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
+    """Yield all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _find_templates(item, (*path, index))
+    elif isinstance(value, dict):
+        if _is_pod(value, at_root=not path):
+            yield path, value
+        else:
+            for name, member in value.items():
+                yield from _find_templates(member, (*path, name))
+
+
+def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
+    if at_root and "kind" in value:
+        # Custom resources of some operators have a spec with containers, and are not pods.
+        return value["kind"] == "Pod"
+    spec = value.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("containers"), list)

@@ -10,6 +10,7 @@ import pytest
 from rules_engine.cluster.read.manifests import Manifest, find_manifests
 from rules_engine.language.files import STDIN
 from rules_engine.language.yaml.documents import Dialect
+from rules_engine.model.problems.problem import Problems
 from tests.support.loading import codes, documents, load_pods, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
@@ -100,7 +101,7 @@ def test_quantities_keep_their_text() -> None:
         "volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1024}}]}\n"
     )
     (document,), _ = documents(text, Dialect.MANIFESTS)
-    (found,) = find_manifests(document.root)
+    (found,) = find_manifests(document.root, Problems())
     assert found.pod["spec"] == {
         "overhead": {"cpu": "0.10"},
         "priority": 3,
@@ -238,7 +239,7 @@ def test_a_mistyped_workload_is_a_warning(text: str, warnings: list[str]) -> Non
     [
         ("kind: Odd\nmetadata: {name: x}\nspec: {template: T}", "number of pods of Odd/x unknown: 1 assumed (Odd is"),
         ("spec: {template: T}", "number of pods of Pod/(no name) unknown: 1 assumed (it is"),
-        ("kind: Job\nspec: [{template: T}]", "number of pods of Job/(no name) unknown: 1 assumed (no row of its kind"),
+        ("kind: Job\nspec: [{template: T}]", "number of pods of Job/(no name) unknown: 1 assumed (its kind has"),
         ("kind: Odd\nspec: {gpus: {nvidia.com/gpu: 8}}", "pods of Odd/(no name) unknown: it names nvidia.com/gpu, and"),
         ("kind: Odd\nspec: {resource: amd.com/gpu}", "pods of Odd/(no name) unknown: it names amd.com/gpu, and Odd is"),
         ("kind: Node\nstatus: {capacity: {nvidia.com/gpu: 8}}", "Node is not a pod and has no pod template"),

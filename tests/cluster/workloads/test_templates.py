@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.manifests import ManifestObject, find_objects
+from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.workloads.kind import read_workload_kind
 from rules_engine.cluster.workloads.table import WorkloadTable
-from rules_engine.cluster.workloads.templates import PodTemplate
+from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
 from rules_engine.language.yaml.documents import Dialect
 from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.problems.problem import Problems
@@ -17,7 +17,7 @@ TEMPLATE = "template: {spec: {containers: [{name: c}]}}"
 RUNTIME = {"spec": {"replicas": 5, "template": {"spec": {"containers": [{"name": "r"}]}}, "empty": None}}
 
 
-def read(row: str, spec: str) -> ManifestObject:
+def read(row: str, spec: str) -> WorkloadFacts:
     """Return a Trainer with this spec, by a row with these members; the input has the Runtime `r`, too."""
 
     def find(kind: str, name: str) -> Any:
@@ -30,14 +30,14 @@ def read(row: str, spec: str) -> ManifestObject:
     assert problems.items == []
     text = f"apiVersion: example.com/v1\nkind: Trainer\nmetadata: {{name: t}}\nspec: {spec}\n"
     (manifest,), _ = documents(text, Dialect.MANIFESTS)
-    (found,) = find_objects(manifest.root, WorkloadTable((kind,), find))
-    return found
+    value: Any = manifest_json(manifest.root)
+    return read_workload(value, WorkloadTable((kind,), find))
 
 
 def template(members: str, spec: str) -> PodTemplate:
     """Return the only template of a Trainer, with these members of its row."""
-    (pod,) = read(f"templates: [{{path: spec.template, {members}}}]", f"{{{spec}, {TEMPLATE}}}").pods
-    return pod.template
+    (found,) = read(f"templates: [{{path: spec.template, {members}}}]", f"{{{spec}, {TEMPLATE}}}").templates
+    return found
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_template_has_a_number_or_a_reason(members: str, parallel: int, total:
     ],
 )
 def test_a_path_finds_each_item_and_member(path: str, spec: str, expected: list[Any]) -> None:
-    assert [pod.path[2] for pod in read(f"templates: [{{path: '{path}'}}]", spec).pods] == expected
+    assert [pod.path[2] for pod in read(f"templates: [{{path: '{path}'}}]", spec).templates] == expected
 
 
 def test_expressions_have_the_names_of_their_path() -> None:
@@ -99,16 +99,16 @@ def test_expressions_have_the_names_of_their_path() -> None:
         "templates: [{path: 'spec.groups[].parts{}.template', "
         "name: \"parent.name + '/' + key + '/' + string(item.size)\", pods: item.size * parent.replicas}]"
     )
-    (pod,) = read(row, f"{{groups: [{{name: g, replicas: 2, parts: {{p: {{size: 3, {TEMPLATE}}}}}}}]}}").pods
-    assert (pod.template.role, pod.template.parallel) == ("g/p/3", 6)
+    (pod,) = read(row, f"{{groups: [{{name: g, replicas: 2, parts: {{p: {{size: 3, {TEMPLATE}}}}}}}]}}").templates
+    assert (pod.role, pod.parallel) == ("g/p/3", 6)
 
 
 def test_a_pod_may_be_built_of_other_members() -> None:
     pod_spec = "{'containers': [{'name': 'c'}], 'of': [value.size, 2.5, true, null]}"
     row = f"templates: [{{path: spec.engine, pod: \"{{'spec': {pod_spec}}}\"}}]"
-    (pod,) = read(row, "{engine: {size: 3}}").pods
+    (pod,) = read(row, "{engine: {size: 3}}").templates
     assert pod.pod["spec"] == {"containers": [{"name": "c"}], "of": [3, 2.5, True, None]}
-    assert read("templates: [{path: spec.engine, pod: value}]", "{engine: 3}").pods[0].pod["metadata"] == {}
+    assert read("templates: [{path: spec.engine, pod: value}]", "{engine: 3}").templates[0].pod == {}
 
 
 REFERENCES = "references: {runtime: {kind: \"'Runtime'\", name: object.spec.runtime}}"
@@ -116,8 +116,8 @@ REFERENCES = "references: {runtime: {kind: \"'Runtime'\", name: object.spec.runt
 
 def test_an_object_may_refer_to_another_one() -> None:
     row = f"{REFERENCES}, templates: [{{path: runtime.spec.template, pods: runtime.spec.replicas}}]"
-    (pod,) = read(row, "{runtime: r}").pods
-    assert (pod.path, pod.template.parallel) == (("runtime", "spec", "template"), 5)
+    (pod,) = read(row, "{runtime: r}").templates
+    assert (pod.path, pod.parallel) == (("runtime", "spec", "template"), 5)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_an_object_may_refer_to_another_one() -> None:
     ],
 )
 def test_an_object_whose_pods_are_unknown_has_a_reason(row: str, spec: str, reason: str) -> None:
-    assert read(row, spec).unread == reason
-    (pod,) = read(f"{row}, templates: [{{path: spec.template}}]", spec[:-1] + f", {TEMPLATE}}}").pods
-    assert pod.template.unknown
+    assert read(row, spec).unknown == reason
+    (pod,) = read(f"{row}, templates: [{{path: spec.template}}]", spec[:-1] + f", {TEMPLATE}}}").templates
+    assert pod.unknown
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,46 @@ def test_an_object_whose_pods_are_unknown_has_a_reason(row: str, spec: str, reas
 )
 def test_a_gang_has_several_pods(gang: str, expected: tuple[int, int] | None) -> None:
     row = f"gang: {{{gang}}}, decidedBy: \"'Queue'\", countField: \"'spec.size'\", templates: [{{path: spec.template}}]"
-    (pod,) = read(row, f"{{{TEMPLATE}}}").pods
-    found = pod.facts.gang
-    assert (found and (found.minimum, found.number)) == expected
-    assert (pod.facts.decided_by, pod.facts.count_field) == ("Queue", "spec.size")
+    found = read(row, f"{{{TEMPLATE}}}")
+    assert (found.gang and (found.gang.minimum, found.gang.number)) == expected
+    assert (found.decided_by, found.count_field) == ("Queue", "spec.size")
 
 
 def test_an_object_inside_another_one_counts_as_often_as_it_is_created() -> None:
     job = f"{{apiVersion: batch/v1, kind: Job, spec: {{parallelism: 3, completions: 6, {TEMPLATE}}}}}"
     row = "templates: [{path: spec.trial, name: \"'trial'\", workload: true, pods: '2'}]"
-    (pod,) = read(row, f"{{trial: {job}}}").pods
+    (pod,) = read(row, f"{{trial: {job}}}").templates
     assert pod.path == ("spec", "trial", "spec", "template")
-    assert (pod.kind, pod.template.role, pod.template.parallel, pod.template.total) == ("Trainer", "trial", 6, 12)
+    assert (pod.role, pod.parallel, pod.total) == ("trial", 6, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "roles", "unknown"),
+    [
+        ("Odd", "{parts: [{name: a, template: T}, {template: T}, 3], Other: T}", ["a", "parts", "other"], ""),
+        ("Job", "{template: T}", [""], ""),
+        ("Job", "{template: 3}", [], ""),
+        ("Job", "{jobs: [{template: T}]}", ["jobs"], ""),
+        (
+            "Odd",
+            "{gpus: [1, {nvidia.com/gpu: 8}]}",
+            [],
+            "it names nvidia.com/gpu, and Odd is no known kind of workload",
+        ),
+        ("Odd", "{gpus: [x, nvidia/cuda, amd.com/gpu]}", [], "it names amd.com/gpu, and Odd is no known kind of"),
+        ("Job", "{gpus: nvidia.com/gpu}", [], "it names nvidia.com/gpu, and its kind has templates elsewhere"),
+        ("Node", "{gpus: nvidia.com/gpu}", [], ""),
+    ],
+)
+def test_templates_are_found_by_their_look_where_no_row_has_them(
+    kind: str, spec: str, roles: list[str], unknown: str
+) -> None:
+    text = f"kind: {kind}\nspec: {spec.replace('T', TEMPLATE.removeprefix('template: '))}\n"
+    (document,), _ = documents(text, Dialect.MANIFESTS)
+    value: Any = manifest_json(document.root)
+    found = read_workload(value, WorkloadTable())
+    assert [each.role for each in found.templates] == roles
+    assert found.unknown.startswith(unknown)
+    assert bool(found.unknown) == bool(unknown)
+    ours = read_workload({**value, "apiVersion": "gpurules.io/v1"}, WorkloadTable())
+    assert (ours.unknown, {each.unknown for each in ours.templates} - {""}) == ("", set())

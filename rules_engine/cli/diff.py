@@ -152,7 +152,7 @@ def diff(
     problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
-    problems.write(run.answer, problems.with_notices(difference_report))
+    problems.write(run.answer, difference_report)
     fail_if(run.answer.verdict is Verdict.NOTHING_DECIDED, UNUSABLE)
     fail_if(run.answer.verdict is Verdict.CHANGED)
     fail_if(run.answer.verdict is Verdict.UNKNOWN, UNKNOWN)

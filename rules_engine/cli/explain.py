@@ -176,7 +176,7 @@ def explain(
         screen.blocks(Lines(lines=("", Span(each, Tone.WARNING))) for each in problems.notices)
     fail_if(problems.failed, UNUSABLE)
     fail_if(Verdict.DENIED in verdicts)
-    fail_if(problems.unknown or Verdict.UNKNOWN in verdicts, UNKNOWN)
+    fail_if(bool(problems.unknown) or Verdict.UNKNOWN in verdicts, UNKNOWN)
 
 
 _WITH_LOG = frozenset({"log", "pod", "every", "output"})

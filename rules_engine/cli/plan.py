@@ -168,11 +168,11 @@ def plan(
             end_without_answer(str(error), str(file), problems.items)
     problems.write(
         answer,
-        problems.with_notices(plan_report),
+        plan_report,
         {
             "inventory": lambda plan: dump_yaml(plan.inventory),
             "mig-configs": lambda plan: dump_yaml(plan.choices[0].mig_configs),
         },
     )
     fail_if(answer.interrupted, INTERRUPTED)
-    fail_if(problems.unknown, UNKNOWN)
+    fail_if(bool(problems.unknown), UNKNOWN)

@@ -75,7 +75,7 @@ def preflight(
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.language.files import without_garbage_collection
     from rules_engine.model.problems.problem import InputError
-    from rules_engine.questions.preflight.answer import with_unread
+    from rules_engine.questions.preflight.answer import with_unknown_pods
     from rules_engine.questions.preflight.report import preflight_report
     from rules_engine.questions.preflight.state import Verdict
     from rules_engine.rules.sources.rule_files import has_errors
@@ -105,8 +105,8 @@ def preflight(
         problems.add(error.problems, lines)
         problems.end()
     problems.add(answer.problems, lines)
-    answer = with_unread(answer, seen)
+    answer = with_unknown_pods(answer, seen)
     problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
     passing = {Verdict.STARTS, Verdict.UNKNOWN, *([Verdict.WAITS] if fail_on == "never" else [])}
     fail_if(any(each.verdict not in passing for each in answer.workloads))
-    fail_if(problems.unknown or any(each.unknown for each in answer.workloads), UNKNOWN)
+    fail_if(bool(problems.unknown) or any(each.unknown for each in answer.workloads), UNKNOWN)

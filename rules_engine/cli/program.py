@@ -320,14 +320,15 @@ def write_answer(command: str, targets: Iterable[Target], write: Callable[[str, 
 class InputProblems:
     """The problems of a command's input: in its JSON on standard output, or else lines on standard error.
 
-    `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none.
+    `items`: all problems, if there is JSON; `failed`: there is an error among them; `silent`: standard error has none;
+    `unknown`: the messages about pods that are not known.
     """
 
     def __init__(self, command: str, targets: Iterable[Target]) -> None:
         """Raise FileError if a target cannot be written: before work that would be lost."""
         self.items: tuple[Problem, ...] = ()
         self.failed = False
-        self._unknown: list[str] = []
+        self.unknown: list[str] = []
         self._command = command
         self._targets = [*targets]
         self._json = [target for target in self._targets if target.format == "json"]
@@ -336,28 +337,13 @@ class InputProblems:
             _check_writable(target.file)
 
     @property
-    def unknown(self) -> bool:
-        """True if some pods of the input are not known."""
-        return bool(self._unknown)
-
-    @property
     def notices(self) -> Sequence[str]:
-        """Lines of a report about pods that are not known."""
+        """Notices of a report about pods that are not known."""
         from rules_engine.model.wording import format_count
 
-        others = len(self._unknown) - 1
+        others = len(self.unknown) - 1
         more = f" (and {format_count(others, 'more such warning')})" if others > 0 else ""
-        return [f"this answer may be wrong: {first}{more}" for first in self._unknown[:1]]
-
-    def with_notices(self, report: "Callable[[A], Report]") -> "Callable[[A], Report]":
-        """Return a function of a report that has the notices, too."""
-        from dataclasses import replace
-
-        def noted(answer: A) -> "Report":
-            shown = report(answer)
-            return replace(shown, notices=[*shown.notices, *self.notices])
-
-        return noted
+        return [f"this answer may be wrong: {first}{more}" for first in self.unknown[:1]]
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
@@ -366,7 +352,7 @@ class InputProblems:
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
-        self._unknown += [problem.message for problem in problems if problem.code is Code.UNKNOWN_PODS]
+        self.unknown += [problem.message for problem in problems if problem.code is Code.UNKNOWN_PODS]
         if self._json:
             self.items += (*problems,)
         if self.silent or not problems:
@@ -393,9 +379,11 @@ class InputProblems:
         others: "Mapping[str, Callable[[A], str]]" = MappingProxyType({}),
     ) -> None:
         """Write an answer, with the problems: as JSON, its report, or a text by a function for one of `others`."""
-        from msgspec.structs import replace
+        from dataclasses import replace
 
-        answer = replace(answer, problems=self.items)
+        from msgspec import structs
+
+        answer = structs.replace(answer, problems=self.items)
 
         def write(format: str, stream: TextIO) -> None:
             if format in others:
@@ -403,7 +391,8 @@ class InputProblems:
             elif format == "json":
                 print_json(answer, stream)
             else:
-                _write_report(report(answer), format, stream)
+                shown = report(answer)
+                _write_report(replace(shown, notices=[*shown.notices, *self.notices]), format, stream)
 
         write_answer(self._command, self._targets, write)
 

@@ -126,6 +126,6 @@ def simulate(
                 show(title, done, total)
 
             answer = rules_engine.simulate(sets_by_name, by_cluster, by=By(by or By.WAITING), progress=report)
-        problems.write(answer, problems.with_notices(simulation_report))
+        problems.write(answer, simulation_report)
     fail_if(any(result.interrupted for result in answer.results), INTERRUPTED)
-    fail_if(problems.unknown, UNKNOWN)
+    fail_if(bool(problems.unknown), UNKNOWN)

@@ -18,8 +18,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import is_finished
-from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem
+from rules_engine.model.problems.problem import Problem, has_unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
@@ -111,7 +110,6 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
 
     cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
     objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
-    unread: Annotated[Names, Meta(description="Objects that may have pods which were not found.")] = ()
     started_before: Annotated[Mapping[str, str], Meta(description="Nodes of waiting pods that go first, by pod.")]
     verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
     workloads: Annotated[tuple[WorkloadAnswer, ...], Meta(description="In the order of the manifests.")]
@@ -296,13 +294,10 @@ def _gates(pods: Sequence[SimulatedPod]) -> Iterator[str]:
             yield f"scheduling gate {text_member(gate, 'name')} is removed"
 
 
-def with_unread(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:
-    """Return the answer with the objects whose pods were not found, which make it unknown whether all pods start."""
-    unread = tuple(
-        each.message for each in problems if each.code is Code.UNKNOWN_PODS and each.message.startswith("pods of")
-    )
-    verdict = Verdict.UNKNOWN if unread and answer.verdict is Verdict.STARTS else answer.verdict
-    return replace(answer, unread=unread, verdict=verdict)
+def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:
+    """Return the answer, which is unknown if all known pods start, but the input may have others."""
+    unknown = answer.verdict is Verdict.STARTS and has_unknown_pods(problems)
+    return replace(answer, verdict=Verdict.UNKNOWN) if unknown else answer
 
 
 def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:

@@ -56,7 +56,6 @@ def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence
         notices=[
             *([f"pods that wait and can run go first: {format_names(before)}"] if before else []),
             *(text for kind, text in _UNKNOWN.items() if not answer.objects[kind]),
-            *answer.unread,
         ],
     )
 

@@ -24,7 +24,7 @@ from rules_engine.model.problems.problem import Problem, Severity
 from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.questions.explain.explain import Explanation, join_pods
 from rules_engine.questions.explain.text import explanation_blocks
-from rules_engine.questions.preflight.answer import NodeReasons, with_unread
+from rules_engine.questions.preflight.answer import NodeReasons, with_unknown_pods
 from rules_engine.questions.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
@@ -104,7 +104,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     yield {"problems": [*map(_problem_members, dict.fromkeys((*problems, *further)))]}
     if result is None:
         return
-    result = with_unread(result, pods.problems)
+    result = with_unknown_pods(result, pods.problems)
     report = preflight_report(result, RULES_FILE, node_reasons)
     result = replace(result, problems=tuple(dict.fromkeys((*read, *further))))
     yield {

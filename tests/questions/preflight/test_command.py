@@ -256,7 +256,7 @@ def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(bes
     )
     found = answer(f"{beside}---\n{lone}" if beside else lone, code=3)
     message = "pods of Foo/x unknown: it names nvidia.com/gpu, and Foo is no known kind of workload"
-    assert (found["verdict"], found["unread"]) == ("Unknown", [message])
+    assert (found["verdict"], found["problems"][-1]["message"]) == ("Unknown", message)
     assert [problem["code"] for problem in found["problems"]] == ["unknown-pods"]
     assert answer(f"{pod('cpu: 99')}---\n{lone}", code=1)["verdict"] == "Never"
 

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def counts(folder: Path, rules: RuleSet, manifests: tuple[Manifest, ...]) -> Iterator[tuple[str, int]]:
     """Yield the number of all pods by each command, and of those at once."""
-    cluster, load = load_cluster([folder / "cluster.yaml"]), load_simulation(folder / "load.yaml", rules)
+    cluster, load = load_cluster([folder / "cluster.yaml"]), load_simulation(folder / "load.yaml", rules.workload_kinds)
     yield "preflight at once", sum(each.pods for each in preflight(rules, manifests, cluster).workloads)
     yield "simulate at once", sum(group.parallel for each in load.arrivals for group in each.groups)
     answer = diff(rules, rules, manifests=[folder / "workload.yaml"]).answer
@@ -75,9 +75,9 @@ def test_all_commands_count_the_same_pods(folder: Path, objects: list[dict[str, 
     rules = load_rules([folder / "rules.yaml"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        manifests = load_manifests(folder / "workload.yaml", rules)
+        manifests = load_manifests(folder / "workload.yaml", rules.workload_kinds)
         try:
-            load_simulation(folder / "load.yaml", rules)
+            load_simulation(folder / "load.yaml", rules.workload_kinds)
         except InputError:
             with pytest.raises(InputError):
                 preflight(rules, manifests, load_cluster([folder / "cluster.yaml"]))

@@ -21,15 +21,16 @@ from rules_engine.model.problems.source import Location, truncate
 def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
     """Read every pod of a text of manifests; none if it has errors."""
     roots = manifest_documents(source, problems)
-
-    def find(kind: str, name: str) -> Json:
-        return find_object(roots, kind, name) or table.find(kind, name)
-
-    whole = replace(table, find=find)
+    whole = with_objects(table, roots)
     pods = [pod for root in roots for pod in read_object_pods(root, problems, whole)] if not problems.failed else []
     if not (pods or problems.failed or has_unknown_pods(problems.items)):
         _report_no_pod(source, roots, problems)
     return () if problems.failed else tuple(pods)
+
+
+def with_objects(table: WorkloadTable, roots: Sequence[YamlNode]) -> WorkloadTable:
+    """Return a table that finds the objects of these documents, too."""
+    return replace(table, find=lambda kind, name: find_object(roots, kind, name) or table.find(kind, name))
 
 
 def find_object(roots: Iterable[YamlNode], kind: str, name: str) -> Json:

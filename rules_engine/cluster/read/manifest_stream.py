@@ -9,10 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from rules_engine.cluster.read.kubectl import OutputError, read_output
-from rules_engine.cluster.read.manifest_documents import find_object, manifest_documents, read_object_pods, read_pods
+from rules_engine.cluster.read.manifest_documents import (
+    find_object,
+    manifest_documents,
+    read_object_pods,
+    read_pods,
+    with_objects,
+)
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.references import Sources
 from rules_engine.cluster.workloads.kind import WorkloadKind
@@ -89,20 +94,13 @@ def _find_in(paths: Sequence[Path], kind: str, name: str) -> Json:
     return None
 
 
-class WithWorkloadKinds(Protocol):
-    """A RuleSet, without what reads it."""
-
-    @property
-    def workload_kinds(self) -> Sequence[WorkloadKind]: ...
-
-
 def load_manifests(
     items: str | Path | Mapping[str, Json] | Iterable[str | Path | Mapping[str, Json]],
-    rule_set: WithWorkloadKinds | None = None,
+    kinds: Sequence[WorkloadKind] = (),
 ) -> tuple[Manifest, ...]:
     """Load the pods of manifests: each item is a file, a folder, or an object such as a Pod or a Job.
 
-    `rule_set`: its WorkloadKinds are used, too. Warnings are issued as UserWarning. Raises InputError.
+    `kinds`: as in `stream_manifests`. Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_manifests
     >>> [pod] = load_manifests([{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}])
@@ -110,25 +108,20 @@ def load_manifests(
     'Pod a'
     """
     every = [items] if isinstance(items, Mapping) else [*each_of(items)]
-    objects = [
-        _json_node({**item}, Location(f"items[{number}]", 1, 1), MAX_DEPTH)
+    read = [
+        _json_node({**item}, Location(f"items[{number}]", 1, 1), MAX_DEPTH) if isinstance(item, Mapping) else Path(item)
         for number, item in enumerate(every)
-        if isinstance(item, Mapping)
     ]
-    paths = [Path(item) for item in every if not isinstance(item, Mapping)]
-    kinds = () if rule_set is None else rule_set.workload_kinds
-    table = WorkloadTable(kinds, lambda kind, name: find_object(objects, kind, name) or _find_in(paths, kind, name))
+    table = WorkloadTable(kinds, partial(_find_in, [item for item in read if isinstance(item, Path)]))
+    table = with_objects(table, [item for item in read if not isinstance(item, Path)])
     parts: list[PodPart] = []
-    for number, item in enumerate(every):
-        if isinstance(item, Mapping):
-            place = Location(f"items[{number}]", 1, 1)
-            part = _object_part({**item}, place, table)
-            problems = Problems()
-            if not (part.pods or part.problems):
-                problems.error(Code.NOT_A_POD, _NO_POD, place)
-            parts += [part, PodPart((), tuple(problems.items), {})]
-        else:
-            parts.extend(_stream_path(Path(item), table))
+    for item in read:
+        if isinstance(item, Path):
+            parts.extend(_stream_path(item, table))
+            continue
+        parts.append(_object_part(item, table))
+        if not (parts[-1].pods or parts[-1].problems):
+            parts.append(_problem_part(Code.NOT_A_POD, _NO_POD, item.location))
     joined = join_parts(parts)
     warn_of(joined.problems)
     return joined.pods
@@ -148,8 +141,7 @@ def stream_pods(path: Path, table: WorkloadTable = PACKAGED) -> Iterator[PodPart
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
     if data is not None and _LOG.match(data):  # its requests have pods, which are no manifests
         message = "this is a decision log: explain and diff read it by --from-log"
-        problems.error(Code.NOT_A_POD, message, Location(str(path), 1, 1))
-        yield PodPart((), tuple(problems.items), {})
+        yield _problem_part(Code.NOT_A_POD, message, Location(str(path), 1, 1))
         return
     if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
         yield from _large_parts(path, data, table)
@@ -170,21 +162,27 @@ def _large_parts(path: Path, data: bytes, table: WorkloadTable) -> Iterator[PodP
     try:
         for item in read_output(path, data, problems):
             if item.value is not None:
-                part = _object_part(item.value, item.place(), table)
+                part = _object_part(_json_node(item.value, item.place(), MAX_DEPTH), table)
                 has_content = has_content or bool(part.pods or part.problems)
                 yield part
         if not has_content:
-            problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
+            yield _problem_part(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
     except OutputError as error:
         problems.error(error.code, str(error), error.place)
     if problems.items:
         yield PodPart((), tuple(problems.items), {})
 
 
-def _object_part(value: Json, place: Location, table: WorkloadTable) -> PodPart:
+def _object_part(root: YamlNode, table: WorkloadTable) -> PodPart:
     problems = Problems()
-    pods = read_object_pods(_json_node(value, place, MAX_DEPTH), problems, table)
+    pods = read_object_pods(root, problems, table)
     return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
+
+
+def _problem_part(code: Code, message: str, place: Location) -> PodPart:
+    problems = Problems()
+    problems.error(code, message, place)
+    return PodPart((), tuple(problems.items), {})
 
 
 def _json_node(value: Json, place: Location, depth: int) -> YamlNode:

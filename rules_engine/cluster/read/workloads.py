@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path as FilePath
 
-from rules_engine.cluster.read.manifest_documents import find_object
+from rules_engine.cluster.read.manifest_documents import with_objects
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
@@ -138,7 +137,7 @@ class ArrivalReader:
         place, roots = self._roots(line, "workload")
         if not roots:
             return None
-        table = WorkloadTable(self._references.workload_kinds, partial(find_object, roots))
+        table = with_objects(WorkloadTable(self._references.workload_kinds), roots)
         own = Problems()
         found = [pod for root in roots for pod in find_manifests(root, own, table)]
         self._problems.items += own.items

@@ -23,7 +23,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
-from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.load import load_single_document
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
@@ -48,16 +47,15 @@ SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulati
 """Last: its workloads may be of kinds of any file."""
 
 
-def load_simulation(file: str | Path, rule_set: RuleSet | None = None) -> simulation.Simulation:
+def load_simulation(file: str | Path, kinds: Sequence[WorkloadKind] = ()) -> simulation.Simulation:
     """Load the only Simulation of a file, with its cluster.
 
-    `rule_set`: its WorkloadKinds are used, too. Warnings are issued as UserWarning. Raises InputError.
+    `kinds`: of workloads, in addition to the packaged ones. Warnings are issued as UserWarning. Raises InputError.
 
     >>> from rules_engine import load_simulation
     >>> load_simulation("rules_engine/scenarios/ten-pods.yaml").name
     'ten-pods'
     """
-    kinds = () if rule_set is None else rule_set.workload_kinds
     simulations, problems, _ = load_simulations(Path(file), (), kinds)
     warn_of(problems)
     return simulations[0]
@@ -66,18 +64,18 @@ def load_simulation(file: str | Path, rule_set: RuleSet | None = None) -> simula
 def load_simulations(
     path: Path,
     clusters: Sequence[ClusterReading],
-    workload_kinds: Sequence[WorkloadKind] = (),
+    kinds: Sequence[WorkloadKind] = (),
     *,
     needs_cluster: bool = True,
 ) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 
     `clusters` replace the simulation's own cluster. The message of a problem with only some of the clusters names
-    the cluster. `workload_kinds`: in addition to the packaged ones. `needs_cluster`: having no cluster is an error.
+    the cluster. `kinds`: as in `load_simulation`. `needs_cluster`: having no cluster is an error.
     """
 
     def read(root: MapNode, problems: Problems, references: References) -> Sequence[simulation.Simulation]:
-        references.workload_kinds += workload_kinds
+        references.workload_kinds += kinds
         if clusters:
             own = [Problems() for _ in clusters]
             built = [

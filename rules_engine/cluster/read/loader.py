@@ -158,6 +158,7 @@ class Loader:
         self._single = single
         self._others: list[ScalarNode] = []
         """The `kind` scalars of documents that are not read."""
+        self._last_kinds = {kind.name for kind in kinds if kind.last}
         self._last: list[Document] = []
         self._ignored_files: list[str] = []
         self._places: dict[tuple[str, str], Location] = {}
@@ -169,8 +170,8 @@ class Loader:
 
     def result(self, files: tuple[str, ...]) -> LoadResult:
         """Return the documents and problems of these files."""
-        while self._last:
-            self._take(self._last.pop(0))
+        for document in self._last:
+            self._take(document)
         referenced = set(map(os.path.realpath, self._references.paths))
         return LoadResult(
             documents=tuple(self.documents),
@@ -202,15 +203,15 @@ class Loader:
             problems.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
         for problem, kind in pair_with_kinds(problems.items, source):
             self._report(kind, [problem])
-        before = len(self.documents)
         ours = [document for document in documents if not self._skip_other_tool(document.root)]
         no_own_document = len(ours) < len(documents) and all(document.empty for document in ours)
-        if no_own_document and len(self.documents) == before and not problems.failed:
+        if no_own_document and not problems.failed:
             self._ignored_files.append(source.name)
         for document in ours:
             # Manifests may have empty documents among them.
             if not document.empty or len(ours) == len(documents):
-                (self._last.append if self._is_last(document.root) else self._take)(document)
+                is_last = isinstance(document.root, MapNode) and member_text(document.root, "kind") in self._last_kinds
+                (self._last.append if is_last else self._take)(document)
 
     def report_not_one(self, code: Code, title: str, expected: str, file: Path) -> None:
         """Report a file without exactly one document of the kind: at its second one, or at the first other kind."""
@@ -247,10 +248,6 @@ class Loader:
             return False
         is_list = isinstance(kind, ScalarNode) and kind.source.text.endswith("List")
         return self._single or is_list or api_version(root) is not None or bool(find_manifests(root, Problems()))
-
-    def _is_last(self, root: YamlNode) -> bool:
-        kind = self._kinds.get(member_text(root, "kind") or "") if isinstance(root, MapNode) else None
-        return kind is not None and kind.last
 
     def _take(self, document: Document) -> None:
         root = document.root

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rules_engine.cluster.read.manifests import TEMPLATES, Manifest, find_manifests, manifest_json, split_list
+from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, split_list
 from rules_engine.cluster.read.pods import read_pod
-from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
+from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable, own_kinds
 from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
@@ -70,6 +70,6 @@ def _report_no_pod(source: SourceFile, roots: Sequence[YamlNode], problems: Prob
         return
     kind = place.source.text
     rules = ": pass rules with --rules" if kind in RULE_KINDS else ""
-    hint = rules or spelling_hint(kind, ["Pod", *TEMPLATES])
+    hint = rules or spelling_hint(kind, ["Pod", *own_kinds()])
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     problems.error(Code.NOT_A_POD, message, place.location, place.length)

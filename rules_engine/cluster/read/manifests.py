@@ -1,12 +1,12 @@
 """Pods in Kubernetes manifests: Pods, and pod templates of other objects."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
-from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
+from rules_engine.cluster.workloads.table import OWN_GROUPS, PACKAGED, WorkloadTable, own_kinds
 from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
@@ -24,24 +24,8 @@ _AMOUNTS = frozenset(
 )
 """Members of Kubernetes objects whose members are quantities (sizeLimit and divisor in the last two), or strings."""
 
-_SPEC = ("spec", "template")
-TEMPLATES: Mapping[str, JsonPath] = {
-    "CronJob": ("spec", "jobTemplate", *_SPEC),
-    "DaemonSet": _SPEC,
-    "Deployment": _SPEC,
-    "Job": _SPEC,
-    "PodTemplate": ("template",),
-    "ReplicaSet": _SPEC,
-    "ReplicationController": _SPEC,
-    "StatefulSet": _SPEC,
-}
-"""Paths of the pod templates of Kubernetes' own objects: the value there is a template, whatever its members."""
-
 _MISSPELT = 0.85
 """Least similarity of a misspelt kind to one of these; JobSet, a kind of its own, is below it."""
-
-_GROUPS = frozenset({"", "apps", "batch"})
-"""API groups of the kinds in `TEMPLATES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +56,7 @@ class Manifest:
     @property
     def is_built_in(self) -> bool:
         """True for a kind of Kubernetes itself, and not one of the same name in another API group."""
-        return self.group in _GROUPS and self.kind in TEMPLATES
+        return self.group in OWN_GROUPS and self.kind in own_kinds()
 
     def title(self, namespace: str = "") -> str:
         """Return the object's name without control characters, with the template's path if it may have several."""
@@ -106,13 +90,13 @@ class Manifest:
         """Warn of slips around the template of a built-in kind, and of a misspelt kind."""
         root = cast(MapNode, self.root)
         kind = root.get("kind")
-        if self.group not in _GROUPS or not isinstance(kind, ScalarNode):
+        if self.group not in OWN_GROUPS or not isinstance(kind, ScalarNode):
             return
-        if self.kind in TEMPLATES:
+        if self.kind in own_kinds():
             warn_of_values(root.get("metadata"), "ObjectMeta", problems)
-            self._warn_of_path(TEMPLATES[self.kind], problems)
-        elif get_close_matches(self.kind.casefold(), map(str.casefold, TEMPLATES), 1, _MISSPELT):
-            message = f"Kubernetes has no kind '{truncate(self.kind)}'{spelling_hint(self.kind, TEMPLATES)}"
+            self._warn_of_path(own_kinds()[self.kind].templates[0].path, problems)
+        elif get_close_matches(self.kind.casefold(), map(str.casefold, own_kinds()), 1, _MISSPELT):
+            message = f"Kubernetes has no kind '{truncate(self.kind)}'{spelling_hint(self.kind, own_kinds())}"
             problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
 
     def _warn_of_path(self, expected: JsonPath, problems: Problems) -> None:

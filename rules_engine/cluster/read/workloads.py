@@ -12,7 +12,7 @@ from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.fields import map_field, string_field
-from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, child_node, find_node, first_key
+from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import as_list, as_mapping, integer_member, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
@@ -119,18 +119,16 @@ class ArrivalReader:
         place, roots = self._roots(line, "pod")
         if not roots:
             return None
-        pods = find_manifests(roots[0], Problems())
-        # Without one pod, the_pod reports what is missing.
-        manifest = pods[0] if len(pods) == 1 else read_single_pod(roots[0], place, self._problems)
-        if manifest is not None and manifest.path:
+        own = Problems()
+        manifest = read_single_pod(roots[0], place, own)
+        if manifest is None:
+            self._problems.items += own.items  # the reader of workloads has those of a pod
+            return None
+        if manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
             self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
             return None
-        return (
-            self._workloads.read([manifest], _arrival_name(line, manifest, fallback), priority)
-            if manifest is not None
-            else None
-        )
+        return self._workloads.read([manifest], _arrival_name(line, manifest, fallback), priority)
 
     def workload(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
         """Read the workload of an arrival; None, with problems, if it cannot arrive."""
@@ -292,23 +290,21 @@ def _template_roles(templates: Sequence[Manifest]) -> list[str]:
 
 def check_counts(manifest: Manifest, problems: Problems) -> None:
     """Report numbers of pods above a template that are no whole numbers, and warn of those that are 0."""
-    for length in range(len(manifest.path)):
-        owner = find_node(manifest.root, manifest.path[:length])
-        for name in _COUNTS:
-            node, key = child_node(owner, name), owner.key(name) if isinstance(owner, MapNode) else None
-            if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
-                continue
-            if not (isinstance(node, ScalarNode) or manifest.is_built_in):
-                continue  # it is no number, such as `parallelism` of an LLMInferenceService
-            value = manifest_json(node)
-            if not isinstance(value, int) or isinstance(value, bool):
-                actual = value if isinstance(value, float) else json_type(value)
-                message = f"{name} must be a whole number, not {actual}"
-                problems.error(Code.WRONG_TYPE, message, node.location, node.length)
-            elif value < 0:
-                problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node.location, node.length)
-            elif not value and not manifest.template.total:
-                problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
+    owners = (find_node(manifest.root, manifest.path[:length]) for length in range(len(manifest.path)))
+    for key, node in (pair for owner in owners if isinstance(owner, MapNode) for pair in owner):
+        name, value = key.source.text, manifest_json(node)
+        if name not in _COUNTS or value is None:
+            continue
+        if not (isinstance(node, ScalarNode) or manifest.is_built_in):
+            continue  # it is no number, such as `parallelism` of an LLMInferenceService
+        if not isinstance(value, int) or isinstance(value, bool):
+            actual = value if isinstance(value, float) else json_type(value)
+            message = f"{name} must be a whole number, not {actual}"
+            problems.error(Code.WRONG_TYPE, message, node.location, node.length)
+        elif value < 0:
+            problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node.location, node.length)
+        elif not value and not manifest.template.total:
+            problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
 
 
 def _spread_selector(manifest: Manifest) -> LabelSelector | None:

@@ -15,8 +15,8 @@ from rules_engine.model.problems.problem import Problems
 KINDS = Path(__file__).with_name("kinds")
 """The folder of the packaged rows."""
 
-_OWN_GROUPS = ("core", "apps", "batch")
-"""Files of Kubernetes' own kinds, whose names differ: a manifest may lack its apiVersion."""
+OWN_GROUPS = ("", "apps", "batch")
+"""API groups of Kubernetes' own kinds, whose names differ: a manifest may lack its apiVersion."""
 
 FindObject = Callable[[str, str], Json]
 """A function that returns an object of the same input by kind and name; None if there is none."""
@@ -40,7 +40,7 @@ class WorkloadTable:
     def row(self, group: str, kind: str) -> WorkloadKind | None:
         """Return the row of a kind; None if the table has none. `group`: "" for Kubernetes' own."""
         added = [each for each in self.added if (each.group, each.kind) == (group, kind)]
-        packaged = (read_group(each).get(kind) for each in ((group,) if group else _OWN_GROUPS))
+        packaged = (read_group(each).get(kind) for each in ((group,) if group else OWN_GROUPS))
         return next(filter(None, (*added, *packaged)), None)
 
 
@@ -50,7 +50,7 @@ PACKAGED = WorkloadTable()
 @cache
 def read_group(group: str) -> Mapping[str, WorkloadKind]:
     """Return the packaged rows of an API group by kind."""
-    file = KINDS / f"{group}.yaml"
+    file = KINDS / f"{group or 'core'}.yaml"
     if "/" in group or not file.is_file():
         return {}
     problems = Problems()
@@ -58,3 +58,9 @@ def read_group(group: str) -> Mapping[str, WorkloadKind]:
     roots = [each.root for each in read_documents(source, problems)] if source is not None else []
     rows = [read_workload_kind(root, problems) for root in roots if isinstance(root, MapNode)]
     return {row.kind: row for row in rows}
+
+
+@cache
+def own_kinds() -> Mapping[str, WorkloadKind]:
+    """Return Kubernetes' own kinds that have pod templates."""
+    return {kind: row for group in OWN_GROUPS for kind, row in read_group(group).items() if row.templates}

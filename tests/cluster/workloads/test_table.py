@@ -35,7 +35,7 @@ def test_packaged_rows_are_valid_and_have_a_source(file: Path) -> None:
         assert isinstance(document.root, MapNode)
         row = read_workload_kind(validate("WorkloadKind", document.root, problems), problems)
         assert (row.group or "core") == file.stem
-        assert PACKAGED.row(row.group, row.kind) == read_group(file.stem)[row.kind]
+        assert PACKAGED.row(row.group, row.kind) == read_group(row.group)[row.kind]
         assert SOURCE.search(written) or SOURCE.search(header), row.name
     assert [*faults, *problems.items] == []
     assert len(read_group(file.stem)) == len(found)

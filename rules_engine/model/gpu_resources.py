@@ -16,8 +16,6 @@ _RDMA_WORDS = re.compile(
 """Parts of the names of network devices; in the domain nvidia.com, the Network Operator sets these names."""
 
 
-_RESOURCE_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+/[a-z0-9._-]+")
-
 CACHED_NAMES = 1_000
 """Names of resources that are cached: a cluster has some dozens of them, in each of its pods."""
 
@@ -29,11 +27,6 @@ def is_gpu(resource: str) -> bool:
     if not slash or is_rdma(resource) or resource in _NO_DEVICES:
         return False
     return domain in _GPU_DOMAINS or "gpu" in name.lower()
-
-
-def is_resource_name(text: str) -> bool:
-    """Return True for a text that can be an extended resource, and not an image or a path."""
-    return _RESOURCE_NAME.fullmatch(text) is not None
 
 
 def is_rdma(resource: str) -> bool:

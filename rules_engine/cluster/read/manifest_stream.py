@@ -26,6 +26,7 @@ from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
     OTHER_TOOLS,
+    STDIN,
     decode_source,
     each_of,
     find_files,
@@ -86,8 +87,8 @@ def _stream_path(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
 def _find_in(paths: Sequence[Path], kind: str, name: str) -> Json:
     """Return an object of files by kind and name; None if there is none."""
     problems = Problems()
-    for file in (file for path in paths for file in (find_files([path], problems) if is_folder(path) else [path])):
-        data = read_bytes(file, MAX_FILE_BYTES, problems) if file.is_file() else None
+    for file in find_files(paths, problems):
+        data = read_bytes(file, MAX_FILE_BYTES, problems, regular=True) if file != STDIN else None
         source = decode_source(file, data, problems) if data is not None and name.encode() in data else None
         if source is not None and (found := find_object(manifest_documents(source, problems), kind, name)):
             return found

@@ -22,11 +22,6 @@ FindObject = Callable[[str, str], Json]
 """A function that returns an object of the same input by kind and name; None if there is none."""
 
 
-def find_no_object(_kind: str, _name: str) -> Json:
-    """Find no object: the FindObject of an input with a single one."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class WorkloadTable:
     """The kinds of workloads that an input may have.
@@ -35,7 +30,7 @@ class WorkloadTable:
     """
 
     added: Sequence[WorkloadKind] = ()
-    find: FindObject = find_no_object
+    find: FindObject = lambda _kind, _name: None
 
     def row(self, group: str, kind: str) -> WorkloadKind | None:
         """Return the row of a kind; None if the table has none. `group`: "" for Kubernetes' own."""

@@ -1,5 +1,6 @@
 """The pod templates of an object, with the number of pods that each makes: by the row of its kind, or as they look."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -7,7 +8,7 @@ from typing import TypeVar
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs, TemplateRow, WorkloadKind
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.cel import Budget, EvaluationError
-from rules_engine.model.gpu_resources import is_gpu, is_resource_name
+from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
@@ -19,6 +20,9 @@ EXPRESSIONS_COST = 1_000_000
 
 MAX_TEXT = 300
 """Characters of an expression's text."""
+
+_RESOURCE_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+/[a-z0-9._-]+")
+"""A text that can be an extended resource, and not an image with a tag, or a path."""
 
 _OUR_GROUP = API_VERSION.partition("/")[0]
 
@@ -230,7 +234,7 @@ def _gpu_names(value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from _gpu_names(part)
-    elif isinstance(value, str) and is_gpu(value) and is_resource_name(value):
+    elif isinstance(value, str) and is_gpu(value) and _RESOURCE_NAME.fullmatch(value):
         yield value
 
 

@@ -98,10 +98,6 @@ def messages(folder: Path, text: str, cluster: str = "") -> list[str]:
     return [f"{p.location.line}:{p.location.column}: {p.message} [{p.code}]" for p in problems]
 
 
-def counts(pod_groups: tuple[PodGroup, ...]) -> list[tuple[str, int, int]]:
-    return [(group.name, group.parallel, group.total) for group in pod_groups]
-
-
 def template(**labels: str) -> dict[str, Any]:
     metadata = {"metadata": {"labels": labels}} if labels else {}
     return {**metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
@@ -180,100 +176,38 @@ def test_arrivals_may_be_empty(folder: Path) -> None:
     assert simulation == sound(folder, scenario("[]", "events: [{at: 1s, node: w-1, becomes: Cordoned}]"))
 
 
+RAY_GROUPS = [
+    {"groupName": name, "replicas": count, "template": template()}
+    for name, count in (("small", 2), ("large", 4), ("large", 5))
+]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
         ({"kind": "Pod", **template()}, [("arrival-1", 1, 1)]),
         ({"kind": "Pod", "metadata": {"generateName": "gpu-"}, **template()}, [("gpu", 1, 1)]),
-        (workload("Deployment"), [("x", 1, 1)]),
-        (workload("Deployment", replicas=3), [("x", 3, 3)]),
-        (workload("Deployment", replicas=None), [("x", 1, 1)]),
-        (workload("StatefulSet", replicas=2), [("x", 2, 2)]),
-        (workload("ReplicaSet", replicas=2), [("x", 2, 2)]),
-        (workload("ReplicationController", replicas=2), [("x", 2, 2)]),
-        (workload("Job"), [("x", 1, 1)]),
-        (workload("Job", parallelism=4), [("x", 4, 4)]),
-        (workload("Job", completions=8), [("x", 1, 8)]),
         (workload("Job", parallelism=4, completions=8), [("x", 4, 8)]),
-        (workload("Job", parallelism=8, completions=3), [("x", 3, 3)]),
-        (
-            {"kind": "CronJob", "metadata": {"name": "x"}, "spec": {"jobTemplate": workload("Job", completions=5)}},
-            [("x", 1, 5)],
-        ),
-        (
-            {
-                "apiVersion": "kubeflow.org/v1",
-                "kind": "PyTorchJob",
-                "metadata": {"name": "x"},
-                "spec": {
-                    "pytorchReplicaSpecs": {
-                        "Master": {"template": template()},
-                        "Worker": {"replicas": 3, "template": template()},
-                    }
-                },
-            },
-            [("x-master", 1, 1), ("x-worker", 3, 3)],
-        ),
         (
             {
                 "apiVersion": "ray.io/v1",
-                "kind": "RayCluster",
-                "metadata": {"name": "x"},
-                "spec": {
-                    "headGroupSpec": {"template": template()},
-                    "workerGroupSpecs": [
-                        {"groupName": "small", "replicas": 2, "template": template()},
-                        {"groupName": "large", "replicas": 4, "template": template()},
-                        {"groupName": "large", "replicas": 5, "template": template()},
-                    ],
-                },
+                **workload("RayCluster", headGroupSpec={"template": template()}, workerGroupSpecs=RAY_GROUPS),
             },
-            [
-                ("x-head", 1, 1),
-                ("x-small", 2, 2),
-                ("x-large-3", 4, 4),
-                ("x-large-4", 5, 5),
-            ],
+            [("x-head", 1, 1), ("x-small", 2, 2), ("x-large-3", 4, 4), ("x-large-4", 5, 5), ("x-pods", 1, 1)],
         ),
-        (
-            {
-                "kind": "Odd",
-                "metadata": {"name": "x"},
-                "spec": {"template": template(), "helper": {"template": template()}},
-            },
-            [("x-pods", 1, 1), ("x-helper", 1, 1)],
-        ),
-        (
-            {
-                "apiVersion": "jobset.x-k8s.io/v1alpha2",
-                "kind": "JobSet",
-                "metadata": {"name": "x"},
-                "spec": {
-                    "replicatedJobs": [
-                        {"name": "driver", "template": {"spec": {"template": template()}}},
-                        {
-                            "name": "workers",
-                            "replicas": 2,
-                            "template": {"spec": {"parallelism": 4, "completions": 4, "template": template()}},
-                        },
-                    ]
-                },
-            },
-            [("x-driver", 1, 1), ("x-workers", 8, 8)],
-        ),
+        (workload("Odd", helper={"template": template()}), [("x-pods", 1, 1), ("x-helper", 1, 1)]),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
-def test_workloads_have_as_many_pods_as_their_controllers_create(
+def test_the_pods_of_each_template_have_a_name_and_numbers(
     spec: dict[str, Any], expected: list[tuple[str, int, int]], folder: Path
 ) -> None:
     pod_groups = groups(folder, spec)
-    assert counts(pod_groups) == expected
+    assert [(group.name, group.parallel, group.total) for group in pod_groups] == expected
     assert {group.controlled for group in pod_groups} == {spec["kind"] != "Pod"}
     for group in pod_groups:
-        metadata = group.pod["metadata"]
+        metadata: Any = group.pod["metadata"]
         name = {"generateName": f"{group.name}-"} if group.controlled else {"name": group.name}
-        assert isinstance(metadata, dict)
         assert metadata == {**metadata, **name}
 
 

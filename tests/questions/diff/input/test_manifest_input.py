@@ -25,10 +25,7 @@ def read(path: Path, text: str) -> tuple[list[SubmittedPods], list[str]]:
 @pytest.mark.parametrize(
     ("kind", "spec", "count"),
     [
-        ("Deployment", f"{{replicas: 3, template: {TEMPLATE}}}", 3),
-        ("Deployment", f"{{template: {TEMPLATE}}}", 1),
         ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 1),
-        ("DaemonSet", f"{{template: {TEMPLATE}}}", 1),
         ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
         ("Set", f"{{replicas: 2, templates: [{TEMPLATE}]}}", 1),
     ],
@@ -55,12 +52,6 @@ def test_a_pod_keeps_its_name_and_gets_a_namespace(tmp_path: Path) -> None:
     text = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
     (submitted,), _ = read(tmp_path, text)
     assert (submitted.request.name, submitted.request.namespace, submitted.count) == ("a", "default", 1)
-
-
-def test_pods_in_lists_of_lists_count_once(tmp_path: Path) -> None:
-    text = "{items: [[{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]]}"
-    (submitted,), problems = read(tmp_path, text)
-    assert (submitted.count, problems) == (1, [])
 
 
 def test_a_number_of_pods_that_is_none_is_a_problem(tmp_path: Path) -> None:

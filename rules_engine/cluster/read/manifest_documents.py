@@ -1,27 +1,28 @@
 """Pods of manifests, read as kubectl does."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, split_list
 from rules_engine.cluster.read.pods import read_pod
-from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable, own_kinds
+from rules_engine.cluster.workloads.table import ObjectKey, WorkloadTable, own_kinds
 from rules_engine.language.files import MAX_FILE_BYTES, SourceFile, report_too_large
 from rules_engine.language.headers import RULE_KINDS
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import Dialect, read_documents
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
-from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, has_unknown_pods
 from rules_engine.model.problems.source import Location, truncate
 
 
-def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
+def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable | None = None) -> tuple[Manifest, ...]:
     """Read every pod of a text of manifests; none if it has errors."""
     roots = manifest_documents(source, problems)
-    whole = with_objects(table, roots)
+    whole = with_objects(table or WorkloadTable(), roots)
     pods = [pod for root in roots for pod in read_object_pods(root, problems, whole)] if not problems.failed else []
     if not (pods or problems.failed or has_unknown_pods(problems.items)):
         _report_no_pod(source, roots, problems)
@@ -30,18 +31,22 @@ def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable = PAC
 
 def with_objects(table: WorkloadTable, roots: Sequence[YamlNode]) -> WorkloadTable:
     """Return a table that finds the objects of these documents, too."""
-    return replace(table, find=lambda kind, name: find_object(roots, kind, name) or table.find(kind, name))
+    objects = cache(partial(index_objects, roots))
+    return replace(table, find=lambda group, key: objects(group).get(key) or table.find(group, key))
 
 
-def find_object(roots: Iterable[YamlNode], kind: str, name: str) -> Json:
-    """Return the object of a kind and name in documents; None if there is none."""
+def index_objects(roots: Iterable[YamlNode], group: str) -> Mapping[ObjectKey, Json]:
+    """Return the objects of an API group in documents."""
+    found: dict[ObjectKey, Json] = {}
     for value in (value for root in roots for value, _ in split_list(manifest_json(root), root)):
-        if (value.get("kind"), as_mapping(value.get("metadata")).get("name")) == (kind, name):
-            return value
-    return None
+        if text_member(value, "apiVersion").rpartition("/")[0] == group:
+            metadata = as_mapping(value.get("metadata"))
+            key = text_member(value, "kind"), text_member(metadata, "name"), text_member(metadata, "namespace")
+            found.setdefault(key, value)
+    return found
 
 
-def read_object_pods(root: YamlNode, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
+def read_object_pods(root: YamlNode, problems: Problems, table: WorkloadTable | None = None) -> tuple[Manifest, ...]:
     """Read every pod of an object, which may have none."""
     pods = find_manifests(root, problems, table)
     for manifest in pods:

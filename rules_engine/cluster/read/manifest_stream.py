@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 from rules_engine.cluster.read.kubectl import OutputError, read_output
 from rules_engine.cluster.read.manifest_documents import (
-    find_object,
+    index_objects,
     manifest_documents,
     read_object_pods,
     read_pods,
@@ -21,7 +21,7 @@ from rules_engine.cluster.read.manifest_documents import (
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.references import Sources
 from rules_engine.cluster.workloads.kind import WorkloadKind
-from rules_engine.cluster.workloads.table import PACKAGED, WorkloadTable
+from rules_engine.cluster.workloads.table import FindObject, ObjectKey, WorkloadTable
 from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
@@ -63,7 +63,7 @@ def stream_manifests(paths: Sequence[Path], kinds: Sequence[WorkloadKind] = ()) 
     `kinds`: kinds of workloads in addition to the packaged ones. Files of a folder may have no pods, unless none of
     them has any.
     """
-    table = WorkloadTable(kinds, partial(_find_in, paths))
+    table = WorkloadTable(kinds, _find_in(paths))
     for path in paths:
         yield from _stream_path(path, table)
 
@@ -84,15 +84,19 @@ def _stream_path(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
     yield PodPart((), tuple(problems.items), {})
 
 
-def _find_in(paths: Sequence[Path], kind: str, name: str) -> Json:
-    """Return an object of files by kind and name; None if there is none."""
-    problems = Problems()
-    for file in find_files(paths, problems):
-        data = read_bytes(file, MAX_FILE_BYTES, problems, regular=True) if file != STDIN else None
-        source = decode_source(file, data, problems) if data is not None and name.encode() in data else None
-        if source is not None and (found := find_object(manifest_documents(source, problems), kind, name)):
-            return found
-    return None
+def _find_in(paths: Sequence[Path]) -> FindObject:
+    """Return a function that finds objects of files, which are read once for each API group."""
+
+    @cache
+    def objects(group: str) -> Mapping[ObjectKey, Json]:
+        problems, roots = Problems(), list[YamlNode]()
+        for file in find_files(paths, problems):
+            data = read_bytes(file, MAX_FILE_BYTES, problems, regular=True) if file != STDIN else None
+            source = decode_source(file, data, problems) if data is not None and group.encode() in data else None
+            roots += () if source is None else manifest_documents(source, problems)
+        return index_objects(roots, group)
+
+    return lambda group, key: objects(group).get(key)
 
 
 def load_manifests(
@@ -113,7 +117,7 @@ def load_manifests(
         _json_node({**item}, Location(f"items[{number}]", 1, 1), MAX_DEPTH) if isinstance(item, Mapping) else Path(item)
         for number, item in enumerate(every)
     ]
-    table = WorkloadTable(kinds, partial(_find_in, [item for item in read if isinstance(item, Path)]))
+    table = WorkloadTable(kinds, _find_in([item for item in read if isinstance(item, Path)]))
     table = with_objects(table, [item for item in read if not isinstance(item, Path)])
     parts: list[PodPart] = []
     for item in read:
@@ -136,7 +140,7 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
     return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
 
 
-def stream_pods(path: Path, table: WorkloadTable = PACKAGED) -> Iterator[PodPart]:
+def stream_pods(path: Path, table: WorkloadTable | None = None) -> Iterator[PodPart]:
     """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
     problems = Problems()
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
@@ -145,7 +149,7 @@ def stream_pods(path: Path, table: WorkloadTable = PACKAGED) -> Iterator[PodPart
         yield _problem_part(Code.NOT_A_POD, message, Location(str(path), 1, 1))
         return
     if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
-        yield from _large_parts(path, data, table)
+        yield from _large_parts(path, data, table or WorkloadTable())
         return
     pods: tuple[Manifest, ...] = ()
     lines: Sources = {}

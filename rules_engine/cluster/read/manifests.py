@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import cast
 
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
-from rules_engine.cluster.workloads.table import OWN_GROUPS, PACKAGED, WorkloadTable, own_kinds
+from rules_engine.cluster.workloads.table import OWN_GROUPS, WorkloadTable, own_kinds
 from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
@@ -136,14 +136,14 @@ def _amounts_json(node: YamlNode) -> Json:
     }
 
 
-def find_manifests(root: YamlNode, problems: Problems, table: WorkloadTable = PACKAGED) -> tuple[Manifest, ...]:
+def find_manifests(root: YamlNode, problems: Problems, table: WorkloadTable | None = None) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items.
 
     Warn of each number of pods that is not known, and of objects that may have pods, but none was found.
     """
     found: list[Manifest] = []
     for value, node in split_list(manifest_json(root), root):
-        facts = read_workload(value, table)
+        facts = read_workload(value, table or WorkloadTable())
         pods = [_manifest(template, facts, value, node) for template in facts.templates]
         name = _metadata_text(value, "name") or _metadata_text(value, "generateName") or "(no name)"
         title = f"{text_member(value, 'kind') or 'Pod'}/{name}"

@@ -267,6 +267,8 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
         yield LIMITS_OF_VOLUMES
     if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"
+    if spec.get("schedulingGroup"):
+        yield "scheduling groups"
     if _needs_features(spec):
         yield "features that nodes declare"
 

@@ -1,11 +1,12 @@
 """The table of workload kinds: the packaged rows in `kinds/`, a file for each API group, and those of the user."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from rules_engine.cluster.workloads.kind import WorkloadKind, read_workload_kind
+from rules_engine.language.cel import Budget
 from rules_engine.language.files import decode_source
 from rules_engine.language.yaml.documents import read_documents
 from rules_engine.language.yaml.nodes import MapNode
@@ -18,19 +19,27 @@ KINDS = Path(__file__).with_name("kinds")
 OWN_GROUPS = ("", "apps", "batch")
 """API groups of Kubernetes' own kinds, whose names differ: a manifest may lack its apiVersion."""
 
-FindObject = Callable[[str, str], Json]
-"""A function that returns an object of the same input by kind and name; None if there is none."""
+ObjectKey = tuple[str, str, str]
+"""Kind, name and namespace."""
+
+FindObject = Callable[[str, ObjectKey], Json]
+"""A function that returns an object of the same input by its API group and key; None if there is none."""
+
+INPUT_COST = 5_000_000
+"""Cost units of all expressions for one input, some ten seconds: an object with 100 templates takes some 50,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadTable:
     """The kinds of workloads that an input may have.
 
-    `added`: kinds of the user, which win over packaged ones. `find` finds objects to which others refer.
+    `added`: kinds of the user, which win over packaged ones. `find` finds objects to which others refer. `budget`: of
+    all expressions for the input.
     """
 
     added: Sequence[WorkloadKind] = ()
-    find: FindObject = lambda _kind, _name: None
+    find: FindObject = lambda _group, _key: None
+    budget: Budget = field(default_factory=lambda: Budget(INPUT_COST, "the workload kinds of one input"))
 
     def row(self, group: str, kind: str) -> WorkloadKind | None:
         """Return the row of a kind; None if the table has none. `group`: "" for Kubernetes' own."""
@@ -39,15 +48,19 @@ class WorkloadTable:
         return next(filter(None, (*added, *packaged)), None)
 
 
-PACKAGED = WorkloadTable()
+@cache
+def packaged_groups() -> Mapping[str, Path]:
+    """Return the files of packaged rows by API group."""
+    return {file.stem.replace("core", ""): file for file in KINDS.glob("*.yaml")}
+
+
+def read_group(group: str) -> Mapping[str, WorkloadKind]:
+    """Return the packaged rows of an API group by kind."""
+    return _read_file(packaged_groups()[group]) if group in packaged_groups() else {}
 
 
 @cache
-def read_group(group: str) -> Mapping[str, WorkloadKind]:
-    """Return the packaged rows of an API group by kind."""
-    file = KINDS / f"{group or 'core'}.yaml"
-    if "/" in group or not file.is_file():
-        return {}
+def _read_file(file: Path) -> Mapping[str, WorkloadKind]:
     problems = Problems()
     source = decode_source(file, file.read_bytes(), problems)
     roots = [each.root for each in read_documents(source, problems)] if source is not None else []

@@ -7,16 +7,13 @@ from typing import TypeVar
 
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs, TemplateRow, WorkloadKind
 from rules_engine.cluster.workloads.table import WorkloadTable
-from rules_engine.language.cel import Budget, EvaluationError
+from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import API_VERSION
-
-EXPRESSIONS_COST = 1_000_000
-"""Cost units of the expressions of one object: the rows of an object with 100 templates take some 50,000."""
 
 MAX_TEXT = 300
 """Characters of an expression's text."""
@@ -76,10 +73,11 @@ def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts
     group, kind = text_member(value, "apiVersion").rpartition("/")[0], text_member(value, "kind")
     row = table.row(group, kind)
     facts = WorkloadFacts() if row is None else _RowReader(row, value, table).facts()
-    known = [each.path for each in facts.templates]
+    # A template that is made from the whole spec does not stand for those in it.
+    known = [each.path for each in facts.templates if not (each.built and len(each.path) == 1)]
     found = [
         (path, pod)
-        for path, pod in _find_templates(value, ())
+        for path, pod in (_find_templates(value, ()) if row is None or row.templates else ())
         if not any(path[: len(each)] == each[: len(path)] for each in known)
     ]
     reason = (
@@ -87,7 +85,7 @@ def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts
     )
     if group == _OUR_GROUP:  # a document such as a RuleTest, whose pods are examples
         reason = ""
-    elif not (known or found or facts.unknown) and (row is None or row.templates):
+    elif not (facts.templates or found or facts.unknown) and (row is None or row.templates):
         gpu = next(_gpu_names({key: part for key, part in value.items() if key != "metadata"}), "")
         facts = replace(facts, unknown=f"it names {truncate(gpu)}, and {reason}" if gpu else "")
     templates = (
@@ -101,18 +99,19 @@ def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts
 
 
 class _RowReader:
-    """Reader of an object by the row of its kind, whose expressions share one budget."""
+    """Reader of an object by the row of its kind."""
 
-    def __init__(self, row: WorkloadKind, value: Json, table: WorkloadTable) -> None:
+    def __init__(self, row: WorkloadKind, value: dict[str, Json], table: WorkloadTable) -> None:
         self._row = row
         self._table = table
-        self._budget = Budget(EXPRESSIONS_COST, "the expressions of one object")
         self._variables: dict[str, Json] = {"object": _without_nulls(value)}
         self._unknown = ""
         """Why the pods are not known, once an expression has failed or an object is missing."""
         for variable, programs in row.references.items():
             kind, name = (self._evaluate(programs, each, "", self._variables) for each in ("kind", "name"))
-            found = None if self._unknown else table.find(kind, name)
+            namespace = text_member(as_mapping(value.get("metadata")), "namespace")
+            keys = ((kind, name, namespace), (kind, name, ""))
+            found = None if self._unknown else table.find(row.group, keys[0]) or table.find(row.group, keys[1])
             if found is None:
                 self._unknown = self._unknown or f"{kind} {name} is not in the input"
             self._variables[variable] = _without_nulls(found)
@@ -167,14 +166,20 @@ class _RowReader:
 
     def _inner_templates(self, outer: PodTemplate) -> Iterator[PodTemplate]:
         """Yield the templates of an object that this one creates, as its own."""
-        for inner in read_workload(outer.pod, self._table).templates:
+        facts = read_workload(outer.pod, self._table)
+        kind = text_member(outer.pod, "kind")
+        lost = f"{kind} in it starts its pods together" if facts.gang else ""
+        lost = f"{kind} in it has a pod on each node" if kind == "DaemonSet" else lost
+        if facts.unknown and not facts.templates:
+            self._unknown = self._unknown or f"{kind} in it: {facts.unknown}"
+        for inner in facts.templates:
             yield replace(
                 inner,
                 path=(*outer.path, *inner.path),
                 role="/".join(filter(None, (outer.role, inner.role))),
                 parallel=outer.parallel * inner.parallel,
                 total=outer.total * inner.total,
-                unknown=outer.unknown or inner.unknown,
+                unknown=outer.unknown or inner.unknown or lost,
             )
 
     def _evaluate(self, programs: Programs, name: str, default: Value, variables: Mapping[str, Json]) -> Value:
@@ -182,7 +187,7 @@ class _RowReader:
         if name not in programs:
             return default
         try:
-            value = _plain(programs[name].evaluate(variables, self._budget))
+            value = _plain(programs[name].evaluate(variables, self._table.budget))
             if type(value) is not type(default):
                 raise EvaluationError(f"{name} is not {_TYPES[type(default)]}")
         except EvaluationError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json
 from rules_engine.cluster.workloads.kind import WorkloadKind, read_workload_kind
-from rules_engine.cluster.workloads.table import KINDS, PACKAGED, WorkloadTable, read_group
+from rules_engine.cluster.workloads.table import KINDS, ObjectKey, WorkloadTable, read_group
 from rules_engine.language.schemas import validate
 from rules_engine.language.yaml.documents import Dialect
 from rules_engine.language.yaml.nodes import MapNode, YamlNode, find_node
@@ -19,7 +19,7 @@ from rules_engine.model.problems.problem import Problems
 from tests.support.loading import documents, rule
 
 FILES = sorted(KINDS.glob("*.yaml"))
-GROUPS = [read_group(file.stem) for file in FILES]
+GROUPS = [read_group(file.stem.replace("core", "")) for file in FILES]
 PODLESS = [row for group in GROUPS for row in group.values() if not row.templates]
 SOURCE = re.compile(r"^ *# .*\w\.(go|py|scala|yaml)\b", re.MULTILINE)
 """A comment with a file of a controller."""
@@ -35,10 +35,10 @@ def test_packaged_rows_are_valid_and_have_a_source(file: Path) -> None:
         assert isinstance(document.root, MapNode)
         row = read_workload_kind(validate("WorkloadKind", document.root, problems), problems)
         assert (row.group or "core") == file.stem
-        assert PACKAGED.row(row.group, row.kind) == read_group(row.group)[row.kind]
+        assert WorkloadTable().row(row.group, row.kind) == read_group(row.group)[row.kind]
         assert SOURCE.search(written) or SOURCE.search(header), row.name
     assert [*faults, *problems.items] == []
-    assert len(read_group(file.stem)) == len(found)
+    assert len(read_group(file.stem.replace("core", ""))) == len(found)
 
 
 def test_the_names_of_rows_differ() -> None:
@@ -75,8 +75,8 @@ def path(pod: Manifest) -> str:
 
 @pytest.mark.parametrize(("root", "case"), [each[1:] for each in RECORDED], ids=[each[0] for each in RECORDED])
 def test_a_row_counts_the_pods_that_the_controller_makes(root: YamlNode, case: dict[str, Any]) -> None:
-    def find(kind: str, name: str) -> Any:
-        return next((each for each in case["others"] if (each["kind"], each["metadata"]["name"]) == (kind, name)), None)
+    def find(_group: str, key: ObjectKey) -> Any:
+        return next((each for each in case["others"] if (each["kind"], each["metadata"]["name"]) == key[:2]), None)
 
     problems = Problems()
     pods = {path(pod): pod for pod in find_manifests(find_node(root, ("object",)), problems, WorkloadTable(find=find))}
@@ -118,7 +118,7 @@ def test_a_kind_without_templates_has_no_pods_though_it_names_gpus(row: Workload
 @pytest.mark.parametrize("group", ["example.com", "../core", "a/b"])
 def test_a_group_without_a_file_has_no_rows(group: str) -> None:
     assert read_group(group) == {}
-    assert PACKAGED.row(group, "Deployment") is None
+    assert WorkloadTable().row(group, "Deployment") is None
 
 
 def test_a_row_of_the_user_wins() -> None:
@@ -126,9 +126,9 @@ def test_a_row_of_the_user_wins() -> None:
     assert isinstance(document.root, MapNode)
     row = read_workload_kind(document.root, Problems())
     assert WorkloadTable((row,)).row("apps", "Deployment") is row
-    assert WorkloadTable((row,)).row("apps", "ReplicaSet") is PACKAGED.row("apps", "ReplicaSet")
+    assert WorkloadTable((row,)).row("apps", "ReplicaSet") is WorkloadTable().row("apps", "ReplicaSet")
     # Kubernetes' own kinds are found without their group.
-    assert PACKAGED.row("", "Deployment") is PACKAGED.row("apps", "Deployment")
+    assert WorkloadTable().row("", "Deployment") is WorkloadTable().row("apps", "Deployment")
 
 
 def test_a_trainjob_without_its_runtime_is_unknown() -> None:

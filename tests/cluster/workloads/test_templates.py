@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.workloads.kind import read_workload_kind
-from rules_engine.cluster.workloads.table import WorkloadTable
+from rules_engine.cluster.workloads.table import ObjectKey, WorkloadTable
 from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
 from rules_engine.language.yaml.documents import Dialect
 from rules_engine.language.yaml.nodes import MapNode
@@ -20,8 +20,8 @@ RUNTIME = {"spec": {"replicas": 5, "template": {"spec": {"containers": [{"name":
 def read(row: str, spec: str) -> WorkloadFacts:
     """Return a Trainer with this spec, by a row with these members; the input has the Runtime `r`, too."""
 
-    def find(kind: str, name: str) -> Any:
-        return RUNTIME if (kind, name) == ("Runtime", "r") else None
+    def find(group: str, key: ObjectKey) -> Any:
+        return RUNTIME if (group, key) == ("example.com", ("Runtime", "r", "")) else None
 
     (document,), _ = documents(rule("WorkloadKind", f"{{group: example.com, kind: Trainer, {row}}}"))
     assert isinstance(document.root, MapNode)
@@ -51,7 +51,7 @@ def template(members: str, spec: str) -> PodTemplate:
         (
             "pods: 'object.spec.a.map(x, object.spec.a.map(y, object.spec.a.map(z, 1).sum()).sum()).sum()'",
             f"a: {[0] * 150}",
-            "the cost limit of 1000000 for the expressions of one object is used up",
+            "the cost limit of 5000000 for the workload kinds of one input is used up",
         ),
     ],
 )
@@ -194,3 +194,35 @@ def test_templates_are_found_by_their_look_where_no_row_has_them(
     assert bool(found.unknown) == bool(unknown)
     ours = read_workload({**value, "apiVersion": "gpurules.io/v1"}, WorkloadTable())
     assert (ours.unknown, {each.unknown for each in ours.templates} - {""}) == ("", set())
+
+
+@pytest.mark.parametrize(
+    ("inner", "unknown"),
+    [
+        ("apiVersion: x.io/v1, kind: Foo, spec: {nvidia.com/gpu: 8}", "Foo in it: it names nvidia.com/gpu"),
+        (f"apiVersion: apps/v1, kind: DaemonSet, spec: {{{TEMPLATE}}}", "DaemonSet in it has a pod on each node"),
+        (
+            f"apiVersion: batch.volcano.sh/v1, kind: Job, spec: {{tasks: [{{replicas: 2, {TEMPLATE}}}]}}",
+            "Job in it starts its pods together",
+        ),
+    ],
+)
+def test_what_is_not_known_of_an_inner_object_is_not_known_of_the_outer_one(inner: str, unknown: str) -> None:
+    deployment = f"{{apiVersion: apps/v1, kind: Deployment, spec: {{{TEMPLATE}}}}}"
+    row = "templates: [{path: 'spec.parts[]', workload: true}]"
+    facts = read(row, f"{{parts: [{deployment}, {{{inner}}}]}}")
+    assert unknown in "".join((facts.unknown, *(each.unknown for each in facts.templates)))
+
+
+def test_a_template_made_of_the_whole_spec_hides_no_other() -> None:
+    row = "templates: [{path: spec, pod: \"{'spec': {'containers': [{'name': 'c'}]}}\"}]"
+    facts = read(row, f"{{other: {{{TEMPLATE}}}}}")
+    assert [(each.path, bool(each.unknown)) for each in facts.templates] == [
+        (("spec",), False),
+        (("spec", "other", "template"), True),
+    ]
+
+
+@pytest.mark.parametrize("group", ["x" * 300, "../kinds/apps", "core", "\0"])
+def test_no_group_leads_to_a_file(group: str) -> None:
+    assert WorkloadTable().row(group, "Node") is None

@@ -230,6 +230,7 @@ VOLUMES = "[{name: data, persistentVolumeClaim: {claimName: a}}]"
     [
         (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
         (pod("cpu: 1", resourceClaims=CLAIMS), "resource claims"),
+        (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), "scheduling groups"),
         (pod("cpu: 1", volumes=VOLUMES), "volume claim ml/a, which was not read"),
         (
             f"{{apiVersion: x.io/v1, kind: Foo, metadata: {{name: x}}, spec: {{a: {{spec: {pod_spec('cpu: 1')}}}}}}}\n",
@@ -362,6 +363,28 @@ def test_a_gang_starts_together_or_not_at_all(manifest: str, verdict: str, start
     assert (found["verdict"], found["started"], sum(found["starts"].values())) == (verdict, started, started)
     assert message in "".join(each["message"] for each in found["stopped"])
     assert not {"Replicas"}.intersection(change["kind"] for change in found["wouldStart"])
+
+
+def lws(count: int, size: int, leader: str, worker: str) -> str:
+    templates = (
+        f"{name}Template: {{spec: {pod_spec(limits, schedulerName='volcano')}}}"
+        for name, limits in (("leader", leader), ("worker", worker))
+    )
+    spec = f"{{replicas: {count}, leaderWorkerTemplate: {{size: {size}, {', '.join(templates)}}}}}"
+    metadata = "{name: serve, namespace: ml}"
+    return f"{{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {metadata}, spec: {spec}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict"),
+    [
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 6"), "Never"),
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 2"), "Waits"),
+        (lws(1, 4, "cpu: 1", f"{MIDDLE}: 1"), "Unknown"),
+    ],
+)
+def test_each_of_several_gangs_has_to_fit(manifest: str, verdict: str) -> None:
+    assert workload(manifest, code=3 if verdict == "Unknown" else 1)["verdict"] == verdict
 
 
 def test_a_gang_whose_number_is_not_known_is_unknown() -> None:

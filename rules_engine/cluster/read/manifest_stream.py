@@ -60,8 +60,7 @@ class PodPart:
 def stream_manifests(paths: Sequence[Path], kinds: Sequence[WorkloadKind] = ()) -> Iterator[PodPart]:
     """Yield the pods of files and folders of manifests, at least one part.
 
-    `kinds`: kinds of workloads in addition to the packaged ones. Files of a folder may have no pods, unless none of
-    them has any.
+    `kinds`: of workloads, in addition to the packaged ones. Files of a folder may lack pods if another one has some.
     """
     table = WorkloadTable(kinds, _find_in(paths))
     for path in paths:

@@ -62,7 +62,7 @@ class WorkloadKind:
 
 
 def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
-    """Read and compile a validated document; an expression with an error is left out, with its problems."""
+    """Read and compile a validated document; report expressions with errors and leave them out."""
     spec = fields.map_field(root, "spec")
     name, location, _ = document_name(root)
     referred = fields.map_members(spec, "references")

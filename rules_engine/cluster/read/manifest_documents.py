@@ -18,6 +18,8 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, has_unknown_pods
 from rules_engine.model.problems.source import Location, truncate
 
+NO_POD = "no pod and no object with a pod template found"
+
 
 def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable | None = None) -> tuple[Manifest, ...]:
     """Read every pod of a text of manifests; none if it has errors."""
@@ -70,8 +72,7 @@ def _report_no_pod(source: SourceFile, roots: Sequence[YamlNode], problems: Prob
     kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
     place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
     if place is None:
-        message = "no pod and no object with a pod template found"
-        problems.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+        problems.error(Code.NOT_A_POD, NO_POD, Location(source.name, 1, 1))
         return
     kind = place.source.text
     rules = ": pass rules with --rules" if kind in RULE_KINDS else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rules_engine.cluster.read.kubectl import OutputError, read_output
 from rules_engine.cluster.read.manifest_documents import (
+    NO_POD,
     index_objects,
     manifest_documents,
     read_object_pods,
@@ -45,9 +46,6 @@ _LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
 """The first line of a decision log."""
 
 
-_NO_POD = "no pod and no object with a pod template found"
-
-
 @dataclass(frozen=True, slots=True)
 class PodPart:
     """The pods of a part of a file, with its problems; no pods if a problem is an error."""
@@ -79,7 +77,7 @@ def _stream_path(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
         empty = empty and not (part.pods or others)
         yield PodPart(part.pods, others, part.sources)
     if empty:
-        problems.error(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
+        problems.error(Code.NOT_A_POD, NO_POD, Location(str(path), 1, 1))
     yield PodPart((), tuple(problems.items), {})
 
 
@@ -125,7 +123,7 @@ def load_manifests(
             continue
         parts.append(_object_part(item, table))
         if not (parts[-1].pods or parts[-1].problems):
-            parts.append(_problem_part(Code.NOT_A_POD, _NO_POD, item.location))
+            parts.append(_problem_part(Code.NOT_A_POD, NO_POD, item.location))
     joined = join_parts(parts)
     warn_of(joined.problems)
     return joined.pods
@@ -170,7 +168,7 @@ def _large_parts(path: Path, data: bytes, table: WorkloadTable) -> Iterator[PodP
                 has_content = has_content or bool(part.pods or part.problems)
                 yield part
         if not has_content:
-            yield _problem_part(Code.NOT_A_POD, _NO_POD, Location(str(path), 1, 1))
+            yield _problem_part(Code.NOT_A_POD, NO_POD, Location(str(path), 1, 1))
     except OutputError as error:
         problems.error(error.code, str(error), error.place)
     if problems.items:

@@ -16,16 +16,12 @@ _TONES: Mapping[Verdict, Tone] = {
 }
 
 _VERBS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.STARTS: ("starts", "start"),
+    Verdict.UNKNOWN: ("unknown", "unknown"),
     Verdict.WAITS: ("waits", "wait"),
     Verdict.NEVER: ("never starts", "never start"),
     Verdict.DENIED: ("is denied", "are denied"),
     Verdict.REFUSED: ("is refused", "are refused"),
-}
-
-_WORDS: Mapping[Verdict, str] = {
-    Verdict.STARTS: "starts",
-    Verdict.UNKNOWN: "unknown",
-    **{verdict: words[0] for verdict, words in _VERBS.items()},
 }
 
 MAX_EVIDENCE = 3
@@ -81,7 +77,7 @@ def _verdict_text(each: WorkloadAnswer) -> str:
         if count:
             parts.append(f"{count:,} {one if count == 1 else several}")
     once = f", once {' and '.join(each.once)}" if each.once else ""
-    return f"{_WORDS[each.verdict].removeprefix('is ')}{once}: {', '.join(parts)}"
+    return f"{_VERBS[each.verdict][0].removeprefix('is ')}{once}: {', '.join(parts)}"
 
 
 def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:

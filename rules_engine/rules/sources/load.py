@@ -28,12 +28,10 @@ def rule_kind(kind: RuleKind) -> DocumentKind[Rule]:
 RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
 """The kinds that a server reads."""
 
-
-WORKLOAD_KIND = DocumentKind(
-    name="WorkloadKind", part=Part.RULES, read=lambda root, problems, _: read_workload_kind(root, problems)
+COMMAND_KINDS: Sequence[DocumentKind[object]] = (
+    *RULES,
+    DocumentKind(name="WorkloadKind", part=Part.RULES, read=lambda root, to, _: read_workload_kind(root, to)),
 )
-
-COMMAND_KINDS: Sequence[DocumentKind[object]] = (*RULES, WORKLOAD_KIND)
 """The kinds that commands read for the pods of manifests."""
 
 

@@ -13,7 +13,7 @@ RULES = validation("v", "'true'", match="{namespaces: [default]}")
 TEMPLATE = "{spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
 CLUSTER = rule("ClusterInventory", "{nodes: [{name: a, cards: 8}]}")
 DIGITS = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
-EXPENSIVE = f"{DIGITS}.map(a, {DIGITS}.map(b, {DIGITS}.map(c, {DIGITS}.map(d, {DIGITS}.map(e, {DIGITS}.map(f, a))))))"
+EXPENSIVE = f"{DIGITS}.map(a, {DIGITS}.map(b, {DIGITS}.map(c, {DIGITS}.map(d, {DIGITS}.map(e, {DIGITS}.map(f, {DIGITS}.map(g, a)))))))"
 """A million steps: many seconds."""
 
 
@@ -31,7 +31,7 @@ def kind(group: str, name: str, template: str, title: str = "own") -> str:
         ("x.y/v2", "Other", "3", 1, "number of pods of Other/it unknown: 1 assumed (Other is no"),
         ("x.y/v1", "Own", "object.spec.m", 1, "its row in the table, own, fails: object.spec.m: no such key"),
         ("x.y/v1", "Own", "object.spec.template", 1, "its row in the table, own, fails: pods is not an int"),
-        ("x.y/v1", "Own", f"{EXPENSIVE}.size()", 1, "the cost limit of 1000000 for the expressions of one object"),
+        ("x.y/v1", "Own", f"{EXPENSIVE}.size()", 1, "the cost limit of 5000000 for the workload kinds of one input"),
     ],
     ids=lambda value: str(value)[:20],
 )  # fmt: skip

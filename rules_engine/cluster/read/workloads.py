@@ -289,14 +289,17 @@ def _template_roles(templates: Sequence[Manifest]) -> list[str]:
 
 
 def check_counts(manifest: Manifest, problems: Problems) -> None:
-    """Report numbers of pods above a template that are no whole numbers, and warn of those that are 0."""
+    """Report numbers of pods of a built-in kind that are no whole numbers, and warn of those that are 0.
+
+    Other kinds may have the same members for something else, and their rows fail for wrong numbers.
+    """
+    if not manifest.is_built_in:
+        return
     owners = (find_node(manifest.root, manifest.path[:length]) for length in range(len(manifest.path)))
     for key, node in (pair for owner in owners if isinstance(owner, MapNode) for pair in owner):
         name, value = key.source.text, manifest_json(node)
         if name not in _COUNTS or value is None:
             continue
-        if not (isinstance(node, ScalarNode) or manifest.is_built_in):
-            continue  # it is no number, such as `parallelism` of an LLMInferenceService
         if not isinstance(value, int) or isinstance(value, bool):
             actual = value if isinstance(value, float) else json_type(value)
             message = f"{name} must be a whole number, not {actual}"

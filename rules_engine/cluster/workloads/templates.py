@@ -141,6 +141,8 @@ class _RowReader:
                 if not (isinstance(variables["value"], dict) or "pod" in row.programs):
                     continue
                 template = self._template(row, path if start == "object" else (start, *path), variables)
+                if self._unknown and template.built:  # it may not have been built
+                    continue
                 spec = as_mapping(template.pod.get("spec"))
                 if scheduler and not spec.get("schedulerName"):
                     template = replace(template, pod={**template.pod, "spec": {**spec, "schedulerName": scheduler}})

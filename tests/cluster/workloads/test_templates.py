@@ -108,7 +108,8 @@ def test_a_pod_may_be_built_of_other_members() -> None:
     row = f"templates: [{{path: spec.engine, pod: \"{{'spec': {pod_spec}}}\"}}]"
     (pod,) = read(row, "{engine: {size: 3}}").templates
     assert pod.pod["spec"] == {"containers": [{"name": "c"}], "of": [3, 2.5, True, None]}
-    assert read("templates: [{path: spec.engine, pod: value}]", "{engine: 3}").templates[0].pod == {}
+    failed = read("templates: [{path: spec.engine, pod: value}]", "{engine: 3}")
+    assert (failed.templates, failed.unknown) == ((), "its row in the table, x, fails: pod is not a map")
 
 
 REFERENCES = "references: {runtime: {kind: \"'Runtime'\", name: object.spec.runtime}}"

@@ -297,6 +297,7 @@ FACTS = {
     "a volume claim that is not bound": (pod("cpu: 1", volumes=VOLUMES), ()),
     "a bound volume claim": (pod("cpu: 1", volumes=VOLUMES), BOUND),
     "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
+    "a scheduling group": (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), ()),
     "a PriorityClass of a pod": (pod("cpu: 1", priorityClassName="gold"), ()),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
     "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),

@@ -31,7 +31,7 @@ def kind(group: str, name: str, template: str, title: str = "own") -> str:
         ("x.y/v2", "Other", "3", 1, "number of pods of Other/it unknown: 1 assumed (Other is no"),
         ("x.y/v1", "Own", "object.spec.m", 1, "its row in the table, own, fails: object.spec.m: no such key"),
         ("x.y/v1", "Own", "object.spec.template", 1, "its row in the table, own, fails: pods is not an int"),
-        ("x.y/v1", "Own", f"{EXPENSIVE}.size()", 1, "the cost limit of 5000000 for the workload kinds of one input"),
+        ("x.y/v1", "Own", f"{EXPENSIVE}.size()", 1, "the cost limit of 2000000 for the workload kinds of one input"),
     ],
     ids=lambda value: str(value)[:20],
 )  # fmt: skip

@@ -25,8 +25,8 @@ ObjectKey = tuple[str, str, str]
 FindObject = Callable[[str, ObjectKey], Json]
 """A function that returns an object of the same input by its API group and key; None if there is none."""
 
-INPUT_COST = 5_000_000
-"""Cost units of all expressions for one input, some ten seconds: an object with 100 templates takes some 50,000."""
+INPUT_COST = 2_000_000
+"""Cost units of all expressions for one input, some seconds: an object with 100 templates takes some 50,000."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class _RowReader:
     def _templates(self, scheduler: str) -> Iterator[PodTemplate]:
         """Yield the pod templates that the object has. `scheduler`: of those that name none."""
         for row in self._row.templates:
-            start, steps = (row.path[0], row.path[1:]) if row.path[0] in self._variables else ("object", row.path)
+            start, steps = (row.path[0], row.path[1:]) if row.path[0] in self._row.references else ("object", row.path)
             for path, variables in _walk(self._variables[start], steps, (), {"item": {}, "parent": {}, "key": ""}):
                 if not (isinstance(variables["value"], dict) or "pod" in row.programs):
                     continue

@@ -51,7 +51,7 @@ def template(members: str, spec: str) -> PodTemplate:
         (
             "pods: 'object.spec.a.map(x, object.spec.a.map(y, object.spec.a.map(z, 1).sum()).sum()).sum()'",
             f"a: {[0] * 150}",
-            "the cost limit of 5000000 for the workload kinds of one input is used up",
+            "the cost limit of 2000000 for the workload kinds of one input is used up",
         ),
     ],
 )
@@ -227,3 +227,7 @@ def test_a_template_made_of_the_whole_spec_hides_no_other() -> None:
 @pytest.mark.parametrize("group", ["x" * 300, "../kinds/apps", "core", "\0"])
 def test_no_group_leads_to_a_file(group: str) -> None:
     assert WorkloadTable().row(group, "Node") is None
+
+
+def test_a_path_begins_in_the_object() -> None:
+    assert read("templates: [{path: object}, {path: object.spec.template}]", f"{{{TEMPLATE}}}").templates[0].unknown

@@ -347,12 +347,11 @@ class InputProblems:
 
     def add(self, problems: "Collection[Problem]", sources: Mapping[str, Sequence[str]], heading: str = "") -> None:
         """Keep problems, or print them below a heading."""
-        from rules_engine.model.problems.codes import Code
-        from rules_engine.model.problems.problem import Severity
+        from rules_engine.model.problems.problem import Severity, unknown_pods
         from rules_engine.report.text import Screen
 
         self.failed |= any(problem.severity is Severity.ERROR for problem in problems)
-        self.unknown += [problem.message for problem in problems if problem.code is Code.UNKNOWN_PODS]
+        self.unknown += unknown_pods(problems)
         if self._json:
             self.items += (*problems,)
         if self.silent or not problems:

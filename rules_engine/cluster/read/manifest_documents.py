@@ -15,7 +15,7 @@ from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems, has_unknown_pods
+from rules_engine.model.problems.problem import Problems, unknown_pods
 from rules_engine.model.problems.source import Location, truncate
 
 NO_POD = "no pod and no object with a pod template found"
@@ -26,7 +26,7 @@ def read_pods(source: SourceFile, problems: Problems, table: WorkloadTable | Non
     roots = manifest_documents(source, problems)
     whole = with_objects(table or WorkloadTable(), roots)
     pods = [pod for root in roots for pod in read_object_pods(root, problems, whole)] if not problems.failed else []
-    if not (pods or problems.failed or has_unknown_pods(problems.items)):
+    if not (pods or problems.failed or unknown_pods(problems.items)):
         _report_no_pod(source, roots, problems)
     return () if problems.failed else tuple(pods)
 

@@ -64,9 +64,9 @@ class InputError(ValueError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def has_unknown_pods(problems: Iterable[Problem]) -> bool:
-    """Return True if the input may have other pods than those that were found."""
-    return any(problem.code is Code.UNKNOWN_PODS for problem in problems)
+def unknown_pods(problems: Iterable[Problem]) -> list[str]:
+    """Return the messages about pods of the input that are not known."""
+    return [problem.message for problem in problems if problem.code is Code.UNKNOWN_PODS]
 
 
 def warn_of(problems: Iterable[Problem]) -> None:

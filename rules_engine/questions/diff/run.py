@@ -10,7 +10,7 @@ from rules_engine.language.files import each_of
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, has_unknown_pods
+from rules_engine.model.problems.problem import Problem, Problems, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.questions.diff.answer import DifferenceAnswer, build_answer
 from rules_engine.questions.diff.comparison import WorkloadChanges
@@ -86,7 +86,7 @@ def diff(
         _report_missing_objects(readings, collected, reads_namespaces=any(read.namespaces for read in reads))
         _decide_pods(old, new, inputs, namespace, grouping, report)
     pods = sum(totals.pods for totals in grouping.totals.values())
-    unknown = has_unknown_pods(collected.items)
+    unknown = bool(unknown_pods(collected.items))
     if not (pods or log or unknown or collected.failed):
         where = [Location(str(path), 1, 1) for path in paths] or [reading.location for reading in readings]
         message = "no pod and no workload found" if paths else NO_LIVE_POD

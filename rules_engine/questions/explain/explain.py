@@ -18,7 +18,7 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
-from rules_engine.model.problems.problem import Problem, has_unknown_pods
+from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
@@ -147,7 +147,7 @@ def join_pods(
     rules: Sequence[RuleSource], cluster: str, pods: Sequence[ExplainedPod], problems: Sequence[Problem]
 ) -> Explained:
     """Return the answer about all pods."""
-    others = has_errors(problems) or has_unknown_pods(problems)
+    others = has_errors(problems) or unknown_pods(problems)
     verdicts = {pod.verdict for pod in pods} | ({Verdict.UNKNOWN} if others else set())
     worst = next((each for each in (Verdict.DENIED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED)
     return Explained(

@@ -18,7 +18,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import is_finished
-from rules_engine.model.problems.problem import Problem, has_unknown_pods
+from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
@@ -296,7 +296,7 @@ def _gates(pods: Sequence[SimulatedPod]) -> Iterator[str]:
 
 def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:
     """Return the answer, which is unknown if all known pods start, but the input may have others."""
-    unknown = answer.verdict is Verdict.STARTS and has_unknown_pods(problems)
+    unknown = answer.verdict is Verdict.STARTS and unknown_pods(problems)
     return replace(answer, verdict=Verdict.UNKNOWN) if unknown else answer
 
 

@@ -20,8 +20,7 @@ from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifes
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Severity
+from rules_engine.model.problems.problem import Problem, Severity, unknown_pods
 from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.questions.explain.explain import Explanation, join_pods
 from rules_engine.questions.explain.text import explanation_blocks
@@ -107,11 +106,10 @@ def answer_parts() -> Iterator[dict[str, Any]]:
         return
     result = with_unknown_pods(result, pods.problems)
     report = preflight_report(result, RULES_FILE, node_reasons)
-    unknown = [each.message for each in pods.problems if each.code is Code.UNKNOWN_PODS]
     result = replace(result, problems=tuple(dict.fromkeys((*read, *further))))
     yield {
         "report": _members([block for section in report.sections for block in section.blocks]),
-        "notices": _members([*report.notices, *unknown]),
+        "notices": _members([*report.notices, *unknown_pods(pods.problems)]),
         "preflight": json.loads(answer_text(result)),
     }
 

@@ -7,6 +7,17 @@ from hypothesis import example, given
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION
 from tests.models.generated import injections, ladders, quantities
 
+INJECTION = {
+    "name": "a",
+    "priority": 0,
+    "mode": "Enforce",
+    "gpuType": None,
+    "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
+    "gpuResource": "nvidia.com/gpu",
+    "annotations": {},
+    "namespaces": {},
+}
+
 
 @given(ladders.cases())
 def test_ladders_agree_with_their_model(case: Any) -> None:
@@ -17,19 +28,7 @@ def test_ladders_agree_with_their_model(case: Any) -> None:
 @example(
     {
         "rules": [
-            {
-                "name": "a",
-                "priority": 0,
-                "mode": "Enforce",
-                "gpuType": None,
-                "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
-                "gpuResource": "nvidia.com/gpu",
-                "onConflict": "Overwrite",
-                "initContainers": "Inject",
-                "coefficients": {"memory": "1500m"},
-                "annotations": {},
-                "namespaces": {},
-            }
+            INJECTION | {"onConflict": "Overwrite", "initContainers": "Inject", "coefficients": {"memory": "1500m"}}
         ],
         "pod": {
             "metadata": {"annotations": {GPU_TYPE_ANNOTATION: "V100"}},
@@ -44,19 +43,8 @@ def test_ladders_agree_with_their_model(case: Any) -> None:
 @example(
     {
         "rules": [
-            {
-                "name": "a",
-                "priority": 0,
-                "mode": "Enforce",
-                "gpuType": None,
-                "gpuTypeAnnotation": GPU_TYPE_ANNOTATION,
-                "gpuResource": "nvidia.com/gpu",
-                "onConflict": "Keep",
-                "initContainers": "Ignore",
-                "coefficients": {"hugepages-2Mi": "0", "cpu": "0"},
-                "annotations": {},
-                "namespaces": {},
-            }
+            INJECTION
+            | {"onConflict": "Keep", "initContainers": "Ignore", "coefficients": {"hugepages-2Mi": "0", "cpu": "0"}}
         ],
         "pod": {
             "metadata": {},

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 from random import Random
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.rules.simulation import Simulation
 from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.questions.simulate.record import PodRecord, Record
 from tests.support.api import GPU, node
@@ -86,8 +88,15 @@ def test_the_same_seed_gives_the_same_record(seed: int) -> None:
 def test_a_pod_has_the_same_run_time_under_other_rules(seed: int) -> None:
     generator = SimulationGenerator(Random(seed))
     drawn = generator.draw()
+    # Seed 8660: under other rules, a pod whose name is taken by one of another arrival takes the next free name.
+    assume(not names_can_meet(drawn))
     one, other = (run_times(play_simulation(drawn, rule_set, "rules")) for rule_set in (NO_RULES, generator.rules()))
     assert {**other, **one} == {**one, **other}
+
+
+def names_can_meet(drawn: Simulation) -> bool:
+    names = [f"{arrival.namespace}/{group.name}" for arrival in drawn.arrivals for group in arrival.groups]
+    return any(other == name or other.startswith(f"{name}-") for name, other in permutations(names, 2))
 
 
 def run_times(record: Record) -> dict[str, int]:

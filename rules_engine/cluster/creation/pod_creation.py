@@ -1,0 +1,65 @@
+"""The creation of a pod, on which admission plugins work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+
+
+class RefusedError(Exception):
+    """The API server refuses a pod, with its message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(slots=True, kw_only=True)
+class PodCreation:
+    """A pod that is created in a namespace of a cluster; plugins replace `pod`, and never change it in place.
+
+    `unknown`: what could change the pod or refuse it, and is not in the input or not modelled.
+    """
+
+    pod: Object
+    namespace: str
+    objects: ClusterObjects
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def metadata(self) -> Object:
+        return as_mapping(self.pod.get("metadata"))
+
+    @property
+    def spec(self) -> Object:
+        return as_mapping(self.pod.get("spec"))
+
+    @property
+    def namespace_labels(self) -> dict[str, str]:
+        found = self.objects.find("Namespace", self.namespace)
+        return as_string_map(found.metadata.get("labels")) if found else {}
+
+    def add_to_spec(self, **members: Json) -> None:
+        """Set members of the pod's spec."""
+        self.pod = {**self.pod, "spec": {**self.spec, **members}}
+
+    def in_namespace(self, kind: str) -> Sequence[ApiObject]:
+        """Return the objects of a kind in the pod's namespace, by name."""
+        found = [item for item in self.objects.of(kind) if item.namespace == self.namespace]
+        return sorted(found, key=lambda item: item.name)
+
+    def find_named(self, kind: str, name: str, *, namespaced: bool = False) -> ApiObject | None:
+        """Return an object that the pod names; None, noted as unknown, if it may exist and was not read.
+
+        Raises RefusedError if there is no such object.
+        """
+        namespace = self.namespace if namespaced else ""
+        found = self.objects.find(kind, name, namespace)
+        if found is None:
+            title = f"{namespace}/{name}" if namespaced else name
+            if not self.objects.unread(kind):
+                raise RefusedError(f"{kind} {title} not found")
+            self.unknown.append(f"{kind} {title}, which was not read")
+        return found

@@ -175,7 +175,7 @@ def explain(
     else:
         screen.blocks(Lines(lines=("", Span(each, Tone.WARNING))) for each in problems.notices)
     fail_if(problems.failed, UNUSABLE)
-    fail_if(Verdict.DENIED in verdicts)
+    fail_if(not verdicts.isdisjoint({Verdict.DENIED, Verdict.REFUSED}))
     fail_if(bool(problems.unknown) or Verdict.UNKNOWN in verdicts, UNKNOWN)
 
 

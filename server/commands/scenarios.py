@@ -153,7 +153,8 @@ def admit_case(server: Server, case: Case, cluster: str) -> ScenarioResult:
     milliseconds = (perf_counter() - begin) * 1000
     patched = validation_request(request, mutation.result)
     validation = server.review("/validate", patched) if mutation.allowed else None
-    return ScenarioResult(case, cluster, Admission(mutation=mutation, validation=validation), milliseconds)
+    admission = Admission(request=request, mutation=mutation, validation=validation)
+    return ScenarioResult(case, cluster, admission, milliseconds)
 
 
 def _amounts_text(pod: Any) -> str:

@@ -1,20 +1,90 @@
 """The API server's own admission of pods: its plugins in their order, before and after those of others.
 
-Source: kubernetes/pkg/kubeapiserver/options/plugins.go (AllOrderedPlugins, DefaultOffAdmissionPlugins).
+Source: kubernetes/pkg/kubeapiserver/options/plugins.go (AllOrderedPlugins, DefaultOffAdmissionPlugins). After a webhook
+has changed the pod, the mutating halves run once more (apiserver, plugin/webhook/mutating/reinvocation.go).
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from rules_engine.cluster.creation.pod_creation import PodCreation
+from rules_engine.cluster.creation import (
+    defaults,
+    limit_range,
+    node_selector,
+    priority,
+    runtime_class,
+    service_account,
+    tolerations,
+)
+from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
+from rules_engine.model.json.lenient import Object
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+
+EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
+POD_NODE_SELECTOR = "PodNodeSelector"
+OPTIONAL = (EXTENDED_RESOURCE_TOLERATION, POD_NODE_SELECTOR)
+"""Plugins that are off by default."""
 
 Plugin = Callable[[PodCreation], None]
 """Changes or refuses a pod. Raises RefusedError."""
 
-MUTATING: Mapping[str, Plugin] = {}
-"""The mutating halves by name, in their order."""
+_MUTATING: Mapping[str, Plugin] = {
+    "defaults": defaults.set_defaults,
+    "LimitRanger": limit_range.mutate,
+    "ServiceAccount": service_account.mutate,
+    POD_NODE_SELECTOR: node_selector.mutate,
+    "Priority": priority.mutate,
+    "DefaultTolerationSeconds": tolerations.add_default_tolerations,
+    EXTENDED_RESOURCE_TOLERATION: tolerations.add_resource_tolerations,
+    "RuntimeClass": runtime_class.mutate,
+}
+_VALIDATING: Mapping[str, Plugin] = {
+    "validation": defaults.check_pod_level,
+    "LimitRanger": limit_range.validate,
+    "RuntimeClass": runtime_class.validate,
+}
 
-VALIDATING: Mapping[str, Plugin] = {}
-"""The validating halves by name, in their order; ResourceQuota, which counts earlier pods, comes after them."""
 
-OPTIONAL: Collection[str] = ("ExtendedResourceToleration", "PodNodeSelector")
-"""Plugins that are off by default."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedPod:
+    """A pod after plugins. `refusal`: the API server's message if it refuses the pod, else "".
+
+    `unknown`: what could change the pod or refuse it, and is not in the input or not modelled.
+    """
+
+    pod: Object
+    refusal: str = ""
+    unknown: tuple[str, ...] = ()
+
+
+class ApiServer:
+    """The admission of a cluster's API server; ResourceQuota is not among its plugins, since it counts earlier pods."""
+
+    def __init__(self, objects: ClusterObjects, optional: Collection[str] = ()) -> None:
+        """Take a cluster, and the names of the optional plugins that are on."""
+        self._objects = objects
+        self._off = frozenset(OPTIONAL).difference(optional)
+
+    def mutate(self, pod: Object, namespace: str) -> CreatedPod:
+        """Return a pod as webhooks get it; also for a pod that they have changed."""
+        return self._run(_MUTATING, pod, namespace)
+
+    def store(self, created: CreatedPod, mutated: Object, namespace: str) -> CreatedPod:
+        """Return the pod that the API server stores, if it does. `mutated`: the created pod after webhooks."""
+        if created.refusal:
+            return created
+        again = created if mutated == created.pod else self._run(_MUTATING, mutated, namespace)
+        last = again if again.refusal else self._run(_VALIDATING, again.pod, namespace)
+        unknown = tuple(dict.fromkeys((*created.unknown, *again.unknown, *last.unknown)))
+        return CreatedPod(pod=again.pod, refusal=last.refusal, unknown=unknown)
+
+    def _run(self, plugins: Mapping[str, Plugin], pod: Object, namespace: str) -> CreatedPod:
+        creation = PodCreation(pod=pod, namespace=namespace, objects=self._objects)
+        try:
+            for name, plugin in plugins.items():
+                if name not in self._off:
+                    plugin(creation)
+        except (RefusedError, PodError) as error:
+            return CreatedPod(pod=creation.pod, refusal=str(error), unknown=tuple(creation.unknown))
+        return CreatedPod(pod=creation.pod, unknown=tuple(creation.unknown))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, as_string_map
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 
@@ -44,6 +44,18 @@ class PodCreation:
     def add_to_spec(self, **members: Json) -> None:
         """Set members of the pod's spec."""
         self.pod = {**self.pod, "spec": {**self.spec, **members}}
+
+    def add_annotation(self, key: str, text: str) -> None:
+        """Set an annotation of the pod."""
+        annotations = {**as_mapping(self.metadata.get("annotations")), key: text}
+        self.pod = {**self.pod, "metadata": {**self.metadata, "annotations": annotations}}
+
+    def add_tolerations(self, tolerations: Sequence[Json]) -> None:
+        """Add the tolerations that the pod lacks."""
+        own = as_list(self.spec.get("tolerations"))
+        lacking = [each for each in tolerations if each not in own]
+        if lacking:
+            self.add_to_spec(tolerations=[*own, *lacking])
 
     def in_namespace(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind in the pod's namespace, by name."""

@@ -19,6 +19,7 @@ from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
+    PRIORITY_CLASS,
     ClusterObjects,
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
@@ -110,6 +111,12 @@ def driver_objects(spec: MapNode) -> Iterator[dict[str, Json]]:
             yield from drivers.slice_objects(specs, name)
 
 
+_NAMED_KINDS = frozenset(
+    {"PersistentVolume", "PersistentVolumeClaim", PRIORITY_CLASS, "RuntimeClass", "ServiceAccount", "StorageClass"}
+)
+"""Kinds whose objects pods name. An inventory without any may not have listed them."""
+
+
 def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
     own_objects = [
@@ -132,7 +139,7 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     for item in (*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects):
         by_kind.setdefault(text_member(item, "kind"), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
-    return ClusterObjects(by_kind, declared=declared)
+    return ClusterObjects(by_kind, absent=_NAMED_KINDS - by_kind.keys(), declared=declared)
 
 
 def _pod_object(value: dict[str, Json]) -> dict[str, Json]:

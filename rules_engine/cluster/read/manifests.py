@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import cast
 
+from rules_engine.cluster.creation.controllers import created_pod
 from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.cluster.workloads.table import OWN_GROUPS, WorkloadTable, own_kinds
 from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
@@ -14,7 +15,7 @@ from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.kubernetes.pod_defaults import first_pod_names, generate_name, with_default_requests
+from rules_engine.model.kubernetes.pod_defaults import generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, SourceText, escape_controls, truncate
@@ -74,7 +75,9 @@ class Manifest:
         if self.path:
             metadata.pop("name", None)
             owner = name or self.name or (generate_name(self.generate_name) if self.generate_name else "")
-            metadata.update(first_pod_names(self.kind if self.is_built_in else "", owner) if owner else {})
+            if owner and self.is_built_in:
+                return created_pod(self.kind, as_mapping(manifest_json(self.root)), pod, owner)
+            metadata.update({"generateName": f"{owner}-"} if owner else {})
         elif name:
             metadata["name"] = name
         return {**pod, "metadata": metadata}

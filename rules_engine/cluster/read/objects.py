@@ -11,7 +11,6 @@ from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
     FINDINGS,
-    PRIORITY_CLASS,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
@@ -81,7 +80,8 @@ class ObjectReader:
 
     def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
         """Add the objects of an inventory, which has all that pods need, but says nothing of workloads and events."""
-        self.seen |= {"Node", "Pod", "Namespace", *DEVICE_KINDS, PRIORITY_CLASS, "ResourceQuota", "LimitRange"}
+        always = {"Node", "Pod", "Namespace", *DEVICE_KINDS, "ResourceQuota", "LimitRange"}
+        self.seen |= always | {kind for kind in API_KINDS if objects.of(kind)}
         self._declared += objects.declared
         for kind in API_KINDS:
             for each in objects.of(kind):

@@ -1,10 +1,11 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path as FilePath
 
+from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifest_documents import with_objects
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
@@ -13,10 +14,9 @@ from rules_engine.cluster.scheduling.requirements import Requirements, read_sele
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
-from rules_engine.model.json.lenient import as_list, as_mapping, integer_member, text_member
+from rules_engine.model.json.lenient import as_list, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
-from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -33,66 +33,6 @@ _COUNTS = ("replicas", "parallelism", "completions")
 
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Kinds whose selector the scheduler uses to spread pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityClass:
-    """A PriorityClass; `policy` is its preemptionPolicy, "" for the default."""
-
-    value: int
-    policy: str = ""
-
-
-SYSTEM_CLASSES: Mapping[str, PriorityClass] = {
-    "system-cluster-critical": PriorityClass(2_000_000_000),
-    "system-node-critical": PriorityClass(2_000_001_000),
-}
-"""PriorityClasses of every cluster (pkg/apis/scheduling/v1/helpers.go)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Priorities:
-    """The PriorityClasses of a cluster; `default`: the class of pods that set none, or "".
-
-    `complete` is False if the cluster could not be read: then any other name may be a class, too.
-    """
-
-    classes: Mapping[str, PriorityClass]
-    default: str = ""
-    complete: bool = True
-
-    @classmethod
-    def of(cls, objects: ClusterObjects | None) -> "Priorities":
-        """Return the classes of a cluster. Of several defaults, the lowest counts, as in the API server."""
-        items = objects.of(PRIORITY_CLASS) if objects is not None else ()
-        classes = {
-            item.name: PriorityClass(integer_member(item, "value"), text_member(item, "preemptionPolicy"))
-            for item in items
-        }
-        defaults = [item.name for item in items if item.get("globalDefault") is True]
-        default = min(defaults, key=lambda name: (classes[name].value, name), default="")
-        return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
-
-    def with_priority(self, pod: dict[str, Json]) -> dict[str, Json]:
-        """Return a pod with the priority of its class, which the API server adds before it calls webhooks."""
-        spec = as_mapping(pod.get("spec"))
-        name = text_member(spec, "priorityClassName") or self.default
-        priority_class = self.classes.get(name)
-        if priority_class is None:
-            return pod
-        fields: dict[str, Json] = {"priorityClassName": name, "priority": priority_class.value}
-        if priority_class.policy and not spec.get("preemptionPolicy"):
-            fields["preemptionPolicy"] = priority_class.policy
-        return {**pod, "spec": {**spec, **fields}}
-
-    def add_to_pods(self, objects: ClusterObjects) -> ClusterObjects:
-        """Return the objects with a priority in each pod: pods of a cluster have one, hand-written pods may not."""
-        lacking = [pod for pod in objects.pods if "priority" not in pod.spec]
-        if len(self.classes) == len(SYSTEM_CLASSES) and not any("priorityClassName" in pod.spec for pod in lacking):
-            return objects
-        unresolved = set(map(id, lacking))
-        pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
-        return objects.with_objects({"Pod": pods})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

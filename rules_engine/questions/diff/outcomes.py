@@ -49,7 +49,7 @@ class Outcomes:
         validation = None
         if mutation.allowed:
             validation = self._rule_set.validate(validation_request(submitted.request, pod), cluster)
-        admission = Admission(mutation=mutation, validation=validation)
+        admission = Admission(request=submitted.request, mutation=mutation, validation=validation)
         rules = tuple(effect for decision in admission.decisions for effect in _rule_effects(decision))
         enforced = (step for step in admission.trace if not step.audit)
         dependent = self._reads.dependent_rules(enforced, submitted.missing)

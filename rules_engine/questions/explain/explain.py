@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
@@ -35,10 +36,14 @@ class NamespaceError(ValueError):
 
 
 class Verdict(StrEnum):
-    """The outcome for a pod. Allowed: unchanged or changed; Unknown: a rule reads a value that was removed from it."""
+    """The outcome for a pod. Allowed: unchanged or changed; Refused: by the API server itself.
+
+    Unknown: a rule reads a value that was removed from it.
+    """
 
     ALLOWED = "Allowed"
     DENIED = "Denied"
+    REFUSED = "Refused"
     UNKNOWN = "Unknown"
 
 
@@ -57,9 +62,12 @@ class ExplainedPod(Output, frozen=True, kw_only=True):
     namespace: str
     source: Location
     verdict: Verdict
-    message: Annotated[str, Meta(description='Of the denial; "" if the pod is allowed.')]
+    message: Annotated[str, Meta(description='Of the denial or refusal; "" if the pod is allowed.')]
     warnings: Annotated[tuple[str, ...], Meta(description="For the user who creates the pod.")]
     unknown: tuple[UnknownRule, ...]
+    not_read: Annotated[
+        tuple[str, ...], Meta(description="Objects that the API server would read for this pod, and were not read.")
+    ]
     mutation: Annotated[LoggedDecision, Meta(description="Of the mutating rules.")]
     validation: Annotated[
         LoggedDecision | None, Meta(description="Of the validating rules. Null: the mutation denied the pod.")
@@ -74,7 +82,9 @@ class Explained(Answer, frozen=True, kw_only=True):
     cluster: Annotated[str, Meta(description="The cluster, as given.")]
     verdict: Annotated[
         Verdict,
-        Meta(description="Denied if a pod is; else Unknown if a pod is, errors left pods out, or there may be others."),
+        Meta(
+            description="Denied or Refused if a pod is; else Unknown if a pod is, errors left pods out, or there may be others."
+        ),
     ]
     pods: tuple[ExplainedPod, ...]
 
@@ -98,7 +108,8 @@ class Explanation:
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        before, after = (dump_yaml(pod).splitlines() for pod in (_shown(self.request.object), self.answer.pod))
+        submitted = _shown(self.request.object, self.request.object, self.admission.request.object)
+        before, after = (dump_yaml(pod).splitlines() for pod in (submitted, self.answer.pod))
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
 
@@ -122,10 +133,15 @@ def explain(
     <Verdict.ALLOWED: 'Allowed'>
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
-    admission = admit_pod(rule_set, request, cluster)
+    objects = cluster if isinstance(cluster, ClusterObjects) else ClusterObjects({}, absent=frozenset(API_KINDS))
+    # The API server's own plugins change pods only when they are created.
+    api_server = ApiServer(objects) if operation == "CREATE" else None
+    admission = admit_pod(rule_set, request, cluster, api_server)
     removed = removed_members(manifest.pod)
     unknown = RuleReads(rule_set).dependent_rules(admission.trace, removed) if removed else {}
     verdict = Verdict.UNKNOWN if unknown else Verdict.ALLOWED if admission.allowed else Verdict.DENIED
+    if admission.refusal and all(decision.allowed for decision in admission.decisions):
+        verdict = Verdict.REFUSED
     validation = admission.validation
     answer = ExplainedPod(
         kind=manifest.kind,
@@ -138,7 +154,8 @@ def explain(
         unknown=tuple(UnknownRule(rule=rule, reads=tuple(names)) for rule, names in unknown.items()),
         mutation=LoggedDecision.of(admission.mutation),
         validation=None if validation is None else LoggedDecision.of(validation),
-        pod=_shown(admission.result),
+        pod=_shown(admission.result, request.object, admission.request.object),
+        not_read=admission.unknown,
     )
     return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
 
@@ -149,7 +166,9 @@ def join_pods(
     """Return the answer about all pods."""
     others = has_errors(problems) or unknown_pods(problems)
     verdicts = {pod.verdict for pod in pods} | ({Verdict.UNKNOWN} if others else set())
-    worst = next((each for each in (Verdict.DENIED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED)
+    worst = next(
+        (each for each in (Verdict.DENIED, Verdict.REFUSED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED
+    )
     return Explained(
         problems=tuple(problems),
         rules=tuple(map(str, rules)),
@@ -177,6 +196,21 @@ def mutation_request(
     return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
 
 
-def _shown(pod: Json) -> dict[str, Any]:
-    """Return a pod without the values that may be secret."""
-    return {**as_mapping(without_fields(pod, POD, {}))}
+def _shown(pod: Json, submitted: Json, created: Json) -> dict[str, Any]:
+    """Return a pod without the values that may be secret, and without what the API server's plugins added."""
+    return {**as_mapping(without_fields(_without_added(pod, submitted, created), POD, {}))}
+
+
+def _without_added(value: Json, submitted: Json, created: Json) -> Json:
+    """Return a value without the members and items of the created one that the submitted one lacks."""
+    if isinstance(value, dict) and isinstance(submitted, dict) and isinstance(created, dict):
+        return {
+            name: _without_added(member, submitted.get(name), created.get(name))
+            for name, member in value.items()
+            if name in submitted or member != created.get(name)
+        }
+    if isinstance(value, list) and isinstance(submitted, list) and isinstance(created, list):
+        added, count = created[len(submitted) :], len(submitted)
+        kept = [_without_added(*items) for items in zip(value, submitted, created, strict=False)]
+        return [*kept, *(item for item in value[count:] if item not in added)]
+    return value

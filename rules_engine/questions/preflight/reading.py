@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
-from rules_engine.cluster.read.workloads import DAEMON_SET, Priorities, WorkloadReader, object_name
+from rules_engine.cluster.read.workloads import DAEMON_SET, WorkloadReader, object_name
 from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
 from rules_engine.cluster.workloads.templates import Gang

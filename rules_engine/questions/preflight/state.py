@@ -13,20 +13,18 @@ from msgspec.structs import replace
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
-from rules_engine.cluster.read.workloads import SYSTEM_CLASSES, Priorities
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.requirements import with_state_taints
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.language.cel import CostExceeded
-from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NanosByResource
-from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.simulation import Arrival, Simulation
 from rules_engine.questions.preflight.quotas import Quota, QuotaUsage, add_usage, refusal, usage_of
 from rules_engine.questions.preflight.volumes import with_volumes
-from rules_engine.questions.simulate.admission import Admitted, Template
+from rules_engine.questions.simulate.admission import Admitted
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
 from rules_engine.questions.simulate.play import Play
 from rules_engine.questions.simulate.queue import is_selective
@@ -90,7 +88,6 @@ class ClusterState:
         self.started = [name for name in self.node_of_pod if name not in before]
         """Pods that waited and can run now."""
         objects = simulation.objects
-        self.classes = Priorities.of(objects).classes
         self.quotas: dict[str, list[Quota]] = {}
         """Quotas without scopes, by namespace."""
         for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
@@ -165,9 +162,6 @@ class _WorkloadRun:
         name = self._names.take(template.namespace, run.next_name())
         admitted = play.admissions.admit(template, name, play.view.cluster)
         pod = SimulatedPod(name=f"{template.namespace}/{name}", group=group, admitted=admitted, verdict=Verdict.REFUSED)
-        pod.message = self._unknown_class(template)
-        if pod.message:
-            return pod
         if admitted.pod is None:
             pod.message = admitted.record.message
             if admitted.record.denied_by is not None:
@@ -184,14 +178,6 @@ class _WorkloadRun:
             play.view.reserve(pod.name, admitted.pod.requirements.placement, admitted.record.given, 0)
             self._undo.callback(play.view.reservations.drop, PodKey(pod.name, ""))
         return pod
-
-    def _unknown_class(self, template: Template) -> str:
-        """Return why the API server refuses the PriorityClass of a pod; "" if it does not."""
-        name = text_member(as_mapping(template.pod.get("spec")), "priorityClassName")
-        # A cluster has the classes of the system at least: without others, they may not have been read.
-        if not name or name in self._state.classes or len(self._state.classes) == len(SYSTEM_CLASSES):
-            return ""
-        return f"no PriorityClass with name {truncate(name)} was found"
 
     def _exceeded_quota(self, namespace: str, admitted: Admitted) -> str:
         """Return why a quota refuses a pod; "" if none does, and the pod counts from then on."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from rules_engine.cluster.creation.controllers import ORDINAL_LABELS, has_ordinal, with_ordinal
+from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
 from rules_engine.cluster.devices.requests import ExtendedResourceRequest
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
@@ -49,12 +51,11 @@ class Template:
     @property
     def is_generated(self) -> bool:
         """True if the API server generates the pods' names after /mutate, so that decisions do not depend on them."""
-        return not text_member(as_mapping(self.pod.get("metadata")), "name")
+        return not (text_member(as_mapping(self.pod.get("metadata")), "name") or has_ordinal(self.pod))
 
     def with_name(self, name: str) -> dict[str, Json]:
         """Return the pod with its name."""
-        metadata: dict[str, Json] = {**as_mapping(self.pod.get("metadata")), "name": name}
-        return {**self.pod, "metadata": metadata}
+        return with_ordinal(self.pod, name)
 
 
 class Admitted(Struct, frozen=True):
@@ -76,6 +77,7 @@ class Admissions:
     def __init__(
         self,
         rule_set: RuleSet,
+        api_server: ApiServer,
         *,
         namespaces_read: bool,
         devices_not_modelled: Callable[[tuple[ExtendedResourceRequest, ...]], Iterable[str]],
@@ -85,6 +87,9 @@ class Admissions:
         self.with_volumes: Callable[[Object, str], Object] = lambda pod, _namespace: pod
         """Return an admitted pod of a namespace as the scheduler sees its volumes; by default, unchanged."""
         self._rule_set = rule_set
+        self._api_server = api_server
+        self._created: dict[Template, CreatedPod] = {}
+        self._stored: dict[tuple[Template, str, object], CreatedPod] = {}
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
         """Decisions on generated pods with the same view of the cluster."""
@@ -99,9 +104,14 @@ class Admissions:
         admitted = self._latest.get(template)
         if admitted is None:
             if template.is_generated:
-                admitted = self._latest[template] = self._decide(template, template.pod, cluster)
+                created = self._created.get(template)
+                if created is None:
+                    created = self._api_server.mutate(template.pod, template.namespace)
+                    self._created[template] = created
+                admitted = self._latest[template] = self._decide(template, "", created, cluster)
             else:
-                admitted = self._decide(template, template.with_name(name), cluster)
+                created = self._api_server.mutate(template.with_name(name), template.namespace)
+                admitted = self._decide(template, name, created, cluster)
         return admitted
 
     def admit_existing(self, template: Template, deleted: Json) -> Admitted:
@@ -118,24 +128,31 @@ class Admissions:
             )
         return admitted
 
-    def _decide(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
-        request = pod_request(dict(pod), namespace=template.namespace)
+    def _decide(self, template: Template, name: str, created: CreatedPod, cluster: Cluster) -> Admitted:
+        if created.refusal:
+            return self._build_denied(template, created.refusal, (), None)
+        request = pod_request(dict(created.pod), namespace=template.namespace)
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
-        validation = None
+        validation, refusal, edits = None, "", _hashable_edits(mutation.edits)
         if mutation.allowed:
-            mutated = validation_request(request, mutation.result)
-            validation = self._rule_set.validate(mutated, cluster, indexed=True)
-        admission = Admission(mutation=mutation, validation=validation)
+            stored = self._stored.get((template, name, edits))
+            if stored is None:
+                stored = self._api_server.store(created, as_mapping(mutation.result), template.namespace)
+                self._stored[template, name, edits] = stored
+            created, refusal = stored, stored.refusal
+            validation = self._rule_set.validate(validation_request(request, {**stored.pod}), cluster, indexed=True)
+        admission = Admission(request=request, mutation=mutation, validation=validation, refusal=refusal)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
             return self._build_denied(template, admission.message, admission.warnings, by)
         fallbacks = tuple(self._fallbacks(template, admission))
-        key = (template, (_hashable_edits(mutation.edits), fallbacks, admission.warnings))
-        admitted = self._admitted.get(key)
+        decided = (edits, fallbacks, admission.warnings)
+        admitted = self._admitted.get((template, (name, *decided)))
         if admitted is None:
-            admitted = self._admitted[key] = self._build_admitted(
-                template, as_mapping(mutation.result), fallbacks, admission.warnings
-            )
+            admitted = self._build_admitted(template, created.pod, fallbacks, admission.warnings, created.unknown)
+            # Pods that differ only by their ordinals are equal to the scheduler.
+            admitted = self._admitted.setdefault((template, (id(admitted.pod), *decided)), admitted)
+            self._admitted[template, (name, *decided)] = admitted
         return admitted
 
     def _build_denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
@@ -145,7 +162,12 @@ class Admissions:
         return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
 
     def _build_admitted(
-        self, template: Template, pod: Object, fallbacks: tuple[Fallback, ...], warnings: tuple[str, ...]
+        self,
+        template: Template,
+        pod: Object,
+        fallbacks: tuple[Fallback, ...],
+        warnings: tuple[str, ...],
+        unknown: tuple[str, ...] = (),
     ) -> Admitted:
         pod = self.with_volumes(pod, template.namespace)
         try:
@@ -160,7 +182,7 @@ class Admissions:
             given=amounts,
             fallbacks=fallbacks,
             warnings=warnings,
-            not_modelled=tuple(self._not_modelled(schedulable, spec)),
+            not_modelled=(*self._not_modelled(schedulable, spec), *unknown),
         )
         return Admitted(record, schedulable.requirements.priority, pod, schedulable, _grace_period(spec))
 
@@ -179,7 +201,10 @@ class Admissions:
         """Return the value that all pods share that are equal to the scheduler."""
         metadata = as_mapping(pod.get("metadata"))
         kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
-        raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
+        spec = pod.get("spec")
+        if has_ordinal(pod):
+            kept["labels"], spec = _without_ordinal(as_mapping(kept["labels"]), as_mapping(spec))
+        raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": spec}
         key = (marshal_value([raw]), template.selector)
         schedulable = self._pods.get(key)
         if schedulable is None:
@@ -210,6 +235,13 @@ class Admissions:
             for decision in step.resources
             if decision.to is not None
         ]
+
+
+def _without_ordinal(labels: Object, spec: Object) -> tuple[Json, Json]:
+    """Return the labels and the spec of a pod without what only its ordinal makes, unless its own selectors read it."""
+    text = str(spec.get("affinity")) + str(spec.get("topologySpreadConstraints"))
+    kept = {key: value for key, value in labels.items() if key not in ORDINAL_LABELS or key in text}
+    return kept, {name: value for name, value in spec.items() if name != "hostname"}
 
 
 def marshal_value(value: list[Any]) -> bytes:

@@ -1,16 +1,17 @@
 """Arriving pods: their names, their templates, and the runs that create and replace them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import Struct
 
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
-from rules_engine.model.json.lenient import controller_reference, text_member
+from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.pod_defaults import first_pod_names, with_default_requests
-from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds
+from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds, PodGroup
 from rules_engine.questions.simulate.admission import Template, marshal_value
 from rules_engine.questions.simulate.record import PodRecord
 
@@ -61,7 +62,7 @@ class Run(Struct, eq=False):
 
     def next_name(self) -> str:
         """Return the name of the next pod, if it is not taken."""
-        # The ordinals of a StatefulSet, whose names are not generated, begin at 0.
+        # Ordinals of StatefulSets and Indexed Jobs, whose names are not generated, begin at 0.
         number = self.named + self.template.is_generated
         self.named += 1
         return f"{self.base}-{number}" if self.controlled else self.base
@@ -98,6 +99,7 @@ class PlannedArrival:
         self.times = 0
         self.number = number
         self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
+        self._own_labels = [_own_labels(group) if arrival.count > 1 else () for group in arrival.groups]
 
     def interval(self, seed: int) -> Milliseconds:
         """Draw the time from its latest time to the next one."""
@@ -108,7 +110,7 @@ class PlannedArrival:
         self.times += 1
         return [
             Run(
-                template=template,
+                template=self._labelled(template, labels, f"{group.name}-{self.times}") if labels else template,
                 base=group.name if self.arrival.count == 1 else f"{group.name}-{self.times}",
                 arrival=self.number,
                 run_for=self.arrival.run_for,
@@ -116,8 +118,24 @@ class PlannedArrival:
                 parallel=min(group.parallel, group.total),
                 total=group.total,
             )
-            for group, template in self._groups
+            for (group, template), labels in zip(self._groups, self._own_labels, strict=True)
         ]
+
+    @staticmethod
+    def _labelled(template: Template, labels: Sequence[str], name: str) -> Template:
+        """Return the template of an object with another name, by which its pods select each other."""
+        metadata = as_mapping(template.pod.get("metadata"))
+        renamed: dict[str, Json] = {**as_mapping(metadata.get("labels")), **dict.fromkeys(labels, name)}
+        return replace(template, pod={**template.pod, "metadata": {**metadata, "labels": renamed}})
+
+
+def _own_labels(group: PodGroup) -> Sequence[str]:
+    """Return the labels with the name of the object that makes the pods, if the pods select each other by one."""
+    spec = as_mapping(group.pod.get("spec"))
+    text = str(spec.get("affinity")) + str(spec.get("topologySpreadConstraints"))
+    labels = as_mapping(as_mapping(group.pod.get("metadata")).get("labels"))
+    own = [key for key, value in labels.items() if value == group.name]
+    return own if any(key in text for key in own) else ()
 
 
 STAYING_KINDS = frozenset({"DaemonSet", "Node"})

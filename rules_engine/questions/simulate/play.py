@@ -15,6 +15,7 @@ from itertools import product
 
 from msgspec import Struct
 
+from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
@@ -161,6 +162,7 @@ class Play:
         )
         self.admissions = Admissions(
             rule_set,
+            ApiServer(simulation.objects),
             namespaces_read=bool(simulation.objects.of("Namespace")),
             devices_not_modelled=self.cycle.devices.not_modelled,
         )

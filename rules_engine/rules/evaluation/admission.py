@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -16,10 +17,17 @@ from rules_engine.rules.rule_set.rule_set import RuleSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """The decisions of both endpoints in sequence; `validation` is None if the mutation denied the pod."""
+    """The decisions of both endpoints in sequence; `validation` is None if the mutation denied the pod.
 
+    `request`: what /mutate got. `refusal`: why the API server's own plugins refuse the pod; "" if they do not.
+    `unknown`: what they would read, and was not read.
+    """
+
+    request: AdmissionRequest
     mutation: Decision
     validation: Decision | None
+    refusal: str = ""
+    unknown: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -27,12 +35,13 @@ class Admission:
 
     @property
     def allowed(self) -> bool:
-        return all(decision.allowed for decision in self.decisions)
+        return not self.refusal and all(decision.allowed for decision in self.decisions)
 
     @property
     def message(self) -> str:
-        """The message of the denial; "" if the pod was allowed."""
-        return next((decision.status.message for decision in self.decisions if decision.status is not None), "")
+        """The message of the denial or refusal; "" if the pod was allowed."""
+        denials = (decision.status.message for decision in self.decisions if decision.status is not None)
+        return next(denials, self.refusal)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -48,14 +57,28 @@ class Admission:
         return self.mutation.result
 
 
-def admit_pod(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster | ClusterObjects) -> Admission:
-    """Evaluate /mutate, then /validate on the mutated pod."""
-    mutation = rule_set.mutate(request, cluster)
-    if not mutation.allowed:
-        return Admission(mutation=mutation, validation=None)
-    return Admission(
-        mutation=mutation, validation=rule_set.validate(validation_request(request, mutation.result), cluster)
-    )
+def admit_pod(
+    rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster | ClusterObjects, api_server: ApiServer | None = None
+) -> Admission:
+    """Evaluate /mutate, then /validate on the mutated pod, with the plugins of an API server before, between and after.
+
+    Both endpoints evaluate also a pod that the plugins refuse, as far as they have changed it.
+    """
+    stored: CreatedPod | None = None
+    if api_server is None:
+        mutation = rule_set.mutate(request, cluster)
+    else:
+        created = api_server.mutate(as_mapping(request.object), request.namespace)
+        pod = {**created.pod}
+        request = replace(request, object=pod, raw={**request.raw, "object": pod})
+        mutation = rule_set.mutate(request, cluster)
+        stored = api_server.store(created, as_mapping(mutation.result), request.namespace)
+    validation = None
+    if mutation.allowed:
+        result = mutation.result if stored is None else {**stored.pod}
+        validation = rule_set.validate(validation_request(request, result), cluster)
+    refusal, unknown = (stored.refusal, stored.unknown) if stored else ("", ())
+    return Admission(request=request, mutation=mutation, validation=validation, refusal=refusal, unknown=unknown)
 
 
 def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from msgspec import structs
 
+from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.loader import DocumentKind, Part
 from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
-from rules_engine.cluster.read.workloads import ArrivalReader, Priorities, Workload
+from rules_engine.cluster.read.workloads import ArrivalReader, Workload
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field

@@ -1,0 +1,182 @@
+"""What controllers add to the pod of a template.
+
+Sources: kubernetes/pkg/registry/batch/job/strategy.go (generateSelector), pkg/controller/job/job_controller.go
+(manageJob), pkg/controller/deployment/sync.go (getNewReplicaSet), pkg/controller/statefulset/stateful_set_utils.go
+(newStatefulSetPod), pkg/controller/daemon/util/daemonset_util.go (CreatePodTemplate).
+"""
+
+import json
+from hashlib import sha256
+from uuid import NAMESPACE_URL, uuid5
+
+from rules_engine.model.json.lenient import (
+    Object,
+    as_list,
+    as_mapping,
+    as_string_map,
+    integer_member,
+    object_items,
+    text_member,
+)
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+ORDINAL_LABELS = (COMPLETION_INDEX, POD_INDEX, POD_NAME)
+"""Labels that differ between the pods of one template."""
+
+_REVISION = "controller-revision-hash"
+_FINALIZER = "batch.kubernetes.io/job-tracking"
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+_HASH_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def created_pod(kind: str, root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    """Return the first pod that Kubernetes' controller of an object submits. `owner`: the object's name.
+
+    Random parts, such as the hash of a template, are stand-ins: equal for equal templates.
+    """
+    build = {"Job": _of_job, "CronJob": _of_cron_job, "Deployment": _of_deployment, "StatefulSet": _of_stateful_set}
+    metadata = {name: value for name, value in as_mapping(pod.get("metadata")).items() if name != "name"}
+    made = {**pod, "metadata": {**metadata, "generateName": f"{owner}-"}}
+    made = build[kind](root, made, owner) if kind in build else made
+    if kind == "DaemonSet":
+        generation = str(integer_member(as_mapping(root.get("metadata")), "generation", 1))
+        made = _with_labels(made, {_REVISION: _hash(pod), "pod-template-generation": generation})
+    return _with_owner(kind, root, made, owner)
+
+
+def _of_job(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    spec = as_mapping(root.get("spec"))
+    if spec.get("manualSelector") is not True:
+        uid = _uid("Job", root, owner)
+        labels = {"job-name": owner, "batch.kubernetes.io/job-name": owner}
+        labels |= {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
+        pod = _with_labels(pod, {**labels, **as_string_map(as_mapping(pod["metadata"]).get("labels"))})
+    finalizers = as_list(as_mapping(pod["metadata"]).get("finalizers"))
+    if _FINALIZER not in finalizers:
+        pod = {**pod, "metadata": {**as_mapping(pod["metadata"]), "finalizers": [*finalizers, _FINALIZER]}}
+    return with_ordinal(_with_index(pod), f"{owner}-0") if spec.get("completionMode") == "Indexed" else pod
+
+
+def _with_index(pod: dict[str, Json]) -> dict[str, Json]:
+    """Return a pod that gets a completion index, with the variable of it in each container."""
+    field: Json = {"fieldRef": {"fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
+    spec = dict(as_mapping(pod.get("spec")))
+    for member in CONTAINER_LISTS:
+        if member in spec:
+            spec[member] = [
+                {**each, "env": [*as_list(each.get("env")), {"name": _INDEX_VARIABLE, "valueFrom": field}]}
+                if all(text_member(item, "name") != _INDEX_VARIABLE for item in object_items(each.get("env")))
+                else {**each}
+                for each in object_items(spec[member])
+            ]
+    return _with_labels({**pod, "spec": spec}, {COMPLETION_INDEX: ""})
+
+
+def _of_cron_job(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    template = as_mapping(as_mapping(root.get("spec")).get("jobTemplate"))
+    # The name of a Job ends in the minute for which it was planned.
+    job = {"kind": "Job", "spec": template.get("spec")}
+    name = f"{owner}-00000000"
+    metadata = {**as_mapping(pod["metadata"]), "generateName": f"{name}-"}
+    return _of_job(job, {**pod, "metadata": metadata}, name)
+
+
+def _of_deployment(_root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    digest = _hash(pod)
+    metadata = {**as_mapping(pod["metadata"]), "generateName": f"{owner}-{digest}-"}
+    return _with_labels({**pod, "metadata": metadata}, {"pod-template-hash": digest})
+
+
+def _of_stateful_set(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    spec = as_mapping(root.get("spec"))
+    name = f"{owner}-0"
+    pod = _with_labels(pod, {_REVISION: f"{owner}-{_hash(pod)}", POD_NAME: name, POD_INDEX: "0"})
+    claims: dict[str, Json] = {
+        claim: {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}}
+        for claim in claim_templates(root)
+    }
+    own = as_mapping(pod.get("spec"))
+    others = [each for each in object_items(own.get("volumes")) if text_member(each, "name") not in claims]
+    with_claims: dict[str, Json] = {**own, "volumes": [*claims.values(), *map(dict, others)]} if claims else {**own}
+    service = text_member(spec, "serviceName")
+    return with_ordinal({**pod, "spec": {**with_claims, **({"subdomain": service} if service else {})}}, name)
+
+
+def claim_templates(root: Object) -> dict[str, Object]:
+    """Return the claims that a StatefulSet makes for each of its pods, by name."""
+    claims = object_items(as_mapping(root.get("spec")).get("volumeClaimTemplates"))
+    return {text_member(as_mapping(claim.get("metadata")), "name"): claim for claim in claims}
+
+
+def has_ordinal(pod: Object) -> bool:
+    """Return True if the pods of a template differ by their ordinals."""
+    labels = as_mapping(as_mapping(pod.get("metadata")).get("labels"))
+    return COMPLETION_INDEX in labels or POD_INDEX in labels
+
+
+def with_ordinal(pod: Object, name: str) -> dict[str, Json]:
+    """Return the pod of a template with a name; if it ends in an ordinal, with what depends on it."""
+    metadata, spec = dict(as_mapping(pod.get("metadata"))), dict(as_mapping(pod.get("spec")))
+    labels, index = dict(as_mapping(metadata.get("labels"))), name.rpartition("-")[2]
+    if COMPLETION_INDEX in labels:
+        metadata["generateName"] = f"{name}-"
+        metadata["annotations"] = {**as_mapping(metadata.get("annotations")), COMPLETION_INDEX: index}
+        labels[COMPLETION_INDEX] = index
+    else:
+        metadata["name"] = name
+    if POD_INDEX in labels:
+        first = text_member(labels, POD_NAME)
+        labels |= {POD_NAME: name, POD_INDEX: index}
+        volumes: list[Json] = [_of_ordinal(each, first, name) for each in object_items(spec.get("volumes"))]
+        if volumes:
+            spec["volumes"] = volumes
+    if has_ordinal(pod):
+        metadata["labels"] = labels
+        spec["hostname"] = name
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _of_ordinal(volume: Object, first: str, name: str) -> Json:
+    """Return a volume of a StatefulSet's pod in place of the first pod's: its claim ends in the pod's name."""
+    claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
+    if claim != f"{text_member(volume, 'name')}-{first}":
+        return {**volume}
+    return {**volume, "persistentVolumeClaim": {"claimName": claim.removesuffix(first) + name}}
+
+
+def _with_labels(pod: dict[str, Json], labels: Object) -> dict[str, Json]:
+    metadata = as_mapping(pod.get("metadata"))
+    return {**pod, "metadata": {**metadata, "labels": {**as_mapping(metadata.get("labels")), **labels}}}
+
+
+def _with_owner(kind: str, root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
+    """Return a pod with the reference to its controller, which may be one that the object's controller creates."""
+    metadata = as_mapping(pod["metadata"])
+    prefix = text_member(metadata, "generateName")[:-1]
+    owner_kind = {"Deployment": "ReplicaSet", "CronJob": "Job"}.get(kind, kind)
+    reference: dict[str, Json] = {
+        "apiVersion": text_member(root, "apiVersion"),
+        "kind": owner_kind,
+        "name": owner if owner_kind == kind else prefix,
+        "uid": _uid(owner_kind, root, owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {**pod, "metadata": {**metadata, "ownerReferences": [reference]}}
+
+
+def _uid(kind: str, root: Object, owner: str) -> str:
+    """Return the uid of an object, else a stand-in."""
+    metadata = as_mapping(root.get("metadata"))
+    own = text_member(metadata, "uid") if text_member(root, "kind") == kind else ""
+    return own or str(uuid5(NAMESPACE_URL, f"{kind}/{text_member(metadata, 'namespace')}/{owner}"))
+
+
+def _hash(pod: Object) -> str:
+    """Return a stand-in for the hash of a template: ten characters that the API server uses in such names."""
+    digest = sha256(json.dumps(pod, sort_keys=True).encode()).digest()
+    return "".join(_HASH_CHARACTERS[byte % len(_HASH_CHARACTERS)] for byte in digest[:10])

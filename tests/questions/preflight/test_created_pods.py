@@ -1,0 +1,146 @@
+"""Preflight of the pods that a cluster would create: with what controllers and the API server's plugins add."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine import ClusterObjects, load_manifests, load_rules, preflight
+from rules_engine.questions.preflight.answer import WorkloadAnswer
+from tests.support.api import GPU, api_object, node, pod
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+RULES = load_rules(["set:gpu-allocation"])
+NODES = [node(name, {GPU: 4}, labels={ZONE: "z"}) for name in ("a", "b")]
+
+
+def answer(manifest: Any, *objects: Any, nodes: list[Any] = NODES, absent: tuple[str, ...] = ()) -> WorkloadAnswer:
+    kinds: dict[str, list[Any]] = {"Node": nodes, "Pod": []}
+    for each in objects:
+        kinds.setdefault(each["kind"], []).append(each)
+    found = preflight(RULES, load_manifests([manifest]), ClusterObjects(kinds, absent=frozenset(absent)))
+    return found.workloads[0]
+
+
+def spec(limits: dict[str, Any] | None = None, **members: Any) -> Any:
+    container = {"name": "main", "image": "i", "resources": {"limits": limits or {GPU: "1"}}}
+    return {"containers": [container], **members}
+
+
+def single(limits: dict[str, Any] | None = None, **members: Any) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": spec(limits, **members),
+    }
+
+
+def workload(kind: str, count: int, template: Any, **members: Any) -> Any:
+    group, field = ("batch/v1", "parallelism") if kind == "Job" else ("apps/v1", "replicas")
+    made = {field: count, "template": template, **members} | ({"completions": count} if kind == "Job" else {})
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "train", "namespace": "ml"}, "spec": made}
+
+
+def own_jobs(member: str, key: str) -> Any:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"job-name": "train"}}}
+    return {member: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_pods_of_a_job_keep_apart_by_its_name() -> None:
+    found = answer(workload("Job", 3, {"spec": spec(affinity=own_jobs("podAntiAffinity", HOST))}))
+    assert (found.verdict, found.started) == ("Waits", 2)
+
+
+def test_pods_of_a_job_come_together_by_its_name() -> None:
+    found = answer(workload("Job", 2, {"spec": spec(affinity=own_jobs("podAffinity", ZONE))}))
+    assert (found.verdict, found.started) == ("Starts", 2)
+
+
+def test_a_new_revision_spreads_apart_from_the_old_one() -> None:
+    spread = {"topologyKey": HOST, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    spread |= {"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["pod-template-hash"]}
+    old = [pod(f"old-{number}", on="a", labels={"app": "web", "pod-template-hash": "5d6f7"}) for number in range(3)]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec(topologySpreadConstraints=[spread])}
+    deployment = workload("Deployment", 2, template, selector={"matchLabels": {"app": "web"}})
+    assert answer(deployment, *old).verdict == "Starts"
+
+
+def runtime_class(**members: Any) -> Any:
+    return api_object("RuntimeClass", "nvidia", handler="nvidia", **members)
+
+
+@pytest.mark.parametrize(
+    ("members", "verdict"),
+    [
+        ({}, "Starts"),
+        ({"scheduling": {"nodeSelector": {"runtime": "nvidia"}}}, "Never"),
+        ({"overhead": {"podFixed": {"cpu": "5"}}}, "Never"),
+        ({"overhead": {"podFixed": {"cpu": "1"}}}, "Starts"),
+    ],
+)
+def test_a_runtime_class_requires_nodes_and_amounts(members: Any, verdict: str) -> None:
+    assert answer(single(runtimeClassName="nvidia"), runtime_class(**members)).verdict == verdict
+
+
+def test_a_runtime_class_brings_tolerations() -> None:
+    tainted = [node("a", {GPU: 4}, taints=["gpu=yes:NoSchedule"])]
+    tolerations = [{"key": "gpu", "operator": "Exists"}]
+    with_class = runtime_class(scheduling={"tolerations": tolerations})
+    assert answer(single(runtimeClassName="nvidia"), with_class, nodes=tainted).verdict == "Starts"
+    assert answer(single(runtimeClassName="nvidia"), runtime_class(), nodes=tainted).verdict == "Never"
+
+
+NAMED = {
+    "RuntimeClass": ("runtimeClassName", 'pod rejected: RuntimeClass "gold" not found', "RuntimeClass gold"),
+    "PriorityClass": ("priorityClassName", "no PriorityClass with name gold was found", "PriorityClass gold"),
+    "ServiceAccount": (
+        "serviceAccountName",
+        'error looking up service account ml/gold: serviceaccount "gold" not found',
+        "ServiceAccount ml/gold",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_an_object_that_does_not_exist_is_refused_and_one_not_read_is_unknown(kind: str) -> None:
+    member, message, title = NAMED[kind]
+    manifest = single(**{member: "gold"})
+    refused = answer(manifest)
+    assert [(each.verdict, each.message) for each in refused.stopped] == [("Refused", message)]
+    unknown = answer(manifest, absent=(kind,))
+    assert unknown.verdict == "Unknown"
+    assert unknown.unknown[0].startswith(f"{title}, which was not read")
+
+
+def quota(**hard: str) -> Any:
+    return api_object("ResourceQuota", "all", "ml", spec={"hard": hard})
+
+
+def limit_range(**members: Any) -> Any:
+    return api_object("LimitRange", "limits", "ml", spec={"limits": [{"type": "Container", **members}]})
+
+
+def test_a_default_limit_meets_a_quota_that_requires_one() -> None:
+    quotas = quota(**{"limits.cpu": "10"})
+    missing = "failed quota: all: must specify limits.cpu for: main"
+    assert [each.message for each in answer(single(), quotas).stopped] == [missing]
+    assert answer(single(), quotas, limit_range(default={"cpu": "1"})).verdict == "Starts"
+
+
+def test_an_amount_above_a_limit_range_is_refused() -> None:
+    found = answer(single({"cpu": "3"}), limit_range(max={"cpu": "2"}))
+    assert [each.message for each in found.stopped] == ["maximum cpu usage per Container is 2, but limit is 3"]
+
+
+def test_a_request_of_the_pod_level_below_its_containers_is_refused() -> None:
+    found = answer(single({"cpu": "2"}, resources={"requests": {"cpu": "1"}}))
+    place = 'spec.resources.requests[cpu]: Invalid value: "1"'
+    message = f"{place}: must be greater than or equal to aggregate container requests of 2"
+    assert [each.message for each in found.stopped] == [message]
+
+
+def test_each_pod_that_is_refused_has_its_own_reason() -> None:
+    found = answer(workload("Job", 3, {"spec": spec({GPU: "4"})}), quota(pods="2"), nodes=NODES[:1])
+    reasons = {each.verdict: (each.pods, each.message) for each in found.stopped}
+    assert reasons["Refused"] == (1, "exceeded quota: all, requested: pods=1, used: pods=2, limited: pods=2")
+    assert reasons["Waits"][0] == 1

@@ -8,7 +8,7 @@ import click
 
 import rules_engine
 from rules_engine.cli.options import (
-    VIEW_KINDS,
+    POD_KINDS,
     ClusterArgument,
     KnownName,
     NamespaceName,
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource, Sides
 
 KINDS = (
-    *VIEW_KINDS,
+    *POD_KINDS,
     "ReplicaSet",
     "StatefulSet",
     "DaemonSet",
     "Job",
     "ReplicationController",
     "ControllerRevision",
-    "LimitRange",
 )
 """The kinds of a live cluster that the command reads."""
 

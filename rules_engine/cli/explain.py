@@ -8,6 +8,7 @@ import click
 
 import rules_engine
 from rules_engine.cli.options import (
+    POD_KINDS,
     ClusterArgument,
     PathOrStdin,
     cluster_option,
@@ -68,7 +69,7 @@ class FieldPathParamType(click.ParamType["FieldDocumentation"]):
 @click.argument("field", required=False, metavar="[KIND[.FIELD...]]", type=FieldPathParamType())
 @manifests_option(required=False)
 @rules_option
-@cluster_option(". Default: two workers with four GPUs each.")
+@cluster_option(". Default: two workers with four GPUs each.", POD_KINDS)
 @request_namespace_option
 @click.option(
     "--operation",

@@ -147,6 +147,15 @@ KUBECONFIG = "kubeconfig"
 VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim")
 """The kinds of objects that rules see."""
 
+POD_KINDS = (
+    *VIEW_KINDS,
+    *("PriorityClass", "RuntimeClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
+    *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "PodDisruptionBudget"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+)
+"""The kinds that the API server and the scheduler read for a new pod."""
+
 OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice")
 """The kinds that say what nodes offer, used or not."""
 
@@ -276,8 +285,11 @@ class ClusterArgument:
     def name(self) -> str:
         return KUBECONFIG if self.path is None else str(self.path)
 
-    def read(self, *, whole: bool = False) -> "ClusterReading":
-        """Read the cluster; `whole`: with values that are never kept. Ends the command if a live one is unreadable."""
+    def read(self, *, whole: bool = False, assumed: Sequence[str] = ("Pod",)) -> "ClusterReading":
+        """Read the cluster. Ends the command if a live one is unreadable.
+
+        `whole`: with values that are never kept. `assumed`: kinds without which a warning says what is assumed.
+        """
         from rules_engine.cluster.read.clusters import ClusterReading, read_cluster
         from rules_engine.model.problems.source import Location
 
@@ -285,7 +297,7 @@ class ClusterArgument:
             with progress_bar("elapsed") as report:
                 reading = read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
             gc.freeze()  # the objects stay: the collector would traverse them again and again
-            return reading.with_assumptions(self.kinds)
+            return reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
         objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
         return ClusterReading(
             objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}

@@ -7,7 +7,7 @@ import click
 
 import rules_engine
 from rules_engine.cli.options import (
-    VIEW_KINDS,
+    POD_KINDS,
     ClusterArgument,
     by_option,
     cluster_option,
@@ -86,7 +86,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
 )
 @rules_option
 @by_option
-@cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", (*VIEW_KINDS, "PriorityClass"))
+@cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", POD_KINDS)
 @click.option("--keep", multiple=True, metavar="NODE", help="Leave a node of the cluster as it is. Repeatable.")
 @click.option(
     "--nodes",

@@ -9,7 +9,7 @@ import click
 import rules_engine
 from rules_engine.cli.options import (
     KUBECONFIG,
-    VIEW_KINDS,
+    POD_KINDS,
     ClusterArgument,
     cluster_option,
     manifests_option,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @rules_option
 @cluster_option(
     f". Default: {KUBECONFIG}.",
-    (*VIEW_KINDS, "PriorityClass", "ResourceQuota", "LimitRange", "PersistentVolumeClaim", "PersistentVolume"),
+    POD_KINDS,
     live=True,
 )
 @request_namespace_option
@@ -85,7 +85,8 @@ def preflight(
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     with without_garbage_collection():
-        part, reading = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds)), cluster.read()
+        part = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds))
+        reading = cluster.read(assumed=("Pod", "ResourceQuota"))
     seen = tuple(dict.fromkeys((*files.rule_problems, *part.problems, *reading.problems)))
     lines = {**files.loaded.sources, **part.sources, **reading.sources}
     problems.add(seen, lines)

@@ -9,7 +9,7 @@ import click
 
 import rules_engine
 from rules_engine.cli.options import (
-    VIEW_KINDS,
+    POD_KINDS,
     ClusterArgument,
     by_option,
     cluster_option,
@@ -54,7 +54,7 @@ MAX_SEED = 2**63 - 1
 @sources_option("--compare", "Other rules for the same workload, each beside --rules")
 @cluster_option(
     ". Default: the Simulation's. Repeatable: the workload is simulated on each.",
-    (*VIEW_KINDS, "PriorityClass"),
+    POD_KINDS,
     multiple=True,
 )
 @by_option

@@ -28,15 +28,11 @@ class KubeconfigCluster(ClusterAccess):
 
     def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":
         """Read kinds. Ends the command if they cannot be read."""
-        from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
         from rules_engine.server.cluster.connection import Cause
 
         listed = list_objects(context, kinds, whole=whole)
-        # Most clusters have no drivers, and older ones lack these APIs.
-        unread = listed.unread.items()
-        report_unread(
-            context, [why for kind, why in unread if kind not in DEVICE_KINDS or why.cause is not Cause.MISSING]
-        )
+        # Older clusters lack the APIs of devices and of some policies.
+        report_unread(context, [why for why in listed.unread.values() if why.cause is not Cause.MISSING])
         return listed.objects
 
     def version(self, context: click.Context) -> tuple[int, int] | None:

@@ -137,6 +137,8 @@ PLANTED = [
     ),
     with_secrets("Job", "batch/v1", spec={"template": TEMPLATE}),
     with_secrets("PersistentVolume", spec={"claimRef": {"name": "c"}, "csi": {"volumeAttributes": {"key": SECRET}}}),
+    with_secrets("ServiceAccount", secrets=[{"name": SECRET}], imagePullSecrets=[{"name": "registry"}]),
+    with_secrets("StorageClass", "storage.k8s.io/v1", provisioner="p", parameters={"key": SECRET}),
     with_secrets("ReplicationController", spec={"template": TEMPLATE}),
     with_secrets("ControllerRevision", "apps/v1", data={"spec": {"template": TEMPLATE}}),
     with_secrets("GPUOffers", "gpurules.io/v1", spec={"omitted": 3, "other": SECRET}, status={"x": SECRET}),

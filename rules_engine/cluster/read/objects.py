@@ -9,6 +9,7 @@ from rules_engine.model.json.lenient import Object, as_mapping, object_items, te
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
+    ADMISSION_POLICIES,
     API_KINDS,
     FINDINGS,
     ClusterObjects,
@@ -80,8 +81,8 @@ class ObjectReader:
 
     def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
         """Add the objects of an inventory, which has all that pods need, but says nothing of workloads and events."""
-        always = {"Node", "Pod", "Namespace", *DEVICE_KINDS, "ResourceQuota", "LimitRange"}
-        self.seen |= always | {kind for kind in API_KINDS if objects.of(kind)}
+        always = {"Node", "Pod", "Namespace", *DEVICE_KINDS, "ResourceQuota", "LimitRange", "PodDisruptionBudget"}
+        self.seen |= always.union(ADMISSION_POLICIES) | {kind for kind in API_KINDS if objects.of(kind)}
         self._declared += objects.declared
         for kind in API_KINDS:
             for each in objects.of(kind):

@@ -45,6 +45,14 @@ class ApiKind:
 
 PRIORITY_CLASS = "PriorityClass"
 
+ADMISSION_POLICIES: Mapping[str, str] = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+"""Kinds of the API server's own policies, with their resource names. Those that change pods are v1 since 1.36."""
+
 FINDINGS = "gpu-rules-doctor"
 """The source of the Events of findings, which are not read: they would be findings themselves."""
 
@@ -69,6 +77,13 @@ API_KINDS: Mapping[str, ApiKind] = {
     "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False),
     "ReplicationController": ApiKind("replicationcontrollers", diagnosed=False),
     "ControllerRevision": ApiKind("controllerrevisions", "apps", diagnosed=False),
+    "PodDisruptionBudget": ApiKind("poddisruptionbudgets", "policy", diagnosed=False),
+    "ServiceAccount": ApiKind("serviceaccounts", diagnosed=False),
+    "StorageClass": ApiKind("storageclasses", "storage.k8s.io", diagnosed=False),
+    **{
+        kind: ApiKind(resource, "admissionregistration.k8s.io", diagnosed=False)
+        for kind, resource in ADMISSION_POLICIES.items()
+    },
 }
 """The kinds that commands read of a cluster."""
 

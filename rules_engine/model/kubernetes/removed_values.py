@@ -63,6 +63,26 @@ _REDUCED: Mapping[str, Kept] = {
         "spec": {"nodeAffinity": None, "claimRef": None},
         "status": {"phase": None},
     },
+    "ServiceAccount": {
+        "apiVersion": None,
+        "kind": None,
+        "metadata": {"name": None, "namespace": None, "resourceVersion": None},
+        "automountServiceAccountToken": None,
+        "imagePullSecrets": None,
+    },
+    "StorageClass": {  # the parameters of some provisioners have keys
+        "apiVersion": None,
+        "kind": None,
+        "metadata": {
+            "name": None,
+            "resourceVersion": None,
+            "creationTimestamp": None,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": None},
+        },
+        "provisioner": None,
+        "volumeBindingMode": None,
+        "allowedTopologies": None,
+    },
     OFFERS: {
         "apiVersion": None,
         "kind": None,

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
+from rules_engine.cli.options import POD_KINDS
 from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.cli.schema import load_schema
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
@@ -300,8 +301,17 @@ def test_devices_of_drivers_are_read_from_a_live_cluster(api: ApiServer) -> None
     api.forbidden = {"deviceclasses"}
     assert "cannot list deviceclasses: 403" in run(*command).stderr
     api.forbidden = set()
-    api.fail("deviceclasses", Status(404))
-    assert "deviceclasses" not in run(*command).stderr
+    for collection in ("deviceclasses", "mutatingadmissionpolicies"):
+        api.fail(collection, Status(404))
+    assert "cannot list" not in run(*command).stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "preflight", "simulate", "plan", "diff"])
+def test_commands_that_create_pods_read_what_the_api_server_reads_for_them(api: ApiServer, command: str) -> None:
+    for kind in POD_KINDS[1:]:
+        api.put(API_KINDS[kind].resource, {"metadata": {"name": "a", "namespace": "ml"}})
+    read = run(*LIVE[command].split(), "--cluster", "kubeconfig").stderr
+    assert [kind for kind in POD_KINDS if f" {API_KINDS[kind].resource} " not in read] == []
 
 
 def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rules_engine.cluster.read.loader import LoadResult
-from rules_engine.cluster.read.manifest_stream import join_parts, stream_pods
+from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.documents import Dialect, Document, read_documents
@@ -37,7 +37,7 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> LoadResult:
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:
     """Load every pod of a file of manifests, with problems and lines."""
-    whole = join_parts(stream_pods(path))
+    whole = join_parts(stream_manifests([path]))
     return whole.pods, whole.problems, whole.sources
 
 

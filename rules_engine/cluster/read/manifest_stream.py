@@ -9,20 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from rules_engine.cluster.read.kubectl import OutputError, read_output
-from rules_engine.cluster.read.manifest_documents import (
-    NO_POD,
+from rules_engine.cluster.read.manifests import (
+    Manifest,
+    find_manifests,
     index_objects,
     manifest_documents,
-    read_object_pods,
-    read_pods,
     with_objects,
 )
-from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.references import Sources
 from rules_engine.cluster.workloads.kind import WorkloadKind
-from rules_engine.cluster.workloads.table import FindObject, ObjectKey, WorkloadTable
+from rules_engine.cluster.workloads.table import ObjectKey, WorkloadTable, own_kinds
 from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
@@ -35,15 +34,19 @@ from rules_engine.language.files import (
     read_bytes,
     report_too_large,
 )
+from rules_engine.language.headers import RULE_KINDS
+from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, sort_problems, warn_of
-from rules_engine.model.problems.source import Location, SourceText
+from rules_engine.model.problems.problem import Problem, Problems, sort_problems, unknown_pods, warn_of
+from rules_engine.model.problems.source import Location, SourceText, truncate
 
 _LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
 """The first line of a decision log."""
+
+_NO_POD = "no pod and no object with a pod template found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,47 +56,6 @@ class PodPart:
     pods: tuple[Manifest, ...]
     problems: tuple[Problem, ...]
     sources: Sources
-
-
-def stream_manifests(paths: Sequence[Path], kinds: Sequence[WorkloadKind] = ()) -> Iterator[PodPart]:
-    """Yield the pods of files and folders of manifests, at least one part.
-
-    `kinds`: of workloads, in addition to the packaged ones. Files of a folder may lack pods if another one has some.
-    """
-    table = WorkloadTable(kinds, _find_in(paths))
-    for path in paths:
-        yield from _stream_path(path, table)
-
-
-def _stream_path(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
-    if not is_folder(path):
-        yield from stream_pods(path, table)
-        return
-    problems = Problems()
-    files = find_files([path], problems)
-    empty = not problems.failed
-    for part in (part for file in files if not OTHER_TOOLS.fullmatch(file.name) for part in stream_pods(file, table)):
-        others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
-        empty = empty and not (part.pods or others)
-        yield PodPart(part.pods, others, part.sources)
-    if empty:
-        problems.error(Code.NOT_A_POD, NO_POD, Location(str(path), 1, 1))
-    yield PodPart((), tuple(problems.items), {})
-
-
-def _find_in(paths: Sequence[Path]) -> FindObject:
-    """Return a function that finds objects of files, which are read once for each API group."""
-
-    @cache
-    def objects(group: str) -> Mapping[ObjectKey, Json]:
-        problems, roots = Problems(), list[YamlNode]()
-        for file in find_files(paths, problems):
-            data = read_bytes(file, MAX_FILE_BYTES, problems, regular=True) if file != STDIN else None
-            source = decode_source(file, data, problems) if data is not None and group.encode() in data else None
-            roots += () if source is None else manifest_documents(source, problems)
-        return index_objects(roots, group)
-
-    return lambda group, key: objects(group).get(key)
 
 
 def load_manifests(
@@ -114,19 +76,9 @@ def load_manifests(
         _json_node({**item}, Location(f"items[{number}]", 1, 1), MAX_DEPTH) if isinstance(item, Mapping) else Path(item)
         for number, item in enumerate(every)
     ]
-    table = WorkloadTable(kinds, _find_in([item for item in read if isinstance(item, Path)]))
-    table = with_objects(table, [item for item in read if not isinstance(item, Path)])
-    parts: list[PodPart] = []
-    for item in read:
-        if isinstance(item, Path):
-            parts.extend(_stream_path(item, table))
-            continue
-        parts.append(_object_part(item, table))
-        if not (parts[-1].pods or parts[-1].problems):
-            parts.append(_problem_part(Code.NOT_A_POD, NO_POD, item.location))
-    joined = join_parts(parts)
-    warn_of(joined.problems)
-    return joined.pods
+    whole = join_parts(stream_manifests(read, kinds))
+    warn_of(whole.problems)
+    return whole.pods
 
 
 def join_parts(parts: Iterable[PodPart]) -> PodPart:
@@ -137,54 +89,117 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
     return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
 
 
-def stream_pods(path: Path, table: WorkloadTable | None = None) -> Iterator[PodPart]:
-    """Yield the pods of a file of manifests: all at once, or, for a large file in JSON, object by object."""
+def stream_manifests(items: Sequence[Path | YamlNode], kinds: Sequence[WorkloadKind] = ()) -> Iterator[PodPart]:
+    """Yield the pods of files, folders and objects, at least one part.
+
+    `kinds`: of workloads, in addition to the packaged ones. Files of a folder may lack pods if another one has some.
+    """
+    paths = [item for item in items if isinstance(item, Path)]
+
+    @cache
+    def objects(group: str) -> Mapping[ObjectKey, Json]:
+        problems, roots = Problems(), list[YamlNode]()
+        for file in find_files(paths, problems):
+            data = read_bytes(file, MAX_FILE_BYTES, problems, regular=True) if file != STDIN else None
+            source = decode_source(file, data, problems) if data is not None and group.encode() in data else None
+            roots += () if source is None else manifest_documents(source, problems)
+        return index_objects(roots, group)
+
+    table = WorkloadTable(kinds, lambda group, key: objects(group).get(key))
+    table = with_objects(table, (item for item in items if not isinstance(item, Path)))
+    for item in items:
+        if not isinstance(item, Path):
+            yield from _object_parts([item], item.location, table)
+        elif is_folder(item):
+            yield from _folder_parts(item, table)
+        else:
+            yield from _file_parts(item, table)
+
+
+def _folder_parts(folder: Path, table: WorkloadTable) -> Iterator[PodPart]:
     problems = Problems()
+    files = [file for file in find_files([folder], problems) if not OTHER_TOOLS.fullmatch(file.name)]
+    empty = not problems.failed
+    for part in (part for file in files for part in _file_parts(file, table)):
+        others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
+        empty = empty and not (part.pods or others)
+        yield PodPart(part.pods, others, part.sources)
+    if empty:
+        problems.error(Code.NOT_A_POD, _NO_POD, Location(str(folder), 1, 1))
+    yield _part((), problems)
+
+
+def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
+    """Yield the pods of a file: all at once, or, for a large file in JSON, object by object."""
+    problems, place = Problems(), Location(str(path), 1, 1)
+    pods: Sequence[Manifest] = ()
+    sources: Sources = {}
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
     if data is not None and _LOG.match(data):  # its requests have pods, which are no manifests
-        message = "this is a decision log: explain and diff read it by --from-log"
-        yield _problem_part(Code.NOT_A_POD, message, Location(str(path), 1, 1))
-        return
-    if data is not None and len(data) > MAX_FILE_BYTES and data.lstrip().startswith((b"{", b"[")):
-        yield from _large_parts(path, data, table or WorkloadTable())
-        return
-    pods: tuple[Manifest, ...] = ()
-    lines: Sources = {}
-    if data is not None and len(data) > MAX_FILE_BYTES:
+        problems.error(Code.NOT_A_POD, "this is a decision log: explain and diff read it by --from-log", place)
+    elif data is not None and len(data) <= MAX_FILE_BYTES:
+        source = decode_source(path, data, problems)
+        if source is not None:
+            pods, sources = (
+                _read_pods(manifest_documents(source, problems), place, problems, table),
+                {source.name: source.lines},
+            )
+    elif data is not None and data.lstrip().startswith((b"{", b"[")):
+        try:
+            items = (item for item in read_output(path, data, problems) if item.value is not None)
+            yield from _object_parts((_json_node(item.value, item.place(), MAX_DEPTH) for item in items), place, table)
+        except OutputError as error:
+            problems.error(error.code, str(error), error.place)
+    elif data is not None:
         report_too_large(str(path), MAX_FILE_BYTES, problems)
-    elif data is not None and (source := decode_source(path, data, problems)) is not None:
-        pods, lines = read_pods(source, problems, table), {source.name: source.lines}
-    yield PodPart(pods, sort_problems(problems.items), lines)
+    yield _part(pods, problems, sources)
 
 
-def _large_parts(path: Path, data: bytes, table: WorkloadTable) -> Iterator[PodPart]:
-    """Yield the pods of each object; a problem of the file itself comes last, in a part without pods."""
-    problems = Problems()
-    has_content = False
-    try:
-        for item in read_output(path, data, problems):
-            if item.value is not None:
-                part = _object_part(_json_node(item.value, item.place(), MAX_DEPTH), table)
-                has_content = has_content or bool(part.pods or part.problems)
-                yield part
-        if not has_content:
-            yield _problem_part(Code.NOT_A_POD, NO_POD, Location(str(path), 1, 1))
-    except OutputError as error:
-        problems.error(error.code, str(error), error.place)
-    if problems.items:
-        yield PodPart((), tuple(problems.items), {})
+def _object_parts(roots: Iterable[YamlNode], place: Location, table: WorkloadTable) -> Iterator[PodPart]:
+    """Yield the pods of each object. `place`: of the problem that none has pods."""
+    empty = True
+    for root in roots:
+        problems = Problems()
+        pods = _find_pods(root, problems, table)
+        empty = empty and not (pods or problems.items)
+        yield _part(pods, problems)
+    if empty:
+        problems = Problems()
+        problems.error(Code.NOT_A_POD, _NO_POD, place)
+        yield _part((), problems)
 
 
-def _object_part(root: YamlNode, table: WorkloadTable) -> PodPart:
-    problems = Problems()
-    pods = read_object_pods(root, problems, table)
-    return PodPart(() if problems.failed else pods, sort_problems(problems.items), {})
+def _part(pods: Sequence[Manifest], problems: Problems, sources: Sources = MappingProxyType({})) -> PodPart:
+    return PodPart(() if problems.failed else tuple(pods), sort_problems(problems.items), sources)
 
 
-def _problem_part(code: Code, message: str, place: Location) -> PodPart:
-    problems = Problems()
-    problems.error(code, message, place)
-    return PodPart((), tuple(problems.items), {})
+def _find_pods(root: YamlNode, problems: Problems, table: WorkloadTable) -> Sequence[Manifest]:
+    pods = find_manifests(root, problems, table)
+    for pod in pods:
+        pod.check(problems)
+    return pods
+
+
+def _read_pods(
+    roots: Sequence[YamlNode], place: Location, problems: Problems, table: WorkloadTable
+) -> Sequence[Manifest]:
+    """Return the pods of the documents of a file; having none is a problem."""
+    if problems.failed:
+        return ()
+    table = with_objects(table, roots)
+    pods = [pod for root in roots for pod in _find_pods(root, problems, table)]
+    if pods or problems.failed or unknown_pods(problems.items):
+        return pods
+    kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
+    kind = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
+    if kind is None:
+        problems.error(Code.NOT_A_POD, _NO_POD, place)
+        return ()
+    name = kind.source.text
+    hint = ": pass rules with --rules" if name in RULE_KINDS else spelling_hint(name, ["Pod", *own_kinds()])
+    message = f"{truncate(name)} is not a pod and has no pod template{hint}"
+    problems.error(Code.NOT_A_POD, message, kind.location, kind.length)
+    return ()
 
 
 def _json_node(value: Json, place: Location, depth: int) -> YamlNode:

@@ -1,15 +1,18 @@
 """Pods in Kubernetes manifests: Pods, and pod templates of other objects."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cache, partial
 from typing import cast
 
 from rules_engine.cluster.creation.controllers import created_pod
-from rules_engine.cluster.read.pods import containers_slip, warn_of_pod, warn_of_values
-from rules_engine.cluster.workloads.table import OWN_GROUPS, WorkloadTable, own_kinds
+from rules_engine.cluster.read.pods import containers_slip, read_pod, warn_of_pod, warn_of_values
+from rules_engine.cluster.workloads.table import OWN_GROUPS, ObjectKey, WorkloadTable, own_kinds
 from rules_engine.cluster.workloads.templates import PodTemplate, WorkloadFacts, read_workload
+from rules_engine.language.files import SourceFile
 from rules_engine.language.schemas import spelling_hint
+from rules_engine.language.yaml.documents import Dialect, read_documents
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
@@ -82,6 +85,11 @@ class Manifest:
             metadata["name"] = name
         return {**pod, "metadata": metadata}
 
+    def check(self, problems: Problems) -> None:
+        """Report a malformed pod; else warn of members that Kubernetes would drop or refuse."""
+        if read_pod(self.pod, self.node, problems) is not None:
+            self.warn(problems)
+
     def warn(self, problems: Problems) -> None:
         """Warn of members that Kubernetes would drop or refuse."""
         if self.path:
@@ -116,6 +124,14 @@ class Manifest:
             return
 
 
+def manifest_documents(source: SourceFile, problems: Problems) -> tuple[YamlNode, ...]:
+    """Return the non-empty documents of a text of manifests, as kubectl reads them."""
+    documents = read_documents(source, problems, Dialect.MANIFESTS)
+    for document in documents:
+        problems.items.extend(document.problems.items)
+    return tuple(document.root for document in documents if not document.empty)
+
+
 def manifest_json(node: YamlNode) -> Json:
     """Return a manifest as JSON; quantities are their text, never floats."""
     if isinstance(node, ScalarNode):
@@ -139,13 +155,29 @@ def _amounts_json(node: YamlNode) -> Json:
     }
 
 
+def with_objects(table: WorkloadTable, roots: Iterable[YamlNode]) -> WorkloadTable:
+    """Return a table that finds the objects of these documents, too."""
+    objects = cache(partial(index_objects, tuple(roots)))
+    return replace(table, find=lambda group, key: objects(group).get(key) or table.find(group, key))
+
+
+def index_objects(roots: Iterable[YamlNode], group: str) -> Mapping[ObjectKey, Json]:
+    """Return the objects of an API group in documents."""
+    found: dict[ObjectKey, Json] = {}
+    for value in (value for root in roots for value, _ in _split_list(manifest_json(root), root)):
+        if text_member(value, "apiVersion").rpartition("/")[0] == group:
+            name, namespace = (_metadata_text(value, member) for member in ("name", "namespace"))
+            found.setdefault((text_member(value, "kind"), name, namespace), value)
+    return found
+
+
 def find_manifests(root: YamlNode, problems: Problems, table: WorkloadTable | None = None) -> tuple[Manifest, ...]:
     """Find every pod of a document: a Pod, the pod templates of another object, and the pods of a List's items.
 
     Warn of each number of pods that is not known, and of objects that may have pods, but none was found.
     """
     found: list[Manifest] = []
-    for value, node in split_list(manifest_json(root), root):
+    for value, node in _split_list(manifest_json(root), root):
         facts = read_workload(value, table or WorkloadTable())
         pods = [_manifest(template, facts, value, node) for template in facts.templates]
         name = _metadata_text(value, "name") or _metadata_text(value, "generateName") or "(no name)"
@@ -161,14 +193,14 @@ def find_manifests(root: YamlNode, problems: Problems, table: WorkloadTable | No
     return tuple(found)
 
 
-def split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], YamlNode]]:
+def _split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], YamlNode]]:
     """Yield the objects of a document with their nodes: itself, or the items of a List."""
     if not isinstance(value, dict):
         return
     items = value.get("items")
     if str(value.get("kind")).endswith("List") and isinstance(items, list):
         for index, item in enumerate(items):
-            yield from split_list(item, find_node(node, ("items", index)))
+            yield from _split_list(item, find_node(node, ("items", index)))
     else:
         yield value, node
 

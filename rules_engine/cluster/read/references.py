@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from rules_engine.cluster.read.inventory import build_cluster, inventory_objects, selector_sources
-from rules_engine.cluster.read.manifest_documents import manifest_documents
+from rules_engine.cluster.read.manifests import manifest_documents
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.files import path_exists, read_file
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode

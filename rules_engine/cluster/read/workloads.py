@@ -6,8 +6,7 @@ from itertools import groupby
 from pathlib import Path as FilePath
 
 from rules_engine.cluster.creation.priority import Priorities
-from rules_engine.cluster.read.manifest_documents import with_objects
-from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod
+from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
 from rules_engine.cluster.read.pods import node_at_pointer, read_pod
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector

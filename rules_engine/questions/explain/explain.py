@@ -83,7 +83,7 @@ class Explained(Answer, frozen=True, kw_only=True):
     verdict: Annotated[
         Verdict,
         Meta(
-            description="Denied or Refused if a pod is; else Unknown if one is, or errors left pods out, or others may exist."
+            description="Denied or Refused if a pod is; else Unknown if one is, or errors left some out, or others may exist."
         ),
     ]
     pods: tuple[ExplainedPod, ...]

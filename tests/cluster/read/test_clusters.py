@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.read import kubectl
 from rules_engine.cluster.read.clusters import ClusterReading, load_inventory, read_cluster
-from rules_engine.cluster.read.manifest_stream import stream_pods
+from rules_engine.cluster.read.manifest_stream import stream_manifests
 from rules_engine.language.files import read_bytes
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -302,7 +302,7 @@ def test_manifests_and_rules_may_be_utf_16(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(text.encode("utf-16"))
     loaded = load_documents([tmp_path])
     assert ([each.name for each in loaded.rules], loaded.problems) == (["e"], ())
-    assert [pod.name for part in stream_pods(tmp_path / "x.yaml") for pod in part.pods] == ["one"]
+    assert [pod.name for part in stream_manifests([tmp_path / "x.yaml"]) for pod in part.pods] == ["one"]
 
 
 def test_an_inventory_does_not_say_what_else_the_cluster_has(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.read import manifest_stream
-from rules_engine.cluster.read.manifest_stream import PodPart, stream_pods
+from rules_engine.cluster.read.manifest_stream import PodPart, stream_manifests
 from rules_engine.language.files import MAX_FILE_BYTES, STDIN
 from tests.support.authoring import cli
 
@@ -44,7 +44,7 @@ def listed(*items: Any, indent: int | None = 4, **members: Any) -> str:
 def parts(folder: Path, text: str | bytes) -> list[PodPart]:
     path = folder / "pods.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return list(stream_pods(path))
+    return list(stream_manifests([path]))
 
 
 def problems(pod_parts: list[PodPart]) -> list[str]:
@@ -66,6 +66,7 @@ def test_each_object_of_a_list_is_a_part(tmp_path: Path, indent: int | None, mar
         [],
         [("Job", "j")],
         [("Pod", "b")],
+        [],
     ]
     assert problems(pod_parts) == []
     assert pod_parts[0].pods[0].pod == {"apiVersion": "v1", **pod("a")}
@@ -73,7 +74,7 @@ def test_each_object_of_a_list_is_a_part(tmp_path: Path, indent: int | None, mar
 
 def test_amounts_keep_their_text(tmp_path: Path) -> None:
     text = listed(pod("a", resources={"limits": {"cpu": "AMOUNT", "x.y/z": 2}})).replace('"AMOUNT"', "0.10")
-    ((part),) = parts(tmp_path, text)
+    part, _ = parts(tmp_path, text)
     resources: Any = part.pods[0].pod["spec"]
     assert resources["containers"][0]["resources"] == {"limits": {"cpu": "0.10", "x.y/z": "2"}}
 
@@ -81,7 +82,7 @@ def test_amounts_keep_their_text(tmp_path: Path) -> None:
 def test_problems_have_the_place_of_their_object_and_others_are_read(tmp_path: Path) -> None:
     wrong = pod("wrong", resources={"limits": {"cpu": "two"}})
     pod_parts = parts(tmp_path, listed(pod("a"), wrong, pod("b", resource={}), pod("c")))
-    assert [[made.name for made in part.pods] for part in pod_parts] == [["a"], [], ["b"], ["c"]]
+    assert [[made.name for made in part.pods] for part in pod_parts] == [["a"], [], ["b"], ["c"], []]
     bad, misspelt = problems(pod_parts)
     assert bad.startswith("pods.json:18:9: error: /spec/containers/0/resources/limits/cpu: ")
     assert misspelt.startswith("pods.json:37:9: warning: Container has no field 'resource' (did you mean 'resources'?)")
@@ -90,14 +91,14 @@ def test_problems_have_the_place_of_their_object_and_others_are_read(tmp_path: P
 def test_a_small_file_is_read_at_once_with_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: Pod\nspec: {containers: [{name: c}]}\n")
-    ((part),) = stream_pods(path)
+    ((part),) = stream_manifests([path])
     assert part.problems == ()
     assert ([made.kind for made in part.pods], list(part.sources)) == (["Pod"], [str(path)])
 
 
 def test_a_list_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(listed(pod("a"), pod("b")).encode())))
-    assert [made.name for part in stream_pods(STDIN) for made in part.pods] == ["a", "b"]
+    assert [made.name for part in stream_manifests([STDIN]) for made in part.pods] == ["a", "b"]
 
 
 DEEP = listed("DEEP", z="x" * 600).replace('"DEEP"', "[" * 100 + "]" * 100)
@@ -149,9 +150,9 @@ def test_a_decision_log_is_no_manifest(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "cannot be read: " in problems(list(stream_pods(tmp_path)))[0]
+    assert "cannot be read: " in problems(list(stream_manifests([tmp_path / ("x" * 300)])))[0]
     monkeypatch.setattr(sys, "stdin", None)
-    assert "cannot be read: " in problems(list(stream_pods(STDIN)))[0]
+    assert "cannot be read: " in problems(list(stream_manifests([STDIN])))[0]
 
 
 def test_explain_reads_a_list_larger_than_a_file_of_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.manifest_stream import stream_pods
+from rules_engine.cluster.read.manifest_stream import stream_manifests
 from rules_engine.model.problems.problem import Problems
 from rules_engine.questions.diff.input.inputs import submit_manifest
 from rules_engine.questions.diff.values import SubmittedPods
@@ -18,7 +18,9 @@ def read(path: Path, text: str) -> tuple[list[SubmittedPods], list[str]]:
     file = path / "manifests.yaml"
     file.write_text(text)
     problems = Problems()
-    found = [submit_manifest(manifest, "default", problems) for part in stream_pods(file) for manifest in part.pods]
+    found = [
+        submit_manifest(manifest, "default", problems) for part in stream_manifests([file]) for manifest in part.pods
+    ]
     return found, [problem.message for problem in problems.items]
 
 

@@ -36,9 +36,9 @@ _MISSPELT = 0.85
 class Manifest:
     """A pod as an object creates it.
 
-    `group`, `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the object's; `path` is the template's
-    path in it, empty for a Pod. `pod` is a whole Pod as the author wrote it, made from `node`, which is at `path` below
-    `root`. `template` has the number of pods, `facts` is what is known of the object as a whole.
+    `group`, `kind`, `name`, `generate_name` and `namespace` ("" if absent) are the `object`'s, whose node is `root`;
+    `path` is the template's path in it, empty for a Pod. `pod` is a whole Pod as the author wrote it, made from `node`,
+    which is at `path`. `template` has the number of pods, `facts` is what is known of the object as a whole.
     """
 
     group: str
@@ -48,6 +48,7 @@ class Manifest:
     namespace: str
     path: JsonPath
     pod: dict[str, Json]
+    object: dict[str, Json] = field(repr=False)
     node: MapNode = field(repr=False)
     root: YamlNode = field(repr=False)
     template: PodTemplate = field(repr=False)
@@ -205,7 +206,7 @@ def _split_list(value: Json, node: YamlNode) -> Iterator[tuple[dict[str, Json], 
         yield value, node
 
 
-def _manifest(template: PodTemplate, facts: WorkloadFacts, value: Object, root: YamlNode) -> Manifest:
+def _manifest(template: PodTemplate, facts: WorkloadFacts, value: dict[str, Json], root: YamlNode) -> Manifest:
     written, node = template.pod, find_node(root, template.path)
     if template.built:  # it has no node of its own: its spec is at the node of what it is made from
         place = first_key(node).location
@@ -221,6 +222,7 @@ def _manifest(template: PodTemplate, facts: WorkloadFacts, value: Object, root: 
         namespace=_metadata_text(value, "namespace") or _metadata_text(pod, "namespace"),
         path=template.path,
         pod=pod,
+        object=value,
         node=cast(MapNode, node),
         root=root,
         template=template,

@@ -1,13 +1,13 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path as FilePath
 
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
-from rules_engine.cluster.read.pods import node_at_pointer, read_pod
+from rules_engine.cluster.read.pods import node_at_pointer
 from rules_engine.cluster.read.references import References, read_manifests
 from rules_engine.cluster.scheduling.requirements import Requirements, read_selector
 from rules_engine.cluster.workloads.table import WorkloadTable
@@ -51,29 +51,41 @@ class ArrivalReader:
         self._folder = folder
         self._problems = problems
         self._references = references
-        self._workloads = WorkloadReader(problems, priorities)
+        self._priorities = priorities
 
-    def pod(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
-        """Read the Pod of an arrival; None, with problems, if it cannot arrive."""
-        place, roots = self._roots(line, "pod")
-        if not roots:
+    def read(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
+        """Read the Pod or the workload of an arrival; None, with problems, if it cannot arrive."""
+        is_pod = line.get("pod") is not None or line.get("podFile") is not None
+        name = "pod" if is_pod else "workload"
+        value, file = line.get(name), line.get(f"{name}File")
+        roots: Sequence[YamlNode] = () if value is None else (value,)
+        if value is None:
+            roots = read_manifests(file, self._folder, self._problems, self._references, single=is_pod) or ()
+        place = line.key(name) or file or line
+        templates = (self._pod if is_pod else self._workload)(roots, place) if roots else ()
+        if not templates:
             return None
+        for manifest in templates:
+            own = Problems()
+            manifest.check(own)
+            # A pod without containers is an error here: there is nothing to schedule.
+            self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
+        name = string_field(line, "name") or object_name(templates[0], fallback)
+        return read_workload(templates, name, self._priorities, self._problems, priority)
+
+    def _pod(self, roots: Sequence[YamlNode], place: YamlNode) -> Sequence[Manifest]:
         own = Problems()
         manifest = read_single_pod(roots[0], place, own)
         if manifest is None:
-            self._problems.items += own.items  # the reader of workloads has those of a pod
-            return None
+            self._problems.items += own.items  # `read` reports those of a pod
+            return ()
         if manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
             self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
-            return None
-        return self._workloads.read([manifest], _arrival_name(line, manifest, fallback), priority)
+            return ()
+        return (manifest,)
 
-    def workload(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
-        """Read the workload of an arrival; None, with problems, if it cannot arrive."""
-        place, roots = self._roots(line, "workload")
-        if not roots:
-            return None
+    def _workload(self, roots: Sequence[YamlNode], place: YamlNode) -> Sequence[Manifest]:
         table = with_objects(WorkloadTable(self._references.workload_kinds), roots)
         own = Problems()
         found = [pod for root in roots for pod in find_manifests(root, own, table)]
@@ -81,122 +93,90 @@ class ArrivalReader:
         by_object = [[*pods] for _, pods in groupby(found, key=lambda pod: id(pod.root))]
         # An object to which others refer, such as a TrainingRuntime, makes no pods of its own.
         workloads = [pods for pods in by_object if any(each.template.total for each in pods)] or by_object[-1:]
-        if len(workloads) != 1:
-            if workloads or not own.items:
-                expected = f"one workload, not {len(workloads)}" if workloads else "an object with a pod template"
-                self._refuse(f"expected {expected}, such as a Deployment or a Job", place)
-            return None
-        (templates,) = workloads
-        if templates[0].kind == DAEMON_SET:
-            self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
-            return None
-        return self._workloads.read(templates, _arrival_name(line, templates[0], fallback), priority)
-
-    def _refuse(self, message: str, place: YamlNode) -> None:
-        self._problems.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
-
-    def _roots(self, line: MapNode, name: str) -> tuple[YamlNode, Sequence[YamlNode]]:
-        """Return the place of a field and its documents, from the field itself or from the file that it refers to."""
-        value = line.get(name)
-        if value is not None:
-            return line.key(name) or value, (value,)
-        file = line.get(f"{name}File")
-        single = name == "pod"
-        documents = read_manifests(file, self._folder, self._problems, self._references, single=single)
-        return file or line, documents or ()
+        refusal = ""
+        if len(workloads) > 1:
+            refusal = f"expected one workload, not {len(workloads)}, such as a Deployment or a Job"
+        elif not workloads and not own.items:
+            refusal = "expected an object with a pod template, such as a Deployment or a Job"
+        elif workloads and workloads[0][0].kind == DAEMON_SET:
+            refusal = "pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes"
+        if refusal:
+            self._problems.error(Code.NOT_A_WORKLOAD, refusal, place.location, place.length)
+        return () if refusal or not workloads else workloads[0]
 
 
-class WorkloadReader:
-    """Reader of objects with pods: of all the pod templates of one object, with their numbers of pods."""
-
-    def __init__(self, problems: Problems, priorities: Priorities) -> None:
-        self._problems = problems
-        self._priorities = priorities
-
-    def read(self, templates: Sequence[Manifest], name: str, priority: int | None = None) -> Workload:
-        """Read an object by all its templates, under a name. `priority`: of its pods, in place of their class's."""
-        first = templates[0]
-        self._check_name("name", first, is_valid=is_subdomain)
-        self._check_name("namespace", first, is_valid=is_label)
-        roles = _template_roles(templates)
-        groups = [self._group(manifest, name, role, priority) for manifest, role in zip(templates, roles, strict=True)]
-        return Workload(
-            kind=first.kind,
-            name=name,
-            namespace=first.namespace,
-            groups=tuple(group for group in groups if group is not None),
-        )
-
-    def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
-        """Return the pods of a template; None, with problems, if it has none."""
-        self._check(manifest)
-        check_counts(manifest, self._problems)
-        whole = f"{name}-{role}" if role else name
-        pod = self._submitted_pod(manifest, whole, priority)
-        if not manifest.template.total:
-            return None
-        return PodGroup(
-            name=whole,
-            pod=pod,
-            parallel=manifest.template.parallel,
-            total=manifest.template.total,
-            controlled=bool(manifest.path),
-            selector=_spread_selector(manifest),
-        )
-
-    def _check_name(self, member: str, manifest: Manifest, *, is_valid: Callable[[str], bool]) -> None:
-        """Report a name or namespace that the API server rejects."""
-        value = find_node(manifest.root, ("metadata", member))
+def read_workload(
+    templates: Sequence[Manifest], name: str, priorities: Priorities, problems: Problems, priority: int | None = None
+) -> Workload:
+    """Read an object by all its pod templates, under a name. `priority`: of its pods, in place of their class's."""
+    first = templates[0]
+    for member, is_valid in (("name", is_subdomain), ("namespace", is_label)):
+        value = find_node(first.root, ("metadata", member))
         if isinstance(value, ScalarNode) and isinstance(value.value, str) and not is_valid(value.value):
             message = f"'{truncate(value.value)}' is not a {member} of Kubernetes"
-            self._problems.error(Code.BAD_POD, message, value.location, value.length)
+            problems.error(Code.BAD_POD, message, value.location, value.length)
+    groups: list[PodGroup] = []
+    for manifest, role in zip(templates, _template_roles(templates), strict=True):
+        _check_pod(manifest, problems)
+        check_counts(manifest, problems)
+        whole = f"{name}-{role}" if role else name
+        pod = _submitted_pod(manifest, whole, priorities, priority, problems)
+        if manifest.template.total:
+            group = PodGroup(
+                name=whole,
+                pod=pod,
+                parallel=manifest.template.parallel,
+                total=manifest.template.total,
+                controlled=bool(manifest.path),
+                selector=_spread_selector(manifest),
+            )
+            groups.append(group)
+    return Workload(kind=first.kind, name=name, namespace=first.namespace, groups=tuple(groups))
 
-    def _check(self, manifest: Manifest) -> None:
-        """Report mistakes for which the API server rejects the pod."""
-        pod = read_pod(manifest.pod, manifest.node, self._problems)
-        if pod is None:
-            return
-        for path, name, amount in _container_amounts(pod):
-            wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
-            if amount.nanos < 0 or ("/" in name and not amount.is_whole):
-                place = find_node(manifest.node, (*path, name))
-                message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
-                self._problems.error(Code.BAD_POD, message, place.location, place.length)
-        own = Problems()
-        manifest.warn(own)
-        # A pod without containers is an error here: there is nothing to schedule.
-        self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
-        spec = map_field(manifest.node, "spec")
-        if not as_list(as_mapping(manifest.pod.get("spec")).get("containers")):
-            place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
-            message = "the pod has no containers: Kubernetes rejects it"
-            self._problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
-        if own.failed:
-            return
-        try:
-            Requirements.of(manifest.pod)
-        except (PodError, TooLargeError) as error:
-            place = node_at_pointer(error.path, manifest.node)
-            self._problems.error(Code.BAD_POD, str(error), place.location, place.length)
 
-    def _submitted_pod(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
-        """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
-        pod = manifest.submitted(name)
-        field = map_field(manifest.node, "spec").get("priorityClassName")
-        class_name = text_member(as_mapping(pod.get("spec")), "priorityClassName")
-        if field is not None and class_name:
-            classes = self._priorities.classes
-            if priority is not None:
-                message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
-                self._problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
-            elif class_name not in classes and self._priorities.complete:
-                message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
-                self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
-        if priority is None:
-            pod = self._priorities.with_priority(pod)
-        else:
-            pod = {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
-        return pod
+def _check_pod(manifest: Manifest, problems: Problems) -> None:
+    """Report further mistakes for which the API server rejects the pod."""
+    try:
+        pod = Pod.parse(manifest.pod)
+    except PodError:  # which Manifest.check reports
+        return
+    for path, name, amount in _container_amounts(pod):
+        wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
+        if amount.nanos < 0 or ("/" in name and not amount.is_whole):
+            place = find_node(manifest.node, (*path, name))
+            message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
+            problems.error(Code.BAD_POD, message, place.location, place.length)
+    spec = map_field(manifest.node, "spec")
+    if not as_list(as_mapping(manifest.pod.get("spec")).get("containers")):
+        place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
+        message = "the pod has no containers: Kubernetes rejects it"
+        problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
+    try:
+        Requirements.of(manifest.pod)
+    except (PodError, TooLargeError) as error:
+        place = node_at_pointer(error.path, manifest.node)
+        if all(problem.location != place.location for problem in problems.items):  # of Manifest.check
+            problems.error(Code.BAD_POD, str(error), place.location, place.length)
+
+
+def _submitted_pod(
+    manifest: Manifest, name: str, priorities: Priorities, priority: int | None, problems: Problems
+) -> dict[str, Json]:
+    """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
+    pod = manifest.submitted(name)
+    field = map_field(manifest.node, "spec").get("priorityClassName")
+    class_name = text_member(as_mapping(pod.get("spec")), "priorityClassName")
+    if field is not None and class_name:
+        classes = priorities.classes
+        if priority is not None:
+            message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
+            problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
+        elif class_name not in classes and priorities.complete:
+            message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
+            problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
+    if priority is None:
+        return priorities.with_priority(pod)
+    return {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
 
 
 def _container_amounts(pod: Pod) -> Iterator[tuple[JsonPath, str, Quantity]]:
@@ -207,11 +187,6 @@ def _container_amounts(pod: Pod) -> Iterator[tuple[JsonPath, str, Quantity]]:
             (container.limits_path, container.limits),
         ):
             yield from ((path, name, amount) for name, amount in amounts.items())
-
-
-def _arrival_name(line: MapNode, manifest: Manifest, fallback: str) -> str:
-    """Return an object's name: from the arrival, the object, or its generateName without the "-"."""
-    return string_field(line, "name") or object_name(manifest, fallback)
 
 
 def object_name(manifest: Manifest, fallback: str) -> str:
@@ -253,7 +228,7 @@ def _spread_selector(manifest: Manifest) -> LabelSelector | None:
     """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
     if not manifest.is_built_in or manifest.kind not in _SELECTING:
         return None
-    spec = as_mapping(as_mapping(manifest_json(manifest.root)).get("spec"))
+    spec = as_mapping(manifest.object.get("spec"))
     field = spec.get("selector")
     labels = as_mapping(manifest.pod.get("metadata")).get("labels")
     if manifest.kind == "ReplicationController":

@@ -82,9 +82,7 @@ class Explained(Answer, frozen=True, kw_only=True):
     cluster: Annotated[str, Meta(description="The cluster, as given.")]
     verdict: Annotated[
         Verdict,
-        Meta(
-            description="Denied or Refused if a pod is; else Unknown if one is, or errors left some out, or others may exist."
-        ),
+        Meta(description="Denied or Refused if a pod is; else Unknown if one is, or if others may exist."),
     ]
     pods: tuple[ExplainedPod, ...]
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
-from rules_engine.cluster.read.workloads import DAEMON_SET, WorkloadReader, object_name
+from rules_engine.cluster.read.workloads import DAEMON_SET, object_name, read_workload
 from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
 from rules_engine.cluster.workloads.templates import Gang
@@ -71,13 +71,13 @@ def read_inputs(
     """
     problems = Problems()
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
-    reader = WorkloadReader(problems, replace(Priorities.of(objects), complete=False))
-    workloads = tuple(_read_workloads(manifests, namespace, reader, objects, problems))
+    priorities = replace(Priorities.of(objects), complete=False)
+    workloads = tuple(_read_workloads(manifests, namespace, priorities, objects, problems))
     simulation = Simulation(
         name=name,
         location=Location(name, 1, 1),
         cluster=cluster_view(objects),
-        objects=Priorities.of(objects).add_to_pods(objects),
+        objects=priorities.add_to_pods(objects),
         arrivals=tuple(workload.arrival for workload in workloads),
     )
     if problems.failed:
@@ -86,7 +86,7 @@ def read_inputs(
 
 
 def _read_workloads(
-    pods: Iterable[Manifest], namespace: str, reader: WorkloadReader, objects: ClusterObjects, problems: Problems
+    pods: Iterable[Manifest], namespace: str, priorities: Priorities, objects: ClusterObjects, problems: Problems
 ) -> Iterator[SubmittedWorkload]:
     places: dict[tuple[str, str, str], Location] = {}
     for number, (_, group) in enumerate(groupby(pods, key=lambda pod: id(pod.root)), 1):
@@ -95,7 +95,7 @@ def _read_workloads(
         if namespace and first.namespace not in ("", namespace):
             message = f"{first.kind} {first.name} has namespace {first.namespace}, not {namespace}"
             problems.error(Code.CONFLICTING_FIELDS, message, first.location)
-        workload = reader.read(templates, object_name(first, f"workload-{number}"))
+        workload = read_workload(templates, object_name(first, f"workload-{number}"), priorities, problems)
         key = (workload.kind, namespace or workload.namespace or DEFAULT_NAMESPACE, workload.name)
         if key in places:
             message = f"{first.title(key[1])} is already in {places[key]}"
@@ -126,7 +126,7 @@ def _read_workloads(
 
 
 def _claim_templates(first: Manifest) -> Iterator[str]:
-    spec = as_mapping(as_mapping(manifest_json(first.root)).get("spec"))
+    spec = as_mapping(first.object.get("spec"))
     for claim in object_items(spec.get("volumeClaimTemplates")):
         name = text_member(as_mapping(claim.get("metadata")), "name")
         yield f"volume claim {name} of the {first.kind}, which does not exist yet"
@@ -145,7 +145,7 @@ def _count_field(templates: Sequence[Manifest]) -> str | None:
 
 def _conditions(templates: Sequence[Manifest]) -> Iterator[str]:
     """Yield what has to happen before the pods of an object are scheduled."""
-    root, decided_by = as_mapping(manifest_json(templates[0].root)), templates[0].facts.decided_by
+    root, decided_by = templates[0].object, templates[0].facts.decided_by
     if decided_by == SUSPENDED or as_mapping(root.get("spec")).get("suspend") is True:
         yield f"it is resumed ({SUSPENDED})"
     elif decided_by:

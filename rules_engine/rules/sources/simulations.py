@@ -171,9 +171,7 @@ class _Arrivals:
         run_for = _read_distribution(line.get("runFor"), self._problems)
         priority = int_field(line, "priority")
         fallback = f"arrival-{self._line_count}"
-        is_pod = line.get("pod") is not None or line.get("podFile") is not None
-        read = self._workloads.pod if is_pod else self._workloads.workload
-        workload = read(line, fallback, priority)
+        workload = self._workloads.read(line, fallback, priority)
         if workload is None or not workload.groups:
             return
         namespace = self._namespace(line, workload)

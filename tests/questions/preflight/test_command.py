@@ -524,6 +524,11 @@ def test_manifests_without_usable_pods_are_errors(manifest: str, message: str) -
     assert message in result.stderr
 
 
+def test_a_slip_of_a_manifest_is_one_warning() -> None:
+    (problem,) = answer(job("cpu: 1", nodeNam="a"))["problems"]
+    assert problem["message"] == "PodSpec has no field 'nodeNam' (did you mean 'nodeName'?): Kubernetes drops it"
+
+
 def test_another_namespace_than_that_of_a_manifest_is_an_error() -> None:
     write(Path(), {"manifest.yaml": pod("cpu: 1")})
     result = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml", "-n", "other")

@@ -9,7 +9,7 @@ from msgspec import structs
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.manifest_stream import stream_manifests
-from rules_engine.cluster.read.manifests import Manifest, manifest_json
+from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.workloads import DAEMON_SET, check_counts
 from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import WorkloadKind
@@ -106,10 +106,9 @@ class DiffInputs:
 
 def _refusal(manifest: Manifest) -> str:
     """Return why a pod is not decided, or ""."""
-    root = as_mapping(manifest_json(manifest.root))
-    if text_member(root, "apiVersion").partition("/")[0] == _GROUP:
+    if manifest.group == _GROUP:
         return EXAMPLE
-    return LIVE_OBJECT if text_member(as_mapping(root.get("metadata")), "uid") else ""
+    return LIVE_OBJECT if text_member(as_mapping(manifest.object.get("metadata")), "uid") else ""
 
 
 def submit_manifest(manifest: Manifest, default_namespace: str, problems: Problems) -> SubmittedPods:

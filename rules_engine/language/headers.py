@@ -51,6 +51,11 @@ def api_version(root: YamlNode) -> str | None:
     return member_text(root, "apiVersion") if isinstance(root, MapNode) else None
 
 
+def document_kind(root: YamlNode) -> str | None:
+    """Return the kind of a document; None if it has none."""
+    return member_text(root, "kind") if isinstance(root, MapNode) else None
+
+
 def member_text(root: MapNode, name: str) -> str | None:
     """Return a member as text; None if it is absent, a list or a map."""
     member = root.get(name)

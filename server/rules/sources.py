@@ -107,7 +107,7 @@ def _check_rules(rules: RuleFiles, searched: str) -> Rules:
         listed=sort_rules(loaded.rules),
         digest=loaded.digest,
         texts={name: "\n".join(loaded.sources[name]) for name in {each.location.file for each in loaded.documents}},
-        tests=loaded.unread_by_kind.get("RuleTest", 0),
+        tests=sum(kind.source.text == "RuleTest" for kind in loaded.unread),
         diagnostics=diagnostics,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.cluster.devices.offers import cluster_view, keep_view
-from rules_engine.cluster.read.loader import CLUSTER, Loader, Part
+from rules_engine.cluster.read.loader import CLUSTER, load
 from rules_engine.cluster.read.objects import ObjectReader
 from rules_engine.cluster.read.references import Inventory, Sources
 from rules_engine.language.files import (
@@ -177,18 +177,15 @@ def _read_inventory(
     path: Path, data: bytes, problems: Problems, sources: dict[str, Sequence[str]], *, required: bool
 ) -> Sequence[Inventory]:
     """Return the inventory of a file, which may have other documents."""
-    loader = Loader((CLUSTER,), load_inventory, single=True)
-    source = decode_source(path, data, loader.problems[Part.RULES])
-    if source is not None:
-        loader.read(source)
-    inventories = loader.result((str(path),)).of(Inventory)
-    if not (required or loader.documents):
+    own = Problems()
+    source = decode_source(path, data, own)
+    loaded = load([] if source is None else [source], (CLUSTER,), load_inventory, own, single=True)
+    if not (required or loaded.documents):
         return ()
-    if len(loader.documents) != 1 and not loader.failed:
-        loader.report_not_one(Code.NOT_A_CLUSTER, "a cluster", EXPECTED, path)
-    problems.items += loader.result((str(path),)).problems
-    sources |= loader.sources
-    return inventories
+    loaded = loaded.require_one(Code.NOT_A_CLUSTER, "a cluster", EXPECTED)
+    problems.items += loaded.problems
+    sources |= loaded.sources
+    return loaded.of(Inventory)
 
 
 def _file_size(path: Path) -> int:

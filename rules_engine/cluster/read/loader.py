@@ -5,23 +5,25 @@ Each text passes these stages: text → YAML documents → header → schema →
 
 import os
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from rules_engine.cluster.read.manifests import find_manifests
+from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.read.references import Inventory, ReadCluster, References, Sources, build_inventory
 from rules_engine.cluster.workloads.kind import WorkloadKind
+from rules_engine.cluster.workloads.table import own_kinds
+from rules_engine.cluster.workloads.templates import find_templates
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import list_items, map_field
 from rules_engine.language.files import MAX_FILE_BYTES, OTHER_TOOLS, SourceFile, report_too_large
 from rules_engine.language.headers import (
     DOCUMENT_KINDS,
     api_version,
+    document_kind,
     is_foreign,
     member_text,
     pair_with_kinds,
@@ -33,7 +35,7 @@ from rules_engine.language.yaml.documents import Document, read_documents
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
 from rules_engine.language.yaml.scalars import AMBIGUOUS_CODES
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems, sort_problems
+from rules_engine.model.problems.problem import Problem, Problems, Severity, sort_problems
 from rules_engine.model.problems.source import Location, truncate
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import RuleTest
@@ -56,14 +58,13 @@ class DocumentKind(Generic[T_co]):
 
     `read` returns the value of a document that the schema in `schemas` has validated, or None if it has no value in
     which to look for further problems. The value is valid only if neither the schema nor `read` reports an error. Files
-    that the document refers to come from `References`. `last`: it is read after the documents of all files.
+    that the document refers to come from `References`.
     """
 
     name: str
     part: Part
     read: Callable[[MapNode, Problems, References], T_co | None]
     schemas: Path = SCHEMAS
-    last: bool = False
 
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class LoadResult:
 
     `files` are the files of the paths. `passed_over` are the files without a gpu-rules document to which no document
     refers. `references` are the files and folders to which documents refer, whether they exist or not.
-    `unread_by_kind` counts the documents of kinds that were not loaded.
+    `unread` are the `kind` scalars of documents that were not loaded.
     """
 
     documents: tuple[LoadedDocument, ...] = ()
@@ -104,7 +105,7 @@ class LoadResult:
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     references: tuple[Path, ...] = ()
-    unread_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unread: tuple[ScalarNode, ...] = ()
 
     def of(self, values: type[T], *, valid: bool = True) -> tuple[T, ...]:
         """Return the values of a type, from valid documents or, with `valid=False`, from documents with errors."""
@@ -134,64 +135,98 @@ class LoadResult:
         return sort_problems([problem for part in parts for problem in self.by_part.get(part, ())], self.files)
 
     @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+    def require_one(self, code: Code, title: str, expected: str) -> "LoadResult":
+        """Return the result of one file, with a problem unless it has just one document of the kind.
+
+        The problem is at the second document, or at the first one of another kind.
+        """
+        if self.failed or len(self.documents) == 1:
+            return self
+        place, length = Location(self.files[0], 1, 1), 1
+        message = f"expected {expected}"
+        if self.documents:
+            second = self.documents[1]
+            message, place = f"expected one {second.kind}, not {len(self.documents)}", second.location
+        elif self.unread:
+            kind = self.unread[0]
+            message = f"{truncate(kind.source.text)} is not {title}: {message}"
+            place, length = kind.location, kind.length
+        problem = Problem(code=code, message=message, location=place, length=length)
+        return replace(self, by_part={**self.by_part, Part.RULES: (*self.by_part[Part.RULES], problem)})
+
+    @property
     def digest(self) -> str:
         """Digest of the rule documents, including documents with errors."""
         rules = (document for document in self.documents if isinstance(document.value, Rule))
         return digest_documents((document.kind, document.name, document.written) for document in rules)
 
 
-class Loader:
-    """Loader of documents of some kinds. `single`: one document is expected, and objects of other tools are ignored."""
+def load(
+    sources: Iterable[SourceFile],
+    kinds: Sequence[DocumentKind[object]],
+    read_cluster: ReadCluster,
+    problems: Problems,
+    *,
+    single: bool = False,
+) -> LoadResult:
+    """Load the documents of some kinds in texts. `problems`: of reading the texts.
+
+    `single`: one document is expected, and objects of other tools are ignored.
+    """
+    loader = _Loader(kinds, read_cluster, problems, single=single)
+    files = []
+    for source in sources:
+        files.append(source.name)
+        loader.read(source)
+    return loader.result(tuple(files))
+
+
+class _Loader:
+    """Loader of documents of some kinds."""
 
     def __init__(
-        self,
-        kinds: Sequence[DocumentKind[object]],
-        read_cluster: ReadCluster,
-        *,
-        single: bool = False,
+        self, kinds: Sequence[DocumentKind[object]], read_cluster: ReadCluster, problems: Problems, *, single: bool
     ) -> None:
-        self.problems = {part: Problems() for part in Part}
-        self.sources: dict[str, Sequence[str]] = {}
-        self.documents: list[LoadedDocument] = []
+        self._problems = {part: problems if part is Part.RULES else Problems() for part in Part}
+        self._sources: dict[str, Sequence[str]] = {}
         self._kinds = {kind.name: kind for kind in kinds}
         self._known_kinds = tuple(dict.fromkeys((*DOCUMENT_KINDS, *self._kinds)))
         self._single = single
-        self._others: list[ScalarNode] = []
-        """The `kind` scalars of documents that are not read."""
-        self._last_kinds = {kind.name for kind in kinds if kind.last}
-        self._last: list[Document] = []
+        self._found: list[Document] = []
+        self._unread: list[ScalarNode] = []
         self._ignored_files: list[str] = []
+        self._documents: list[LoadedDocument] = []
         self._places: dict[tuple[str, str], Location] = {}
-        self._references = References(read_cluster, self.problems[Part.TESTS], self.sources)
-
-    @property
-    def failed(self) -> bool:
-        return any(problems.failed for problems in self.problems.values())
+        self._references = References(read_cluster, self._problems[Part.TESTS], self._sources)
 
     def result(self, files: tuple[str, ...]) -> LoadResult:
         """Return the documents and problems of these files."""
-        for document in self._last:
+        # Workloads of Simulations may be of WorkloadKinds of any file.
+        for document in sorted(self._found, key=lambda each: document_kind(each.root) != "WorkloadKind"):
             self._take(document)
         referenced = set(map(os.path.realpath, self._references.paths))
         return LoadResult(
-            documents=tuple(self.documents),
-            by_part={part: tuple(problems.items) for part, problems in self.problems.items()},
-            sources=self.sources,
+            documents=tuple(self._documents),
+            by_part={part: tuple(problems.items) for part, problems in self._problems.items()},
+            sources=self._sources,
             files=files,
             passed_over=tuple(name for name in self._ignored_files if os.path.realpath(name) not in referenced),
             references=tuple(self._references.paths),
-            unread_by_kind=Counter(kind.source.text for kind in self._others),
+            unread=tuple(self._unread),
         )
 
     def read(self, source: SourceFile) -> None:
-        """Read every document of a file."""
+        """Find the documents of a file that are ours."""
         if source.other_tool:
             self._ignored_files.append(source.name)
             return
         if len(source.text) > MAX_FILE_BYTES:
-            report_too_large(source.name, MAX_FILE_BYTES, self.problems[Part.RULES])
+            report_too_large(source.name, MAX_FILE_BYTES, self._problems[Part.RULES])
             return
-        self.sources[source.name] = source.lines
+        self._sources[source.name] = source.lines
         problems = Problems()
         documents = [item for document in read_documents(source, problems) for item in self._split_list(document)]
         if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(
@@ -207,24 +242,8 @@ class Loader:
         no_own_document = len(ours) < len(documents) and all(document.empty for document in ours)
         if no_own_document and not problems.failed:
             self._ignored_files.append(source.name)
-        for document in ours:
-            # Manifests may have empty documents among them.
-            if not document.empty or len(ours) == len(documents):
-                is_last = isinstance(document.root, MapNode) and member_text(document.root, "kind") in self._last_kinds
-                (self._last.append if is_last else self._take)(document)
-
-    def report_not_one(self, code: Code, title: str, expected: str, file: Path) -> None:
-        """Report a file without exactly one document of the kind: at its second one, or at the first other kind."""
-        problems = self.problems[Part.RULES]
-        if self.documents:
-            _, second = self.documents[:2]
-            message = f"expected one {second.kind}, not {len(self.documents)}"
-            problems.error(code, message, second.location)
-            return
-        kind = self._others[0] if self._others else None
-        mistake = f"{truncate(kind.source.text)} is not {title}: " if kind else ""
-        place, length = (kind.location, kind.length) if kind else (Location(str(file), 1, 1), 1)
-        problems.error(code, f"{mistake}expected {expected}", place, length)
+        # Manifests may have empty documents among them.
+        self._found += [each for each in ours if not each.empty or len(ours) == len(documents)]
 
     def _split_list(self, document: Document) -> Sequence[Document]:
         """Return the items of a List that kubectl printed, if one belongs to gpu-rules and none is a Node's."""
@@ -243,16 +262,17 @@ class Loader:
         """Return True for a document of another tool, such as kubectl's output."""
         kind = root.get("kind") if isinstance(root, MapNode) else None
         if isinstance(kind, ScalarNode) and kind.source.text not in self._kinds:
-            self._others.append(kind)
+            self._unread.append(kind)
         if not is_foreign(root, self._known_kinds):
             return False
-        is_list = isinstance(kind, ScalarNode) and kind.source.text.endswith("List")
-        return self._single or is_list or api_version(root) is not None or bool(find_manifests(root, Problems()))
+        name = kind.source.text if isinstance(kind, ScalarNode) else ""
+        has_pods = name in own_kinds() or any(find_templates(manifest_json(root)))
+        return self._single or name.endswith("List") or api_version(root) is not None or has_pods
 
     def _take(self, document: Document) -> None:
         root = document.root
         if is_foreign(root, self._known_kinds):
-            read_kind(root, self.problems[Part.RULES], self._known_kinds)
+            read_kind(root, self._problems[Part.RULES], self._known_kinds)
             return
         problems = Problems()
         kind = None
@@ -275,16 +295,16 @@ class Loader:
         valid = not (problems.failed or yaml.failed)
         if valid and isinstance(value, WorkloadKind):
             self._references.workload_kinds.append(value)
-        self.documents.append(
+        self._documents.append(
             LoadedDocument(kind=kind.name, name=name, location=location, written=written, value=value, valid=valid)
         )
 
     def _report(self, kind: str | None, problems: Iterable[Problem]) -> None:
         """Add problems of a document to its part; a document of a kind that is not read has none."""
         if kind in self._kinds:
-            self.problems[self._kinds[kind].part].items.extend(problems)
+            self._problems[self._kinds[kind].part].items.extend(problems)
         elif kind not in DOCUMENT_KINDS:
-            self.problems[Part.RULES].items.extend(problems)
+            self._problems[Part.RULES].items.extend(problems)
 
 
 def _yaml_problems(problems: Problems, document: Document) -> list[Problem]:

@@ -77,7 +77,7 @@ def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts
     known = [each.path for each in facts.templates if not (each.built and len(each.path) == 1)]
     found = [
         (path, pod)
-        for path, pod in (_find_templates(value, ()) if row is None or row.templates else ())
+        for path, pod in (find_templates(value) if row is None or row.templates else ())
         if not any(path[: len(each)] == each[: len(path)] for each in known)
     ]
     reason = (
@@ -257,17 +257,17 @@ def _path_role(value: Json, path: JsonPath) -> str:
     return role
 
 
-def _find_templates(value: Json, path: JsonPath) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
+def find_templates(value: Json, path: JsonPath = ()) -> Iterator[tuple[JsonPath, dict[str, Json]]]:
     """Yield all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _find_templates(item, (*path, index))
+            yield from find_templates(item, (*path, index))
     elif isinstance(value, dict):
         if _is_pod(value, at_root=not path):
             yield path, value
         else:
             for name, member in value.items():
-                yield from _find_templates(member, (*path, name))
+                yield from find_templates(member, (*path, name))
 
 
 def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:

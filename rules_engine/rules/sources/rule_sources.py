@@ -11,7 +11,7 @@ from msgspec import structs
 from rules_engine.cluster.read.loader import DocumentKind
 from rules_engine.language.files import SourceFile, each_of, find_files, path_exists, read_file
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, sort_problems, warn_of
+from rules_engine.model.problems.problem import Problems, Severity, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate
 from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.git_files import revision_files
@@ -136,8 +136,7 @@ def load_sources(sources: Sequence[RuleSource], kinds: Sequence[DocumentKind[obj
     collected = Problems()
     # Sources may overlap: a folder, and a file in it.
     texts = {file.name: file for source in sources for file in source.files(collected)}
-    files = compile_loaded(load_texts(texts.values(), kinds))
-    return replace(files, problems=sort_problems((*collected.items, *files.problems), files.loaded.files))
+    return compile_loaded(load_texts(texts.values(), kinds, collected))
 
 
 def load_rules(sources: str | Path | Iterable[str | Path]) -> RuleSet:
@@ -163,7 +162,7 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     if files.failed or files.loaded.rules:
         return files
     problem = no_rules_problem(sources)
-    if files.loaded.unread_by_kind.get("Diagnostic"):
+    if any(kind.source.text == "Diagnostic" for kind in files.loaded.unread):
         message = f"{problem.message}, only Diagnostics, which doctor reads"
         problem = structs.replace(problem, message=message)
     elif files.rule_set.workload_kinds:

@@ -8,13 +8,14 @@ from pathlib import Path
 from msgspec import structs
 
 from rules_engine.cluster.creation.priority import Priorities
-from rules_engine.cluster.read.clusters import ClusterReading
-from rules_engine.cluster.read.loader import DocumentKind, Part
+from rules_engine.cluster.read.clusters import ClusterReading, load_inventory
+from rules_engine.cluster.read.loader import DocumentKind, Part, load
 from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
 from rules_engine.cluster.read.workloads import ArrivalReader, Workload
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
+from rules_engine.language.files import read_file
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -24,7 +25,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules import simulation
-from rules_engine.rules.sources.load import load_single_document
 
 _NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 """A name with a number, such as pods of an arrival with a count have."""
@@ -44,8 +44,7 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
     return _build_simulation(root, inventory, problems, references)
 
 
-SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation, last=True)
-"""Last: its workloads may be of kinds of any file."""
+SIMULATION = DocumentKind(name="Simulation", part=Part.TESTS, read=read_simulation)
 
 
 def load_simulation(file: str | Path, kinds: Sequence[WorkloadKind] = ()) -> simulation.Simulation:
@@ -95,16 +94,17 @@ def load_simulations(
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)
         return [read_simulation(root, problems, references)]
 
+    found = Problems()
+    source = read_file(path, found)
     kind = DocumentKind(name=SIMULATION.name, part=SIMULATION.part, read=read)
-    wanted = "a Simulation"
-    simulations, load_problems, sources = load_single_document(path, kind, Code.NOT_A_SIMULATION, wanted, wanted)
-    load_problems = (*load_problems, *(problem for cluster in clusters for problem in cluster.problems))
-    for cluster in clusters:
-        sources = {**cluster.sources, **sources}
+    loaded = load([] if source is None else [source], (kind,), load_inventory, found, single=True)
+    loaded = loaded.require_one(Code.NOT_A_SIMULATION, "a Simulation", "a Simulation")
+    usable = not loaded.failed and all(cluster.objects is not None for cluster in clusters)
+    sources = [*(cluster.sources for cluster in clusters), loaded.sources]
     return (
-        () if any(cluster.objects is None for cluster in clusters) else simulations or (),
-        load_problems,
-        sources,
+        loaded.documents[0].value if usable else (),  # type: ignore[return-value]
+        (*loaded.problems, *(problem for cluster in clusters for problem in cluster.problems)),
+        {name: lines for each in sources for name, lines in each.items()},
     )
 
 

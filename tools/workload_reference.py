@@ -1,6 +1,6 @@
 """docs/reference/workloads.md, generated from the packaged rows. `python -m tools.workload_reference` updates it."""
 
-from rules_engine.cluster.workloads.table import KINDS, read_group
+from rules_engine.cluster.workloads.table import OWN_GROUPS, PACKAGED, read_group
 from tools.documents import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs/reference/workloads.md"
@@ -24,8 +24,8 @@ that gives each number. This page is generated from them.
 def document() -> str:
     """Return the page. Kinds without pods are one line."""
     lines, without = [], []
-    for file in sorted(KINDS.glob("*.yaml"), key=lambda file: (file.stem not in ("core", "apps", "batch"), file.stem)):
-        for row in read_group(file.stem).values():
+    for api_group in sorted(PACKAGED, key=lambda group: (group not in OWN_GROUPS, group)):
+        for row in read_group(api_group).values():
             paths = "<br>".join(
                 f"`{'.'.join(each.path).replace('.[]', '[]').replace('.{}', '{}')}`" for each in row.templates
             )

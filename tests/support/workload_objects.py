@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, TemplateRow, WorkloadKind
-from rules_engine.cluster.workloads.table import KINDS, read_group
+from rules_engine.cluster.workloads.table import PACKAGED, read_group
 from rules_engine.language.cel import Budget
 from rules_engine.language.files import SourceFile
 from rules_engine.rules.sources.load import COMMAND_KINDS, load_texts
@@ -23,7 +23,7 @@ OWN_KIND = rule(
 _ROWS = [
     row
     for row in (
-        *(row for file in sorted(KINDS.glob("*.yaml")) for row in read_group(file.stem).values()),
+        *(row for group in PACKAGED for row in read_group(group).values()),
         *load_texts([SourceFile("own.yaml", OWN_KIND)], COMMAND_KINDS).of(WorkloadKind),
     )
     if row.templates and row.kind != "DaemonSet"

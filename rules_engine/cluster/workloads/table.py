@@ -13,11 +13,13 @@ from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problems
 
-KINDS = Path(__file__).with_name("kinds")
-"""The folder of the packaged rows."""
-
 OWN_GROUPS = ("", "apps", "batch")
 """API groups of Kubernetes' own kinds, whose names differ: a manifest may lack its apiVersion."""
+
+PACKAGED = {
+    file.stem if file.stem != "core" else "": file for file in sorted(Path(__file__).with_name("kinds").glob("*.yaml"))
+}
+"""The files of packaged rows by API group."""
 
 ObjectKey = tuple[str, str, str]
 """Kind, name and namespace."""
@@ -49,20 +51,11 @@ class WorkloadTable:
 
 
 @cache
-def packaged_groups() -> Mapping[str, Path]:
-    """Return the files of packaged rows by API group."""
-    return {file.stem.replace("core", ""): file for file in KINDS.glob("*.yaml")}
-
-
 def read_group(group: str) -> Mapping[str, WorkloadKind]:
     """Return the packaged rows of an API group by kind."""
-    return _read_file(packaged_groups()[group]) if group in packaged_groups() else {}
-
-
-@cache
-def _read_file(file: Path) -> Mapping[str, WorkloadKind]:
+    file = PACKAGED.get(group)
     problems = Problems()
-    source = decode_source(file, file.read_bytes(), problems)
+    source = None if file is None else decode_source(file, file.read_bytes(), problems)
     roots = [each.root for each in read_documents(source, problems)] if source is not None else []
     rows = [read_workload_kind(root, problems) for root in roots if isinstance(root, MapNode)]
     return {row.kind: row for row in rows}

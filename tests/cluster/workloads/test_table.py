@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json
 from rules_engine.cluster.workloads.kind import WorkloadKind, read_workload_kind
-from rules_engine.cluster.workloads.table import KINDS, ObjectKey, WorkloadTable, read_group
+from rules_engine.cluster.workloads.table import PACKAGED, ObjectKey, WorkloadTable, read_group
 from rules_engine.language.schemas import validate
 from rules_engine.language.yaml.documents import Dialect
 from rules_engine.language.yaml.nodes import MapNode, YamlNode, find_node
@@ -18,15 +18,14 @@ from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.problems.problem import Problems
 from tests.support.loading import documents, rule
 
-FILES = sorted(KINDS.glob("*.yaml"))
-GROUPS = [read_group(file.stem.replace("core", "")) for file in FILES]
+GROUPS = [*map(read_group, PACKAGED)]
 PODLESS = [row for group in GROUPS for row in group.values() if not row.templates]
 SOURCE = re.compile(r"^ *# .*\w\.(go|py|scala|yaml)\b", re.MULTILINE)
 """A comment with a file of a controller."""
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_packaged_rows_are_valid_and_have_a_source(file: Path) -> None:
+@pytest.mark.parametrize(("group", "file"), PACKAGED.items(), ids=str)
+def test_packaged_rows_are_valid_and_have_a_source(group: str, file: Path) -> None:
     text = file.read_text()
     found, faults = documents(text)
     problems = Problems()
@@ -34,11 +33,11 @@ def test_packaged_rows_are_valid_and_have_a_source(file: Path) -> None:
     for document, written in zip(found, text.split("\n---\n"), strict=True):
         assert isinstance(document.root, MapNode)
         row = read_workload_kind(validate("WorkloadKind", document.root, problems), problems)
-        assert (row.group or "core") == file.stem
+        assert row.group == group
         assert WorkloadTable().row(row.group, row.kind) == read_group(row.group)[row.kind]
         assert SOURCE.search(written) or SOURCE.search(header), row.name
     assert [*faults, *problems.items] == []
-    assert len(read_group(file.stem.replace("core", ""))) == len(found)
+    assert len(read_group(group)) == len(found)
 
 
 def test_the_names_of_rows_differ() -> None:

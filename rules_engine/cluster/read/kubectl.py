@@ -254,17 +254,17 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
     yaml_problems = Problems()
     text = _without_noise(source, len(data[:begin].decode("utf-8", "replace")), yaml_problems)
     cut: Location | None = None
-    for document in read_yaml_objects(SourceFile(source.name, text), yaml_problems):
-        place = partial(_same, document.place)
-        if document.items is None:
-            yield from _expand(dict(document.members), "", place)
+    for place, value, items in read_yaml_objects(SourceFile(source.name, text), yaml_problems):
+        if items is None:
+            yield from _expand(value, "", partial(_same, place))
             continue
-        if document.members and "kind" not in document.members:
-            cut = document.place  # kubectl writes the kind after the items
-        kind = list_kind(document.members)
-        yield ListedObject(kind, None, place, capture_time(document.members.get("metadata")))
-        for at, value in document.items:
-            yield from _expand(value, kind, partial(_same, at))
+        members = as_mapping(value)
+        if members and "kind" not in members:
+            cut = place  # kubectl writes the kind after the items
+        kind = list_kind(members)
+        yield ListedObject(kind, None, partial(_same, place), capture_time(members.get("metadata")))
+        for at, item in items:
+            yield from _expand(item, kind, partial(_same, at))
     if cut is not None and not yaml_problems.failed:
         yaml_problems.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
     problems.items += map(_without_quotes, yaml_problems.items)

@@ -6,6 +6,7 @@ import pytest
 
 from rules_engine import ClusterObjects, load_manifests, load_rules, preflight
 from rules_engine.questions.preflight.answer import WorkloadAnswer
+from rules_engine.questions.preflight.state import Verdict
 from tests.support.api import GPU, api_object, node, pod
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -104,7 +105,8 @@ NAMED = {
 @pytest.mark.parametrize("kind", NAMED)
 def test_an_object_that_does_not_exist_is_refused_and_one_not_read_is_unknown(kind: str) -> None:
     member, message, title = NAMED[kind]
-    manifest = single(**{member: "gold"})
+    members: dict[str, Any] = {member: "gold"}
+    manifest = single(**members)
     refused = answer(manifest)
     assert [(each.verdict, each.message) for each in refused.stopped] == [("Refused", message)]
     unknown = answer(manifest, absent=(kind,))
@@ -142,5 +144,5 @@ def test_a_request_of_the_pod_level_below_its_containers_is_refused() -> None:
 def test_each_pod_that_is_refused_has_its_own_reason() -> None:
     found = answer(workload("Job", 3, {"spec": spec({GPU: "4"})}), quota(pods="2"), nodes=NODES[:1])
     reasons = {each.verdict: (each.pods, each.message) for each in found.stopped}
-    assert reasons["Refused"] == (1, "exceeded quota: all, requested: pods=1, used: pods=2, limited: pods=2")
-    assert reasons["Waits"][0] == 1
+    assert reasons[Verdict.REFUSED] == (1, "exceeded quota: all, requested: pods=1, used: pods=2, limited: pods=2")
+    assert reasons[Verdict.WAITS][0] == 1

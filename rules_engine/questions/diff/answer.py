@@ -1,6 +1,6 @@
 """Answer of a diff: the effects of a change of rules on workloads and recorded admissions."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -112,7 +112,7 @@ def build_answer(
         without_rules=tuple(without_rules),
         assumed_cluster=assumed_cluster,
         allowed=tuple(kind for kind in Kind if kind in allowed),
-        verdict=_verdict(clusters, unknown=unknown),
+        verdict=_verdict(grouping.totals.values(), allowed, unknown=unknown),
         clusters=clusters,
         recorded=recorded,
         omitted_pods=grouping.omitted,
@@ -120,13 +120,13 @@ def build_answer(
     )
 
 
-def _verdict(clusters: Iterable[ClusterTotals], *, unknown: bool) -> Verdict:
-    decided = [each for each in clusters if each.pods]
-    if any(each.beyond_allowed for each in decided):
+def _verdict(clusters: Collection[ClusterCounts], allowed: frozenset[Kind], *, unknown: bool) -> Verdict:
+    changes = [kinds for each in clusters for kinds in each.by_kinds]
+    if not all(map(allowed.issuperset, changes)):
         return Verdict.CHANGED
-    if unknown or not decided:
+    if unknown or not any(each.decided for each in clusters):
         return Verdict.UNKNOWN if unknown else Verdict.NOTHING_DECIDED
-    return Verdict.ALLOWED if any(each.changed for each in decided) else Verdict.UNCHANGED
+    return Verdict.ALLOWED if changes else Verdict.UNCHANGED
 
 
 def _cluster_totals(name: str, totals: ClusterCounts, allowed: frozenset[Kind]) -> ClusterTotals:

@@ -114,12 +114,14 @@ MAX_LINES = 10_000
 class ClusterCounts(Struct, kw_only=True):
     """Numbers of pods of one cluster.
 
-    `as_it_is`: pods that are decided as they are now, by reason. `by_kinds`: changed pods by the set of their kinds of
-    change, which shows whether `--allow` covers them. `namespaces` and `rules` count changed pods; a pod counts for
-    each rule whose effect differs. `unknown`: changed pods by reason. `gpus`: devices of the admitted pods before and
-    after; without pods whose outcome is unknown, and without updates and dry runs, which create no pod.
+    `decided`: equal pods that count once, and templates without pods. `as_it_is`: pods that are decided as they are
+    now, by reason. `by_kinds`: changed pods by the set of their kinds of change, which shows whether `--allow` covers
+    them. `namespaces` and `rules` count changed pods; a pod counts for each rule whose effect differs. `unknown`:
+    changed pods by reason. `gpus`: devices of the admitted pods before and after; without pods whose outcome is
+    unknown, and without updates and dry runs, which create no pod.
     """
 
+    decided: int = 0
     pods: int = 0
     as_it_is: Counter[str] = field(default_factory=Counter)
     by_kinds: Counter[tuple[Kind, ...]] = field(default_factory=Counter)
@@ -132,6 +134,7 @@ class ClusterCounts(Struct, kw_only=True):
     def add(self, submitted: SubmittedPods, before: Outcome, after: Outcome, change: OutcomeChange | None) -> None:
         """Count equal pods of a workload."""
         count = submitted.count
+        self.decided += 1
         self.pods += count
         if submitted.as_it_is:
             self.as_it_is[truncate(submitted.as_it_is, MAX_NAME_LENGTH)] += count
@@ -147,6 +150,7 @@ class ClusterCounts(Struct, kw_only=True):
                     total[name] = total.get(name, 0) + devices * count
         if change is not None:
             self.by_kinds[change.kinds] += count
+        if change is not None and count:
             self.namespaces[submitted.workload.namespace] += count
             for each in change.rules:
                 self.rules[each.rule] += count

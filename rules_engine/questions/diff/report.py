@@ -60,7 +60,10 @@ def _change_item(answer: DifferenceAnswer, change: ShownChange) -> Item:
         fields=[ItemField(each.title, _difference_words(each)) for each in change.differences],
         table=Table(
             heads=("workload", *heads),
-            rows=[(title, *(_count_cell(pods[name]) for name in names)) for title, pods in change.workloads.items()],
+            rows=[
+                (title, *(f"{pods[name]:,}" if name in pods else "" for name in names))
+                for title, pods in change.workloads.items()
+            ],
             numbers=heads,
             names=heads if several else (),
             noun="workload",

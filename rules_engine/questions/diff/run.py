@@ -85,9 +85,9 @@ def diff(
     if not collected.failed:
         _report_missing_objects(readings, collected, reads_namespaces=any(read.namespaces for read in reads))
         _decide_pods(old, new, inputs, namespace, grouping, report)
-    pods = sum(totals.pods for totals in grouping.totals.values())
+    decided = any(totals.decided for totals in grouping.totals.values())
     unknown = bool(unknown_pods(collected.items))
-    if not (pods or log or unknown or collected.failed):
+    if not (decided or log or unknown or collected.failed):
         where = [Location(str(path), 1, 1) for path in paths] or [reading.location for reading in readings]
         message = "no pod and no workload found" if paths else NO_LIVE_POD
         collected.error(Code.NOT_A_POD, message, where[0])

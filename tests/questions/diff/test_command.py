@@ -98,6 +98,18 @@ def test_a_change_is_exit_code_1_unless_it_is_allowed(folder: Path, old: str, ne
     assert diff("-f", "ada.yaml", "--allow", kind.upper(), *others, old=old, new=new).exit_code == 0
 
 
+def test_a_workload_without_pods_is_a_change_of_0_pods(folder: Path) -> None:
+    spec = (
+        "{replicas: 0, template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}}]}}}"
+    )
+    write(folder, {"ada.yaml": f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: ada}}, spec: {spec}}}\n"})
+    assert diff("-f", "ada.yaml").exit_code == 0
+    found = document("-f", "ada.yaml", new="fall.yaml")
+    assert (found["verdict"], found["clusters"][0]["pods"], found["clusters"][0]["namespaces"]) == ("Changed", 0, {})
+    assert "\n    Deployment default/ada     0\n" in diff("-f", "ada.yaml", new="fall.yaml").stdout
+    assert diff("-f", "ada.yaml", "--allow=Rung", new="fall.yaml").exit_code == 0
+
+
 def test_all_kinds_of_a_pod_must_be_allowed(folder: Path) -> None:
     write(folder, {"new/a.yaml": WARN, "new/b.yaml": FALL})
     assert diff("-f", "ada.yaml", "--allow=Warnings", new="new").exit_code == 1

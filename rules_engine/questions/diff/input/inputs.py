@@ -79,8 +79,8 @@ class DiffInputs:
         for submitted in self._submitted(namespace):
             for name, cluster in self.columns.items():
                 workload, count = structs.replace(submitted.workload, cluster=name), submitted.count
-                if submitted.each_node:
-                    count = max(1, sum(1 for _ in daemon_pods(submitted.request.object, self._nodes.get(name, ()))))
+                if submitted.each_node and (nodes := self._nodes.get(name)):
+                    count = sum(1 for _ in daemon_pods(submitted.request.object, nodes))
                 yield structs.replace(submitted, workload=workload, count=count), cluster
 
     def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
@@ -114,8 +114,8 @@ def _refusal(manifest: Manifest) -> str:
 def submit_manifest(manifest: Manifest, default_namespace: str, problems: Problems) -> SubmittedPods:
     """Return the pods of a manifest, as its controller submits them.
 
-    `default_namespace`: for an object without a namespace. A workload that is scaled to zero counts as one pod, or
-    its changes would not count. A malformed number of pods is a problem.
+    `default_namespace`: for an object without a namespace. A template without pods, such as that of a Deployment that
+    is scaled to zero, is decided, too. A malformed number of pods is a problem.
     """
     namespace = manifest.namespace or default_namespace
     workload = WorkloadName.of("", namespace, manifest.kind, manifest.name)
@@ -126,7 +126,7 @@ def submit_manifest(manifest: Manifest, default_namespace: str, problems: Proble
     return SubmittedPods(
         workload=workload,
         request=request,
-        count=max(1, manifest.template.total),
+        count=manifest.template.total,
         each_node=manifest.is_built_in and manifest.kind == DAEMON_SET,
         missing=missing_values(manifest.pod),
     )

@@ -27,7 +27,7 @@ def read(path: Path, text: str) -> tuple[list[SubmittedPods], list[str]]:
 @pytest.mark.parametrize(
     ("kind", "spec", "count"),
     [
-        ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 1),
+        ("Deployment", f"{{replicas: 0, template: {TEMPLATE}}}", 0),
         ("Job", f"{{completions: 4, parallelism: 2, template: {TEMPLATE}}}", 4),
         ("Set", f"{{replicas: 2, templates: [{TEMPLATE}]}}", 1),
     ],

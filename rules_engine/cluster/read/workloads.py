@@ -129,6 +129,7 @@ def read_workload(
                 total=manifest.template.total,
                 controlled=bool(manifest.path),
                 selector=_spread_selector(manifest),
+                minimum=manifest.template.minimum,
             )
             groups.append(group)
     return Workload(kind=first.kind, name=name, namespace=first.namespace, groups=tuple(groups))

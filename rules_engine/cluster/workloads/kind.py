@@ -24,9 +24,9 @@ the name of the member of {}, and what is at the path."""
 _TAKEN = frozenset({*OBJECT, *_TEMPLATE, "spec", "metadata", "status"})
 """Names that no reference may have: of variables, and of members with which a path may begin."""
 
-_COUNTS = ("pods", "total", "atMost")
+_COUNTS = ("pods", "total", "atMost", "minimum")
 _RESULTS: Mapping[str, Type] = {
-    **dict.fromkeys((*_COUNTS, "minimum", "number"), types.INT),
+    **dict.fromkeys((*_COUNTS, "number"), types.INT),
     **dict.fromkeys(("name", "unknown", "decidedBy", "scheduler", "countField", "kind"), types.STRING),
 }
 """The types of expressions, by field; others are of any type."""

@@ -14,6 +14,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import API_VERSION
+from rules_engine.model.rules.simulation import Gang
 
 MAX_TEXT = 300
 """Characters of an expression's text."""
@@ -32,8 +33,8 @@ Value = TypeVar("Value", int, str, dict[str, Json])
 class PodTemplate:
     """A pod template (PodTemplateSpec) at a path of an object, which makes `parallel` pods at once, `total` in all.
 
-    `role`: its name in the object, "" for none. `unknown`: why the numbers are not known, "" if they are. `built`: what
-    is at the path is not the template itself.
+    `minimum`: of them, a gang needs. `role`: its name in the object, "" for none. `unknown`: why the numbers are not
+    known, "" if they are. `built`: what is at the path is not the template itself.
     """
 
     path: JsonPath
@@ -41,16 +42,9 @@ class PodTemplate:
     role: str = ""
     parallel: int = 1
     total: int = 1
+    minimum: int = 0
     unknown: str = ""
     built: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
-    """Pods that start together or not at all: `number` gangs, each of at least `minimum` pods."""
-
-    minimum: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +156,7 @@ class _RowReader:
             role=role,
             parallel=max(0, parallel),
             total=max(0, self._evaluate(programs, "total", parallel, variables)) if parallel > 0 else 0,
+            minimum=self._evaluate(programs, "minimum", 0, variables),
             unknown=unknown,
             built="pod" in programs or path[0] in self._row.references,
         )

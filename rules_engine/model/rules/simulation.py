@@ -39,7 +39,7 @@ class PodGroup:
     `pod` is a whole Pod as /mutate receives it. `parallel` pods run at the same time; when one ends, another one
     follows, `total` pods in all. `controlled`: a controller replaces lost pods, and their names are `name` with a
     number; otherwise the group is one Pod with this name. `selector`: the selector of a ReplicaSet or StatefulSet, by
-    which the scheduler spreads the pods; None for other controllers.
+    which the scheduler spreads the pods; None for other controllers. `minimum`: the pods of it that a gang needs.
     """
 
     name: str
@@ -48,6 +48,15 @@ class PodGroup:
     total: int = 1
     controlled: bool = True
     selector: LabelSelector | None = None
+    minimum: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """Pods that start together or not at all: `number` gangs, each of at least `minimum` pods."""
+
+    minimum: int = 0
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +64,7 @@ class Arrival:
     """A Pod or a workload that arrives `count` times, first at `at`, then each time after `every`.
 
     `title` is its title in reports, such as `Job/train`. `run_for`: the time that a pod runs once it is bound; None: to
-    the end.
+    the end. `gang`: which only preflight reads.
     """
 
     title: str
@@ -65,6 +74,7 @@ class Arrival:
     every: Distribution = Distribution()
     count: int = 1
     run_for: Distribution | None = None
+    gang: Gang = Gang()
 
     @property
     def pods(self) -> int:

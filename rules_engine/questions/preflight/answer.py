@@ -25,7 +25,7 @@ from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
-from rules_engine.questions.preflight.gangs import stopped_gang
+from rules_engine.questions.preflight.gangs import explain_gang
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import (
     ClusterState,
@@ -75,6 +75,7 @@ class StoppedPods(Output, frozen=True, kw_only=True):
     verdict: Verdict
     pods: int
     message: Annotated[str, Meta(description="Of the scheduler, the rule that denies, or the API server that refuses.")]
+    together: Annotated[bool, Meta(description="True if they do not start since they start only together.")]
     finding: Annotated[Finding | None, Meta(description="The first reason that is true; null unless GPU pods wait.")]
 
 
@@ -141,9 +142,11 @@ def preflight(
     inputs = read_inputs(manifests, cluster, name=name, namespace=namespace)
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
+        for workload, pods in zip(workloads, simulated, strict=True):
+            explain_gang(state, rule_set, workload.arrival, pods)
         pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, pending, places, stopped_gang(state, rule_set, workload, pods))
+            _workload_answer(state, workload, pods, pending, places)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         needs = [find_needs(state.play.cycle, pods) for pods in simulated]
@@ -172,20 +175,12 @@ def _workload_answer(
     pods: Sequence[SimulatedPod],
     pending: Mapping[int, PendingPod],
     places: Mapping[RuleId, Location],
-    gang: tuple[Verdict, str] | None,
 ) -> WorkloadAnswer:
-    """Return the answer for a workload, without changes, while its pods are on their nodes.
-
-    `gang`: the verdict and the reason if its pods do not start together.
-    """
-    starts = Counter(pod.node for pod in pods if pod.starts and gang is None)
-    equal = numbers_of(union([pod.equal for pod in pods if gang is None]))
-    stopped = tuple(_stopped_pods(state, pods, pending))
-    if gang is not None:
-        # Without a finding: the reason of one pod is often that others of its gang hold the devices.
-        stopped = (StoppedPods(verdict=gang[0], pods=len(pods), message=gang[1], finding=None),)
+    """Return the answer for a workload, without changes, while its pods are on their nodes."""
+    starts = Counter(pod.node for pod in pods if pod.starts)
+    equal = numbers_of(union([pod.equal for pod in pods]))
     unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *_unknown_of_pods(state, pods))))
-    verdict = worst_verdict([pod.verdict for pod in pods] if gang is None else [gang[0]])
+    verdict = worst_verdict([pod.verdict for pod in pods])
     # What is not known can only prevent a start, except for a number of pods.
     if (verdict is Verdict.STARTS and unknown) or (verdict is Verdict.WAITS and workload.unknown):
         verdict = Verdict.UNKNOWN
@@ -201,12 +196,12 @@ def _workload_answer(
         started=starts.total(),
         starts=dict(sorted(starts.items(), key=lambda item: (-item[1], item[0]))),
         equal_nodes=tuple(name for name in names if name not in starts),
-        evicted=tuple(victim for pod in pods if gang is None for victim in pod.victims),
+        evicted=tuple(victim for pod in pods for victim in pod.victims),
         moves=tuple(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=stopped,
+        stopped=tuple(_stopped_pods(state, pods, pending)),
         once=tuple(dict.fromkeys((*workload.once, *_gates(pods)))),
         unknown=unknown,
         notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
@@ -227,7 +222,8 @@ def _stopped_pods(
     for (verdict, message), group in groups.items():
         entry = pending.get(id(group[0].admitted))
         finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
-        yield StoppedPods(verdict=verdict, message=message, pods=len(group), finding=finding)
+        together = group[0].alone is not None and group[0].waits
+        yield StoppedPods(verdict=verdict, message=message, pods=len(group), together=together, finding=finding)
 
 
 def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[tuple[str, str]]:
@@ -302,7 +298,8 @@ def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> P
 
 def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:
     """Return doctor's answers for the pods that wait, by the identity of their admission, which equal pods share."""
-    waiting = [pod for pods in workloads for pod in pods if pod.verdict in (Verdict.WAITS, Verdict.NEVER)]
+    # What keeps one pod of a gang is no reason of the others.
+    waiting = [pod for pods in workloads for pod in pods if pod.waits and pod.alone is None]
     first = {id(pod.admitted): pod for pod in reversed(waiting)}
     if not first:
         return {}

@@ -111,7 +111,7 @@ class NodeNeed(Struct, frozen=True):
 
 def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:
     """Return what the first waiting pod lacks for nodes that only taints and labels exclude."""
-    waiting = (each.admitted.pod for each in pods if each.verdict in (Verdict.WAITS, Verdict.NEVER))
+    waiting = (each.admitted.pod for each in pods if each.waits and not each.starts_alone)
     pod = next(filter(None, waiting), None)
     if pod is None:
         return ()
@@ -159,7 +159,7 @@ class ChangeSearch:
         self._number = number
         self._workload = workloads[number]
         self._pods = pods
-        self._changed = {pod.group for pod in pods if not pod.starts}
+        self._changed = {pod.group for pod in pods if not pod.starts_alone}
         """The templates to change: those with pods that do not start."""
         self._groups = [self._workload.arrival.groups[index] for index in sorted(self._changed)]
 
@@ -176,8 +176,8 @@ class ChangeSearch:
             yield from self._verified(
                 ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
             )
-        field, is_gang = self._workload.count_field, self._workload.gang is not None
-        if field is not None and not is_gang and (fewer := self._with_fewer_pods()) is not None:
+        field = self._workload.count_field
+        if field is not None and (fewer := self._with_fewer_pods()) is not None:
             counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
             text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
             yield from self._verified(ChangeKind.REPLICAS, f"with {text}", fewer)

@@ -1,58 +1,68 @@
 """Gangs: pods of a workload that start together or not at all."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import controller_reference
+from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Arrival
+from rules_engine.model.rules.simulation import Arrival, Gang
 from rules_engine.model.wording import format_count
-from rules_engine.questions.preflight.reading import SubmittedWorkload
-from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
+from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict, missing_pods
 from rules_engine.rules.evaluation import RuleSet
 
 
-def stopped_gang(
-    state: ClusterState, rule_set: RuleSet, workload: SubmittedWorkload, pods: Sequence[SimulatedPod]
-) -> tuple[Verdict, str] | None:
-    """Return the verdict and the reason of a workload whose first gang cannot start; None if it can or is unknown."""
-    started = sum(pod.starts for pod in pods)
-    if workload.gang is None or workload.unknown or any(pod.admitted.pod is None for pod in pods):
-        return None
-    minimum, number = workload.gang.minimum, workload.gang.number
-    if started >= (minimum if number == 1 else len(pods)):
-        return None
-    groups = [replace(group, parallel=group.parallel // number) for group in workload.arrival.groups]
-    members = [
-        pod
-        for index, group in enumerate(groups)
-        for pod in [pod for pod in pods if pod.group == index][: group.parallel]
-    ]
-    needs = f"needs {format_count(minimum, 'pod')} at once"
-    if len(members) < minimum:
-        return Verdict.NEVER, f"{needs}, and has {len(members)}: never together"
-    for resource in sorted({name for pod in members for name in pod.admitted.record.given if is_gpu(name)}):
-        amounts = sorted(pod.admitted.record.given.get(resource, 0) for pod in members)[:minimum]
+def explain_gang(state: ClusterState, rule_set: RuleSet, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
+    """Set the verdict and the message of pods that wait since their gang does not start."""
+    gang = [*{id(pod): pod for pod in pods if pod.alone}.values()]
+    waiting = [pod for pod in gang if pod.waits]
+    if (missing := missing_pods(arrival, gang)) is None or not waiting:
+        return
+    verdict, message = Verdict.WAITS, _pods_text(missing, "{} could start now: they wait together")
+    # A pod that is denied or refused has its own reason.
+    if len(waiting) == len(gang) and (reason := _why_never(state, rule_set, arrival, gang)):
+        verdict, message = Verdict.NEVER, f"{reason}: never together"
+    for pod in waiting:
+        pod.verdict, pod.message = verdict, f"{'each gang ' if arrival.gang.number > 1 else ''}needs {message}"
+
+
+def _pods_text(missing: tuple[str, int, int], found: str) -> str:
+    which, minimum, count = missing
+    return f"{format_count(minimum, 'pod')}{which} at once, {found.format(count)}"
+
+
+def _why_never(state: ClusterState, rule_set: RuleSet, arrival: Arrival, gang: Sequence[SimulatedPod]) -> str:
+    """Return what a gang needs and lacks even if all nodes were empty and Ready; "" if it could start."""
+    minimum, objects = arrival.gang.minimum, state.simulation.objects
+    if len(gang) < minimum:
+        return _pods_text(("", minimum, len(gang)), "and has {}")
+    given = [pod.admitted.record.given for pod in gang]
+    gpus = sorted({name for each in given for name in each if is_gpu(name)})
+    if any(node.allocatable.get(name) for node in objects.declared for name in gpus):
+        return ""  # an autoscaler may add any number of these nodes
+    for name in gpus:
+        needed = sum(sorted(each.get(name, 0) for each in given)[:minimum])
         offered = sum(
-            node.allocatable[resource].nanos for node in state.simulation.cluster.nodes if resource in node.allocatable
+            node.allocatable[name].nanos for node in state.simulation.cluster.nodes if name in node.allocatable
         )
-        if sum(amounts) > offered:
-            needed, there = sum(amounts) // NANOS, offered // NANOS
-            return Verdict.NEVER, f"needs {needed} {resource} at once, the cluster has {there}: never together"
-    could = _started_if_empty(state, rule_set, replace(workload.arrival, groups=tuple(groups)))
-    if could < minimum:
-        return Verdict.NEVER, f"{needs}, the cluster could hold {could} without other pods: never together"
-    # Of several gangs, some may start.
-    return None if started >= minimum else (Verdict.WAITS, f"{needs}, {started} could start now: they wait together")
-
-
-def _started_if_empty(state: ClusterState, rule_set: RuleSet, gang: Arrival) -> int:
-    """Return the number of a gang's pods that would start if the cluster had only the pods of DaemonSets."""
-    objects = state.simulation.objects
+        if needed > offered:
+            return f"{needed // NANOS} {name} at once, the cluster has {offered // NANOS}"
+    counts = Counter(pod.group for pod in gang)
+    groups = tuple(replace(group, parallel=counts[number]) for number, group in enumerate(arrival.groups))
     daemons = [pod for pod in objects.pods if (controller_reference(pod) or {}).get("kind") == "DaemonSet"]
-    empty = objects.with_objects({"Pod": daemons})
+    nodes: list[dict[str, Json]] = [
+        {
+            **node,
+            "spec": {**node.spec, "unschedulable": False},
+            "status": {**node.status, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for node in objects.nodes
+    ]
+    empty = objects.with_objects({"Pod": daemons, "Node": nodes})
     simulation = replace(state.simulation, objects=empty, cluster=cluster_view(empty))
-    with ClusterState(simulation, rule_set).simulated([gang]) as [pods]:
-        return sum(pod.starts for pod in pods)
+    with ClusterState(simulation, rule_set).simulated([replace(arrival, groups=groups, gang=Gang())]) as [pods]:
+        missing = missing_pods(arrival, pods)
+    return _pods_text(missing, "the cluster could hold {} without other pods") if missing else ""

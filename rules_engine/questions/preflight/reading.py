@@ -10,7 +10,6 @@ from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, object_name, read_workload
 from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER
-from rules_engine.cluster.workloads.templates import Gang
 from rules_engine.language.yaml.nodes import find_node
 from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -18,7 +17,7 @@ from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import InputError, Problem, Problems
 from rules_engine.model.problems.source import Location
-from rules_engine.model.rules.simulation import Arrival, Simulation
+from rules_engine.model.rules.simulation import Arrival, Gang, Simulation
 
 SUSPENDED = "suspend: true"
 
@@ -35,11 +34,10 @@ QUEUE_LABELS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedWorkload:
     """A workload of a manifest. `count_field`: the field with the number of its pods; "" if each template has its own;
-    None if no field has just this number.
+    None if no field has just this number, or fewer pods would be a part of a gang.
 
-    `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `gang`: its pods
-    that start together. `unknown`: why the number of its pods is not known. `claims`: volume claims that its controller
-    will make.
+    `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `unknown`: why the
+    number of its pods is not known. `claims`: volume claims that its controller will make.
     """
 
     kind: str
@@ -48,7 +46,6 @@ class SubmittedWorkload:
     arrival: Arrival
     count_field: str | None
     once: tuple[str, ...]
-    gang: Gang | None = None
     unknown: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
 
@@ -116,10 +113,14 @@ def _read_workloads(
             kind=workload.kind,
             name=workload.name,
             location=first.location,
-            arrival=Arrival(title=f"{workload.kind}/{workload.name}", namespace=key[1], groups=groups),
-            count_field=_count_field(templates),
+            arrival=Arrival(
+                title=f"{workload.kind}/{workload.name}",
+                namespace=key[1],
+                groups=groups,
+                gang=Gang() if counts else first.facts.gang or Gang(),
+            ),
+            count_field=None if first.facts.gang else _count_field(templates),
             once=tuple(dict.fromkeys(_conditions(templates))),
-            gang=first.facts.gang,
             unknown=tuple(f"the number of pods: {number} assumed ({why})" for why, number in counts.items()),
             claims=tuple(_claim_templates(first)) if groups else (),
         )

@@ -110,7 +110,7 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Item
             after = f"the API server creates the {each.kind} and refuses {count} of its controller"
             yield ItemField("refused", f"{after}: {stopped.message}")
         case Verdict.NEVER:
-            why = "" if stopped.message.endswith("never together") else "no node that exists could hold it: "
+            why = "" if stopped.together else "no node that exists could hold it: "
             yield ItemField("never", f"{count}: {why}{stopped.message}")
         case verdict:
             yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")

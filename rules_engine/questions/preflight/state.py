@@ -1,11 +1,13 @@
 """A cluster as it is, on which workloads are simulated without lasting effect."""
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from enum import StrEnum
 from functools import partial
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,23 +52,33 @@ def worst_verdict(verdicts: Collection[Verdict]) -> Verdict:
 class SimulatedPod(Struct, kw_only=True):
     """A pod of a workload with its outcome.
 
-    `name`: namespace/name. `group`: the number of its template. `node`: "" if it does not start. `equal`: the nodes
-    among which the scheduler chose at random. `victims`: pods that leave their nodes for it. `message`: of the rule
-    that denies it, or of the API server that refuses it.
+    `name`: namespace/name. `group`, `gang`: the numbers of its template and its gang. `node`: "" if it does not start.
+    `equal`: the nodes among which the scheduler chose at random. `victims`: pods that leave their nodes for it.
+    `message`: why it is denied or refused, or why its gang does not start. `alone`: what it would do without this gang.
     """
 
     name: str
     group: int
+    gang: int
     admitted: Admitted
     verdict: Verdict
     node: str = ""
     equal: NodeSet = 0
     victims: tuple[str, ...] = ()
     message: str = ""
+    alone: Verdict | None = None
 
     @property
     def starts(self) -> bool:
         return self.verdict is Verdict.STARTS
+
+    @property
+    def waits(self) -> bool:
+        return self.verdict in (Verdict.WAITS, Verdict.NEVER)
+
+    @property
+    def starts_alone(self) -> bool:
+        return (self.alone or self.verdict) is Verdict.STARTS
 
 
 PodsByWorkload = Sequence[Sequence[SimulatedPod]]
@@ -99,17 +111,42 @@ class ClusterState:
     def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
         """Let the pods of workloads arrive, one after the other. They are gone after the block.
 
-        `ending`: the number of a workload. If one of its pods cannot start, pods of the same or a lower priority end.
+        A gang that does not start holds nothing: the others start as without it. `ending`: the number of a workload. If
+        one of its pods cannot start, pods of the same or a lower priority end.
         """
-        with ExitStack() as undo:
-            run = _WorkloadRun(self, undo, ending)
-            yield [run.create_pods(number, arrival) for number, arrival in enumerate(arrivals)]
+        stopped: dict[int, Sequence[SimulatedPod]] = {}
+        while True:
+            with ExitStack() as undo:
+                workloads = _WorkloadRun(self, undo, ending).create_pods(arrivals, stopped)
+                if workloads is not None:
+                    yield workloads
+                    return
 
     def could_hold(self, pod: SchedulablePod) -> bool:
         """Return True if a node could run a pod if all nodes were empty, ready and not cordoned."""
         alone = replace(pod.requirements, spread=(), affinity=(), anti_affinity=(), ports=())
         answer = self._empty.answer(alone)
         return bool(answer.failure or answer.passing)
+
+
+def missing_pods(arrival: Arrival, gang: Sequence[SimulatedPod]) -> tuple[str, int, int] | None:
+    """Return of which pods of a gang too few start, how many it needs, and how many start; None if it starts."""
+    started = Counter(pod.group for pod in gang if pod.starts_alone)
+    needs = [(f" of {each.name}", each.minimum, started[number]) for number, each in enumerate(arrival.groups)]
+    every = ("", arrival.gang.minimum, started.total())
+    return next(((which, minimum, count) for which, minimum, count in (every, *needs) if count < minimum), None)
+
+
+def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[SimulatedPod]:
+    """Return the pods of the first gang that does not start, and let them wait; () if there is none."""
+    for _, gang in groupby(pods, key=lambda pod: pod.gang) if arrival.gang.minimum else ():
+        members = [*gang]
+        if members[0].alone is None and missing_pods(arrival, members):
+            for pod in members:
+                pod.alone, pod.node, pod.equal, pod.victims = pod.verdict, "", 0, ()
+                pod.verdict = Verdict.WAITS if pod.starts else pod.verdict
+            return members
+    return ()
 
 
 def has_scopes(spec: Object) -> bool:
@@ -151,17 +188,41 @@ class _WorkloadRun:
         self._failed: dict[int, str] = {}
         """Messages of pods that could not start since the last one that did, by identity; "" if a node is missing."""
 
-    def create_pods(self, number: int, arrival: Arrival) -> Sequence[SimulatedPod]:
-        """Create the pods of a workload that run at the same time."""
-        self._is_ending = number == self._ending
-        runs = PlannedArrival(number, arrival).arrive()
-        return [self._create(run, group) for group, run in enumerate(runs) for _ in range(run.parallel)]
+    def create_pods(
+        self, arrivals: Sequence[Arrival], stopped: dict[int, Sequence[SimulatedPod]]
+    ) -> PodsByWorkload | None:
+        """Return the pods of workloads that run at the same time; None if another gang does not start.
 
-    def _create(self, run: Run, group: int) -> SimulatedPod:
+        `stopped`: the first gang of a workload that does not start, by number; None adds to it.
+        """
+        workloads: list[Sequence[SimulatedPod]] = []
+        for number, arrival in enumerate(arrivals):
+            self._is_ending = number == self._ending
+            workloads.append(self._create_workload(PlannedArrival(number, arrival), stopped.get(number, ())))
+            # It may have evicted pods of a gang before it, which ends as other pods do if it is the one to start.
+            for index, pods in enumerate(workloads):
+                if not (self._is_ending and index < number) and (gang := _stop_gang(arrivals[index], pods)):
+                    stopped[index] = gang
+                    return None
+        return workloads
+
+    def _create_workload(self, planned: PlannedArrival, stopped: Sequence[SimulatedPod]) -> Sequence[SimulatedPod]:
+        """Create the pods of a workload, up to a gang that does not start, as the equal ones after it."""
+        runs, gangs, pods = planned.arrive(), planned.arrival.gang.number, list[SimulatedPod]()
+        for gang in range(gangs):
+            if stopped and stopped[0].gang == gang:
+                return [*pods, *[*stopped] * (gangs - gang)]
+            for group, run in enumerate(runs):
+                count = run.parallel * (gang + 1) // gangs - run.parallel * gang // gangs
+                pods += [self._create(run, group, gang) for _ in range(count)]
+        return pods
+
+    def _create(self, run: Run, group: int, gang: int) -> SimulatedPod:
         play, template = self._state.play, run.template
         name = self._names.take(template.namespace, run.next_name())
         admitted = play.admissions.admit(template, name, play.view.cluster)
-        pod = SimulatedPod(name=f"{template.namespace}/{name}", group=group, admitted=admitted, verdict=Verdict.REFUSED)
+        whole = f"{template.namespace}/{name}"
+        pod = SimulatedPod(name=whole, group=group, gang=gang, admitted=admitted, verdict=Verdict.REFUSED)
         if admitted.pod is None:
             pod.message = admitted.record.message
             if admitted.record.denied_by is not None:

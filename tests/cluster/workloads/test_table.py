@@ -82,6 +82,7 @@ def test_a_row_counts_the_pods_that_the_controller_makes(root: YamlNode, case: d
     # A template that the record does not have makes no pods.
     assert {at: count(pod) for at, pod in pods.items()} == {**dict.fromkeys(pods, 0), **case["pods"]}
     assert {at: pods[at].template.total for at in case.get("total", {})} == case.get("total", {})
+    assert {at: pods[at].template.minimum for at in case.get("minimum", {})} == case.get("minimum", {})
     assert {at: gpus(pods[at]) for at in case.get("gpus", {})} == case.get("gpus", {})
     assert pods or problems.items
     for pod in pods.values():

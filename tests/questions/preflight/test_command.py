@@ -159,9 +159,9 @@ def test_denied_pods_name_the_rule() -> None:
 def test_an_unknown_priority_class_is_refused() -> None:
     high = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
     found = workload(pod("cpu: 1", priorityClassName="gold"), on=cluster_text(high), code=1)
-    assert found["stopped"] == [
-        {"verdict": "Refused", "pods": 1, "message": "no PriorityClass with name gold was found", "finding": None}
-    ]
+    (stopped,) = found["stopped"]
+    assert (stopped["verdict"], stopped["pods"], stopped["finding"]) == ("Refused", 1, None)
+    assert stopped["message"] == "no PriorityClass with name gold was found"
     assert found["notices"] == []
     # A cluster without any was not read for them.
     unread = workload(pod("cpu: 1", priorityClassName="gold"), code=3)
@@ -335,10 +335,17 @@ def test_the_table_of_what_is_unknown_is_true_row_by_row() -> None:
         assert bool(one["notices"]) is (effect == "a line"), fact
 
 
-def volcano(count: int, minimum: int, limits: str = f"{MIDDLE}: 1") -> str:
-    tasks = f"[{{name: w, replicas: {count}, template: {{spec: {pod_spec(limits)}}}}}]"
+def task(count: int, limits: str, members: str = "name: w", **fields: str) -> str:
+    return f"{{{members}, replicas: {count}, template: {{spec: {pod_spec(limits, **fields)}}}}}"
+
+
+def volcano(count: int, minimum: int, limits: str = f"{MIDDLE}: 1", **fields: str) -> str:
+    return volcano_job(minimum, task(count, limits, **fields))
+
+
+def volcano_job(minimum: int, *tasks: str) -> str:
     metadata = "{name: train, namespace: ml}"
-    spec = f"{{minAvailable: {minimum}, tasks: {tasks}}}"
+    spec = f"{{minAvailable: {minimum}, tasks: [{', '.join(tasks)}]}}"
     return f"{{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {metadata}, spec: {spec}}}\n"
 
 
@@ -377,15 +384,84 @@ def lws(count: int, size: int, leader: str, worker: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "verdict"),
+    ("manifest", "verdict", "started"),
     [
-        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 6"), "Never"),
-        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 2"), "Waits"),
-        (lws(1, 4, "cpu: 1", f"{MIDDLE}: 1"), "Unknown"),
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 6"), "Never", 0),
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 1"), "Waits", 8),
+        (lws(1, 4, "cpu: 1", f"{MIDDLE}: 1"), "Unknown", 4),
     ],
 )
-def test_each_of_several_gangs_has_to_fit(manifest: str, verdict: str) -> None:
-    assert workload(manifest, code=3 if verdict == "Unknown" else 1)["verdict"] == verdict
+def test_each_of_several_gangs_has_to_fit(manifest: str, verdict: str, started: int) -> None:
+    found = workload(manifest, code=3 if verdict == "Unknown" else 1)
+    assert (found["verdict"], found["started"]) == (verdict, started)
+    assert [each["pods"] for each in found["stopped"]] == ([found["pods"] - started] if verdict != "Unknown" else [])
+
+
+HIGH = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
+
+
+@pytest.mark.parametrize(
+    "gang",
+    [volcano(7, 7), volcano(20, 20), volcano(14, 14, priorityClassName="high"), lws(1, 9, "cpu: 1", f"{MIDDLE}: 1")],
+)
+def test_a_gang_that_does_not_start_holds_nothing(gang: str) -> None:
+    first, last = pod(f"{MIDDLE}: 1", "first"), pod(f"{MIDDLE}: 3", "last")
+    before, stopped, after = answer("---\n".join((first, gang, last)), on=cluster_text(HIGH), code=1)["workloads"]
+    assert (stopped["started"], stopped["starts"], stopped["evicted"]) == (0, {}, [])
+    alone = answer("---\n".join((first, last)), on=cluster_text(HIGH))["workloads"]
+    assert [{**each, "source": {}} for each in (before, after)] == [{**each, "source": {}} for each in alone]
+
+
+def test_a_gang_that_loses_a_pod_to_a_later_workload_waits_as_a_whole() -> None:
+    both = "---\n".join((volcano(6, 6), pod(f"{MIDDLE}: 2", priorityClassName="high")))
+    gang, high = answer(both, on=cluster_text(HIGH), code=1)["workloads"]
+    assert (gang["verdict"], gang["started"], high["verdict"], high["evicted"]) == ("Waits", 0, "Starts", [])
+
+
+def test_pods_of_a_gang_before_it_end_for_a_workload() -> None:
+    ending = answer("---\n".join((lws(3, 2, f"{MIDDLE}: 1", f"{MIDDLE}: 1"), pod(f"{MIDDLE}: 4"))), code=1)
+    changes = [each for each in ending["workloads"][1]["wouldStart"] if each["kind"] == "Ends"]
+    assert "ml/serve" in [name.partition("-")[0] for each in changes for name in each["ends"]]
+
+
+def test_of_a_gang_some_of_whose_pods_are_refused_the_others_wait() -> None:
+    on = cluster_text(quota(hard=f"{{requests.{MIDDLE}: 4}}", used=f"{{requests.{MIDDLE}: 0}}"))
+    found = workload(volcano(6, 6), on=on, code=1)
+    assert (found["verdict"], found["started"]) == ("Refused", 0)
+    waiting, refused = found["stopped"]
+    assert (waiting["message"], waiting["pods"]) == ("needs 6 pods at once, 4 could start now: they wait together", 4)
+    assert (refused["verdict"], refused["pods"], refused["together"]) == ("Refused", 2, False)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "started", "message"),
+    [
+        (5, 7, "0/4 nodes are available"),  # less than the sum of the minima, which Volcano then ignores
+        (6, 0, "needs 2 pods of train-ps at once, 1 could start now: they wait together"),
+        (8, 0, "needs 8 pods at once, 7 could start now: they wait together"),
+    ],
+)
+def test_a_gang_needs_the_minimum_of_each_of_its_tasks(minimum: int, started: int, message: str) -> None:
+    servers = task(2, "cpu: 12", "name: ps, minAvailable: 2", nodeSelector="{zone: cpu}")
+    manifest = volcano_job(minimum, task(6, f"{MIDDLE}: 1", "name: worker, minAvailable: 4"), servers)
+    hog = f"    - metadata: {{name: hog, namespace: ml-batch}}\n      spec: {pod_spec('cpu: 12', nodeName='cpu-1')}\n"
+    found = workload(
+        manifest, on=cluster_text(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {zone: cpu},"), code=1
+    )
+    (stopped,) = found["stopped"]
+    assert (found["verdict"], found["started"]) == ("Waits", started)
+    assert stopped["message"].startswith(message)
+
+
+@pytest.mark.parametrize("state", ["unschedulable: true", "ready: false"])
+def test_a_gang_waits_for_nodes_that_are_cordoned_or_not_ready(state: str) -> None:
+    on = CLUSTER.replace("{name: gpu-2,", f"{{name: gpu-2, {state},")
+    assert workload(volcano(6, 6), on=on, code=1)["verdict"] == "Waits"
+
+
+def test_a_gang_waits_for_nodes_that_an_autoscaler_can_add() -> None:
+    declared = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {MIDDLE}: 4}}}}\n  pods:"
+    assert workload(volcano(20, 20), on=CLUSTER.replace("  pods:", declared), code=1)["verdict"] == "Waits"
 
 
 def test_a_gang_whose_number_is_not_known_is_unknown() -> None:

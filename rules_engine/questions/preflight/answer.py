@@ -24,7 +24,7 @@ from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.preflight.changes import Change, ChangeSearch, find_needs
+from rules_engine.questions.preflight.changes import Change, ChangeSearch
 from rules_engine.questions.preflight.gangs import explain_gang
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import (
@@ -149,15 +149,14 @@ def preflight(
             _workload_answer(state, workload, pods, pending, places)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
-        needs = [find_needs(state.play.cycle, pods) for pods in simulated]
+        searches = [ChangeSearch(state, rule_set, workloads, number, pods) for number, pods in enumerate(simulated)]
         if node_reasons is not None:
             node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
-    for number, pods in enumerate(simulated):
+    for number, search in enumerate(searches):
         if answers[number].stopped:
-            search = ChangeSearch(state, rule_set, workloads, number, pods)
-            answers[number] = replace(answers[number], would_start=tuple(search.find(needs[number])))
+            answers[number] = replace(answers[number], would_start=tuple(search.find()))
         if progress is not None:
-            progress(number + 1, len(simulated))
+            progress(number + 1, len(searches))
     objects = inputs.simulation.objects
     return PreflightAnswer(
         problems=inputs.problems,

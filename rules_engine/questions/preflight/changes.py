@@ -79,6 +79,11 @@ class NodeNeed(Struct, frozen=True):
     affinity: bool
 
     @property
+    def size(self) -> int:
+        """The number of things that the pod lacks."""
+        return len(self.taints) + len(self.selector) + self.affinity
+
+    @property
     def text(self) -> str:
         parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
         parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
@@ -124,7 +129,7 @@ def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence
     unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
     nodes: NodeSet = (tainted | unselected) & ~union([*by_filter.values()])
     tolerated = Tolerated(placement.tolerations)
-    counts: dict[NodeNeed, int] = {}
+    counts: Counter[NodeNeed] = Counter()
     for number in numbers_of(nodes):
         node = cycle.scheduler.nodes[number]
         taints = tuple(
@@ -133,12 +138,8 @@ def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence
         if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
             continue
         wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
-        need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
-        counts[need] = counts.get(need, 0) + 1
-    ordered = sorted(
-        counts.items(), key=lambda item: (len(item[0].taints) + len(item[0].selector) + item[0].affinity, -item[1])
-    )
-    return [need for need, _ in ordered[:MAX_NEEDS]]
+        counts[NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))] += 1
+    return sorted(counts, key=lambda need: (need.size, -counts[need]))[:MAX_NEEDS]
 
 
 class ChangeSearch:
@@ -152,52 +153,47 @@ class ChangeSearch:
         number: int,
         pods: Sequence[SimulatedPod],
     ) -> None:
-        """Take the state, the workloads, the number of one, and its pods as the simulation of all gave them."""
+        """Take the number of a workload, and its pods while those of all workloads are simulated."""
         self._state = state
         self._rule_set = rule_set
         self._arrivals = [workload.arrival for workload in workloads]
         self._number = number
-        self._workload = workloads[number]
+        self._arrival = self._arrivals[number]
+        self._count_field = workloads[number].count_field
         self._pods = pods
-        self._changed = {pod.group for pod in pods if not pod.starts_alone}
+        self._changed = sorted({pod.group for pod in pods if not pod.starts_alone})
         """The templates to change: those with pods that do not start."""
-        self._groups = [self._workload.arrival.groups[index] for index in sorted(self._changed)]
+        groups = self._arrival.groups
+        self._groups = [groups[index] for index in self._changed]
+        every = len(self._groups) == len(groups)
+        self._where = "" if every else f" in {' and '.join(group.name for group in self._groups)}"
+        self._gpus = sorted({name for group in self._groups for name in _parse(group).resources if is_gpu(name)})
+        self._needs = find_needs(state.play.cycle, pods)
 
-    def find(self, needs: Sequence[NodeNeed]) -> Sequence[Change]:
-        """Return the first MAX_CHANGES changes, the smallest first; `needs`: what the pods lack for nodes."""
-        return [*islice(self._changes(needs), MAX_CHANGES)]
+    def find(self) -> Sequence[Change]:
+        """Return the first MAX_CHANGES changes, the smallest first."""
+        return [*islice(self._changes(), MAX_CHANGES)]
 
-    def _changes(self, needs: Sequence[NodeNeed]) -> Iterator[Change]:
-        for text, arrival in self._rungs():
-            yield from self._verified(ChangeKind.RUNG, f"with {text}{self._in_templates()}", arrival)
+    def _changes(self) -> Iterator[Change]:
+        for resource in self._gpus:
+            for to in self._rungs(resource):
+                arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
+                count = max(_count(arrival.groups[index], to.resource) for index in self._changed)
+                pool = f" ({to.pool})" if to.pool else ""
+                yield from self._verified(ChangeKind.RUNG, f"with {count} {to.title}{pool}{self._where}", arrival)
         if any(pod.verdict is Verdict.DENIED for pod in self._pods):
             return  # the rule's message says what is wrong
-        for need in needs:
-            yield from self._verified(
-                ChangeKind.NODES, f"{need.text}{self._in_templates()}", self._with_pods(need.apply)
-            )
-        field = self._workload.count_field
-        if field is not None and (fewer := self._with_fewer_pods()) is not None:
-            counts = [f"{group.name}: {group.parallel}" for group in fewer.groups]
-            text = f"{field}: {fewer.groups[0].parallel}" if field else f"fewer pods at once: {', '.join(counts)}"
-            yield from self._verified(ChangeKind.REPLICAS, f"with {text}", fewer)
-        yield from self._fewer_devices()
+        for need in self._needs:
+            yield from self._verified(ChangeKind.NODES, f"{need.text}{self._where}", self._with_pods(need.apply))
+        yield from self._fewer_pods()
+        for resource in self._gpus:
+            yield from islice(self._fewer_devices(resource), 1)
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
 
-    def _rungs(self) -> Iterator[tuple[str, Arrival]]:
-        """Yield the workload moved to each other rung of the ladders that apply, after the request in words."""
-        for source in self._gpus():
-            replacements = {each.title: each for each in reversed([*self._replacements(source)])}
-            for to in reversed(replacements.values()):
-                arrival = self._with_pods(partial(_with_devices, source=source, to=to))
-                groups = [arrival.groups[index] for index in sorted(self._changed)]
-                pool = f" ({to.pool})" if to.pool else ""
-                yield f"{max(_count(group, to.resource) for group in groups)} {to.title}{pool}", arrival
-
-    def _replacements(self, resource: str) -> Iterator[Replacement]:
-        """Yield the replacements of a resource by ladders that apply to the pods."""
-        play, namespace = self._state.play, self._workload.arrival.namespace
+    def _rungs(self, resource: str) -> Sequence[Replacement]:
+        """Return the replacements of a resource by ladders that apply to the pods, once for each title."""
+        play, namespace = self._state.play, self._arrival.namespace
         decisions = [
             self._rule_set.mutate(pod_request(dict(group.pod), namespace=namespace), play.view.cluster)
             for group in self._groups
@@ -207,48 +203,38 @@ class ChangeSearch:
             if step.applies or step.reason == "already-decided":
                 own = [each.resource for each in step.resources if resource_of(each.resource) == resource]
                 titles.setdefault(step.rule, []).extend(own or [resource])
+        found: dict[str, Replacement] = {}
         for compiled in self._rule_set.rules_at(Endpoint.MUTATE):
-            for title in dict.fromkeys(titles.get(compiled.rule.id, ())):
-                yield from compiled.replacements(title)
-
-    def _gpus(self) -> Sequence[str]:
-        """Return the GPU resources that the templates request."""
-        names = {name for group in self._groups for name in Pod.parse(dict(group.pod)).resources}
-        return sorted(filter(is_gpu, names))
-
-    def _in_templates(self) -> str:
-        """Return the names of the templates to change; "" for all."""
-        every = len(self._groups) == len(self._workload.arrival.groups)
-        return "" if every else f" in {' and '.join(group.name for group in self._groups)}"
+            for title in titles.get(compiled.rule.id, ()):
+                for each in compiled.replacements(title):
+                    found.setdefault(each.title, each)
+        return [*found.values()]
 
     def _with_pods(self, change: Callable[[Mapping[str, Json]], Mapping[str, Json]]) -> Arrival:
         """Return the workload with changed pods in the templates to change."""
         groups = [
             replace(each, pod=change(each.pod)) if index in self._changed else each
-            for index, each in enumerate(self._workload.arrival.groups)
+            for index, each in enumerate(self._arrival.groups)
         ]
-        return replace(self._workload.arrival, groups=tuple(groups))
+        return replace(self._arrival, groups=tuple(groups))
 
-    def _with_fewer_pods(self) -> Arrival | None:
-        """Return the workload reduced to the pods that start; None if a template has no such pod."""
-        groups = self._workload.arrival.groups
+    def _fewer_pods(self) -> Iterator[Change]:
+        """Yield the workload reduced to the pods that start, unless a template has no such pod."""
+        field, groups = self._count_field, self._arrival.groups
         started = Counter(pod.group for pod in self._pods if pod.starts)
-        if len(started) < len(groups):
-            return None
-        fewer = [replace(group, parallel=started[index]) for index, group in enumerate(groups)]
-        return replace(self._workload.arrival, groups=tuple(fewer))
+        if field is not None and len(started) == len(groups):
+            counts = ", ".join(f"{group.name}: {started[index]}" for index, group in enumerate(groups))
+            fewer = tuple(replace(group, parallel=started[index]) for index, group in enumerate(groups))
+            text = f"with {field}: {started[0]}" if field else f"with fewer pods at once: {counts}"
+            yield from self._verified(ChangeKind.REPLICAS, text, replace(self._arrival, groups=fewer))
 
-    def _fewer_devices(self) -> Iterator[Change]:
-        """Yield the largest smaller number of devices with which all pods start."""
-        for resource in self._gpus():
-            most = max(_count(group, resource) for group in self._groups)
-            for count in range(most - 1, max(most - MAX_FEWER, 1) - 1, -1):
-                to = Replacement(resource, count, most)
-                arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
-                text = f"with {count} {resource}{self._in_templates()}"
-                if (change := next(self._verified(ChangeKind.DEVICES, text, arrival), None)) is not None:
-                    yield change
-                    break
+    def _fewer_devices(self, resource: str) -> Iterator[Change]:
+        """Yield smaller numbers of devices with which all pods start, the largest first."""
+        most = max(_count(group, resource) for group in self._groups)
+        for count in range(most - 1, max(most - MAX_FEWER, 1) - 1, -1):
+            change = partial(_with_devices, source=resource, to=Replacement(resource, count, most))
+            text = f"with {count} {resource}{self._where}"
+            yield from self._verified(ChangeKind.DEVICES, text, self._with_pods(change))
 
     def _after_others_end(self) -> Iterator[Change]:
         with self._state.simulated(self._arrivals, ending=self._number) as workloads:
@@ -260,19 +246,13 @@ class ChangeSearch:
 
     def _verified(self, kind: ChangeKind, text: str, arrival: Arrival) -> Iterator[Change]:
         """Yield the change if all pods start with it, on what they then request."""
-        pods = self._simulate(arrival)
-        moved = kind is ChangeKind.RUNG and any(
-            pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed
-        )
-        if all(pod.starts for pod in pods) and not moved:
-            yield Change(kind=kind, text=text, pods=len(pods))
-
-    def _simulate(self, arrival: Arrival) -> Sequence[SimulatedPod]:
-        """Return the pods of the workload if it is changed to this."""
         arrivals = [*self._arrivals]
         arrivals[self._number] = arrival
         with self._state.simulated(arrivals) as workloads:
-            return workloads[self._number]
+            pods = workloads[self._number]
+        moved = any(pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed)
+        if all(pod.starts for pod in pods) and not (moved and kind is ChangeKind.RUNG):
+            yield Change(kind=kind, text=text, pods=len(pods))
 
 
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:
@@ -285,4 +265,8 @@ def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapp
 
 def _count(group: PodGroup, resource: str) -> int:
     """Return the number of devices of a resource that a pod requests."""
-    return Pod.parse(dict(group.pod)).effective_requests().get(resource, 0) // NANOS
+    return _parse(group).effective_requests().get(resource, 0) // NANOS
+
+
+def _parse(group: PodGroup) -> Pod:
+    return Pod.parse(dict(group.pod))

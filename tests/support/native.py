@@ -11,10 +11,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from rules_engine.language.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
+from rules_engine.language.cel import (
+    Budget,
+    CelProblems,
+    Environment,
+    EvaluationError,
+    LazyScope,
+    NamedProgram,
+    compile_expression,
+    types,
+)
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import SourceText
-from rules_engine.rules.rule_set.context import LazyScope, NamedProgram
 from tests.support.patching import apply_json
 
 ROOTS = ("object", "oldObject", "request", "namespaceObject", "params")

@@ -3,6 +3,7 @@
 from rules_engine.language.cel.budget import Budget, CelProblems, CostExceeded, EvaluationError
 from rules_engine.language.cel.check.environment import Environment
 from rules_engine.language.cel.program import Program, compile_expression
+from rules_engine.language.cel.scope import LazyScope, NamedProgram
 from rules_engine.language.cel.values import types
 from rules_engine.language.cel.values.runtime_values import CelCluster, Duration, Optional, Timestamp, Uint
 from rules_engine.language.cel.values.types import Type
@@ -15,6 +16,8 @@ __all__ = [
     "Duration",
     "Environment",
     "EvaluationError",
+    "LazyScope",
+    "NamedProgram",
     "Optional",
     "Program",
     "Timestamp",

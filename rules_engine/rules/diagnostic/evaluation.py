@@ -7,7 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from rules_engine.language.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
+from rules_engine.language.cel import (
+    Budget,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    LazyScope,
+    NamedProgram,
+    Program,
+    Timestamp,
+    types,
+)
 from rules_engine.language.cel.reads import ReadPath, Reads
 from rules_engine.language.cel.values.types import list_of
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
@@ -20,7 +30,6 @@ from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
 from rules_engine.rules.diagnostic.library import CLUSTER, LIBRARY, LISTS, OBJECTS, ClusterView
 from rules_engine.rules.diagnostic.value import Diagnostic, ForEach
 from rules_engine.rules.rule_set.compiler import ExpressionCompiler
-from rules_engine.rules.rule_set.context import LazyScope, NamedProgram
 
 DIAGNOSTIC_COST = 50_000_000
 """Cost units of one Diagnostic for all objects: 500 for each of 100,000 pods, and at most about five seconds."""

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from rules_engine.language.cel import EvaluationError
+from rules_engine.language.cel import EvaluationError, NamedProgram
 from rules_engine.model.kubernetes.names import MAX_LABEL, MAX_SUBDOMAIN
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.rules.decision import UNMET_CONDITION, Step
@@ -13,7 +13,7 @@ from rules_engine.model.rules.rule import SKIP_ANNOTATION, OptOut, Rule
 from rules_engine.rules.evaluation.steps import failure_step, skip_step
 from rules_engine.rules.rule_set import globs
 from rules_engine.rules.rule_set.compiled import CompiledRule
-from rules_engine.rules.rule_set.context import Context, ExpressionScope, NamedProgram
+from rules_engine.rules.rule_set.context import Context, ExpressionScope
 
 R = TypeVar("R", bound=Rule)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import Demand, NodeQuery, Offered
 from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
-from rules_engine.language.cel import Budget, CostExceeded, Program
+from rules_engine.language.cel import Budget, CostExceeded, NamedProgram, Program
 from rules_engine.language.cel.program import constant_texts
 from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
@@ -49,7 +49,7 @@ from rules_engine.rules.ladder.value import (
 )
 from rules_engine.rules.rule_set.compiled import CompiledRule, Replacement
 from rules_engine.rules.rule_set.compiler import Compiler
-from rules_engine.rules.rule_set.context import Context, ExpressionScope, NamedProgram
+from rules_engine.rules.rule_set.context import Context, ExpressionScope
 
 WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rules_engine.language.cel import Program
+from rules_engine.language.cel import NamedProgram, Program
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
@@ -15,7 +15,7 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Rule, Setting
 from rules_engine.rules.rule_set.compiler import Compiler
-from rules_engine.rules.rule_set.context import Context, NamedProgram
+from rules_engine.rules.rule_set.context import Context
 
 R_co = TypeVar("R_co", bound=Rule, covariant=True)
 

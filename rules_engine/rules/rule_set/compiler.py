@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from rules_engine.language.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.language.cel import CelProblems, Environment, NamedProgram, Program, Type, compile_expression, types
 from rules_engine.language.cel.check.environment import VARIABLES
 from rules_engine.language.cel.check.presence import Paths, PresencePath, presence_warnings
+from rules_engine.language.cel.scope import MAX_LEVELS, VARIABLE_LEVELS, levels_of_variables, with_variables
 from rules_engine.language.cel.syntax.tree import evaluation_depth
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
@@ -14,14 +15,6 @@ from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import ExpressionDocument, Rule
 from rules_engine.rules.rule_set.constant_conditions import find_constant_conditions, find_unused_names
 from rules_engine.rules.rule_set.constants import Constants
-from rules_engine.rules.rule_set.context import NamedProgram
-
-MAX_LEVELS = 150
-"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
-Python allows, and its callers take up to a hundred."""
-
-VARIABLE_LEVELS = 2
-"""Levels that reading a variable counts for: ten frames until its expression is evaluated."""
 
 MATCH_EFFECTS = "the rule applies to no pod", "it has no effect"
 """Effects of a match condition that is always false, and always true."""
@@ -106,14 +99,14 @@ class ExpressionCompiler:
         compiled = {}
         for variable in self._declared.variables:
             program = self._compile(
-                variable.expression, _with_variables(environment, declared), types.DYN, variable=variable.name
+                variable.expression, with_variables(environment, declared), types.DYN, variable=variable.name
             )
             if program:
                 path = f"{VARIABLES}.{variable.name}"
                 compiled[path] = NamedProgram(variable.name, program)
                 self._constants.learn(path, program)
             declared[variable.name] = program.result if program else types.DYN
-        return compiled, _with_variables(environment, declared)
+        return compiled, with_variables(environment, declared)
 
     def _compile(
         self,
@@ -134,7 +127,7 @@ class ExpressionCompiler:
             self.problems.extend(failure.problems)
             return None
         self.problems.extend(program.warnings)
-        checked, inner = program.checked, self._levels_of_variables(program)
+        checked, inner = program.checked, levels_of_variables(program, self._levels)
         levels = inner + evaluation_depth(checked.expression, checked.references)
         if variable is not None:
             self._levels[f"{VARIABLES}.{variable}"] = levels
@@ -151,11 +144,6 @@ class ExpressionCompiler:
         if self._advice and not failures:
             self.problems.extend(find_constant_conditions(program, self._constants, effects))
         return program
-
-    def _levels_of_variables(self, program: Program) -> int:
-        """Return the levels of the deepest variable that an expression reads, including the read itself."""
-        reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
-        return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
 
 
 class Compiler(ExpressionCompiler):
@@ -186,9 +174,3 @@ class Compiler(ExpressionCompiler):
 def _too_deep_problem(program: Program) -> Problem:
     message = f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
     return program.checked.problem(Code.CEL_TOO_DEEP, message, program.checked.expression.span)
-
-
-def _with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:
-    """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
-    each = {f"variables.{name}": type for name, type in declared.items()}
-    return environment.with_variables(variables=types.object_of("variables", declared), **each)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 
-from rules_engine.language.cel import Program
+from rules_engine.language.cel import NamedProgram, Program
 from rules_engine.language.cel.check.checker import Constant
 from rules_engine.language.cel.check.environment import VARIABLES
 from rules_engine.language.cel.syntax import tree
@@ -18,7 +18,6 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.rules.rule import ExpressionDocument
 from rules_engine.rules.rule_set.constants import Constants, Reading
-from rules_engine.rules.rule_set.context import NamedProgram
 
 
 def find_constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:

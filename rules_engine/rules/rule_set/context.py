@@ -1,31 +1,19 @@
 """The context that rules are evaluated in: a request, a pod, a view of the cluster, and the CEL variables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
 from rules_engine.cluster.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
 from rules_engine.cluster.nodes.offers import Reach
-from rules_engine.language.cel import Budget, EvaluationError, Program
+from rules_engine.language.cel import Budget, EvaluationError, LazyScope, NamedProgram
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import as_mapping, text_member
-from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod, changes_placement
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Mode, Rule
-
-
-@dataclass(frozen=True, slots=True)
-class NamedProgram:
-    """A compiled variable or match condition; `fields` has the field of its expression."""
-
-    name: str
-    program: Program
-    fields: tuple[Field, ...] = ()
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -75,55 +63,6 @@ class Context(Struct, frozen=True, kw_only=True):
         if labels is None:
             raise EvaluationError(f"namespace {self.namespace!r} not found")
         return labels
-
-
-class LazyScope(dict[str, object]):
-    """The values of names in the expressions of one document, for one object.
-
-    Each value is computed when it is first read, and cached; so is the error of a variable.
-    """
-
-    __slots__ = ("_budget", "_errors", "_variables")
-
-    def __init__(
-        self, variables: Mapping[str, NamedProgram], budget: Budget, values: Mapping[str, object] = EMPTY
-    ) -> None:
-        super().__init__(values)
-        self._variables = variables
-        self._budget = budget
-        self._errors: Mapping[str, EvaluationError] = {}
-
-    def value(self, program: Program) -> object:
-        """Evaluate an expression. Raises EvaluationError."""
-        return program.evaluate(self, self._budget)
-
-    def holds(self, program: Program) -> bool:
-        """Return True if a condition is true. Raises EvaluationError, also for a value that is not a bool."""
-        value = program.evaluate(self, self._budget)
-        if not isinstance(value, bool):
-            raise EvaluationError("the condition is not a bool", program.source.location)
-        return value
-
-    def __missing__(self, name: str) -> object:
-        if name in self._errors:
-            raise self._errors[name]
-        try:
-            value = self[name] = self._compute(name)
-        except EvaluationError as error:
-            self._errors = {**self._errors, name: error}
-            raise
-        return value
-
-    def _compute(self, name: str) -> object:
-        """Compute the value of a variable, or of `variables`. Raises EvaluationError."""
-        variable = self._variables.get(name)
-        if variable is None:
-            return {variable.name: self[path] for path, variable in self._variables.items()}
-        mark = self._budget.mark
-        try:
-            return self.value(variable.program)
-        finally:
-            self._budget.keep(mark)
 
 
 class ExpressionScope(LazyScope):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rules_engine.language.cel.scope import MAX_LEVELS
 from rules_engine.model.kubernetes.quantity import MAX_NANOS, Format, Quantity, QuantityError
 from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.rule import FailurePolicy
@@ -11,7 +12,6 @@ from rules_engine.rules.injection import evaluation as injections
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.counts import DeviceCounts
 from rules_engine.rules.rule_set import context
-from rules_engine.rules.rule_set.compiler import MAX_LEVELS
 from tests.support.evaluation import (
     GPU,
     MIG3,

@@ -1,10 +1,10 @@
-"""Default requests, as the API server sets them before webhooks are called."""
+"""Defaults, as the API server sets them before webhooks are called."""
 
 from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.pod_defaults import with_default_requests
+from rules_engine.model.kubernetes.pod_defaults import with_default_members, with_default_requests
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,67 @@ def test_requests_have_the_defaults_of_the_api_server(spec: Any, expected: Any) 
         "kind": "Pod",
         "spec": spec if expected is None else expected,
     }
+
+
+def test_members_have_the_defaults_of_the_api_server() -> None:
+    container: Any = {
+        "image": "r:5000/x",
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "B"}],
+        "lifecycle": {"preStop": {"httpGet": {"port": 1}}},
+        "livenessProbe": {"httpGet": {"port": 80, "path": "/live"}, "periodSeconds": 3},
+        "ports": [{"containerPort": 1}],
+    }
+    spec: Any = {
+        "containers": [container],
+        "dnsPolicy": "",
+        "enableServiceLinks": False,
+        "volumes": [{"name": "v", "secret": {"secretName": "s"}}, {"name": "w", "hostPath": {"path": "/"}}],
+    }
+    assert with_default_members({"spec": spec}) == {
+        "spec": {
+            "containers": [
+                {
+                    "image": "r:5000/x",
+                    "imagePullPolicy": "Always",
+                    "env": [
+                        {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}}},
+                        {"name": "B"},
+                    ],
+                    "lifecycle": {"preStop": {"httpGet": {"port": 1, "path": "/", "scheme": "HTTP"}}},
+                    "livenessProbe": {
+                        "httpGet": {"port": 80, "path": "/live", "scheme": "HTTP"},
+                        "timeoutSeconds": 1,
+                        "periodSeconds": 3,
+                        "successThreshold": 1,
+                        "failureThreshold": 3,
+                    },
+                    "ports": [{"containerPort": 1, "protocol": "TCP"}],
+                    "resources": {},
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                }
+            ],
+            "dnsPolicy": "ClusterFirst",
+            "enableServiceLinks": False,
+            "restartPolicy": "Always",
+            "schedulerName": "default-scheduler",
+            "securityContext": {},
+            "terminationGracePeriodSeconds": 30,
+            "volumes": [
+                {"name": "v", "secret": {"secretName": "s", "defaultMode": 420}},
+                {"name": "w", "hostPath": {"path": "/", "type": ""}},
+            ],
+        },
+        "status": {"phase": "Pending"},
+    }
+    malformed: Any = {"spec": 1, "status": {}}
+    assert with_default_members(malformed) == malformed
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [("x", "Always"), ("r:5000/x:latest@sha256:a", "Always"), ("x@sha256:a", "IfNotPresent"), ("x:1", "IfNotPresent")],
+)
+def test_images_of_fixed_versions_are_pulled_once(image: str, expected: str) -> None:
+    found: Any = with_default_members({"spec": {"containers": [{"image": image}]}})
+    assert found["spec"]["containers"][0]["imagePullPolicy"] == expected

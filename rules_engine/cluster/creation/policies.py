@@ -35,7 +35,7 @@ from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, annotation_of
-from rules_engine.model.kubernetes.pod_defaults import with_generated_name
+from rules_engine.model.kubernetes.pod_defaults import with_default_members, with_generated_name
 from rules_engine.model.kubernetes.removed_values import removed_values, without_mark
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.admission import pod_request
@@ -115,7 +115,8 @@ class _Pod:
     def of(cls, creation: PodCreation) -> "_Pod":
         pod = as_mapping(with_generated_name(dict(creation.pod)))
         metadata: dict[str, Json] = {**as_mapping(pod.get("metadata")), "namespace": creation.namespace}
-        visible = {"apiVersion": "v1", "kind": "Pod", **without_mark({**pod, "metadata": metadata})}
+        named: Json = {"apiVersion": "v1", "kind": "Pod", **without_mark({**pod, "metadata": metadata})}
+        visible = with_default_members(named)
         unknown = {name: f"which reads {name}" for name in ("request.userInfo", "request.options")}
         values = {
             "object": visible,
@@ -127,8 +128,8 @@ class _Pod:
         if not namespace and creation.objects.unread("Namespace"):
             unknown["namespaceObject"] = f"which reads namespace {creation.namespace}, which was not read"
         else:
-            named = {**as_mapping(namespace.get("metadata")), "name": creation.namespace, "labels": labels}
-            values["namespaceObject"] = {**namespace, "metadata": named}
+            members = {**as_mapping(namespace.get("metadata")), "name": creation.namespace, "labels": labels}
+            values["namespaceObject"] = {**namespace, "metadata": members}
         return cls(
             name=text_member(metadata, "name"),
             labels=as_string_map(metadata.get("labels")),

@@ -1,7 +1,9 @@
-"""Defaults that the API server sets in pods and not in pod templates: requests, and generated names."""
+"""Defaults that the API server sets in pods: members, requests that templates have not, and generated names."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
@@ -37,6 +39,70 @@ def with_default_requests(pod: dict[str, Json]) -> dict[str, Json]:
     if "resources" in spec:
         with_requests["resources"] = default_pod_resources(spec)
     return {**pod, "spec": with_requests}
+
+
+def _pull_policy(container: Object) -> Json:
+    """Return the default policy: Always for an image without tag and digest, and for the tag latest."""
+    image = text_member(container, "image").rpartition("/")[2]
+    name, _, digest = image.partition("@")
+    tag = name.partition(":")[2]
+    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_HANDLERS = (*((probe,) for probe in _PROBES), ("lifecycle", "postStart"), ("lifecycle", "preStop"))
+_PROBE: Mapping[str, Json] = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+_Default: TypeAlias = "Json | Callable[[Object], Json]"
+
+_CONTAINER: Mapping[tuple[str, ...], _Default] = {
+    ("imagePullPolicy",): _pull_policy,
+    ("resources",): {},
+    ("terminationMessagePath",): "/dev/termination-log",
+    ("terminationMessagePolicy",): "File",
+    ("ports", "protocol"): "TCP",
+    ("env", "valueFrom", "fieldRef", "apiVersion"): "v1",
+    **{(probe, name): value for probe in _PROBES for name, value in _PROBE.items()},
+    **{(*handler, "httpGet", "path"): "/" for handler in _HANDLERS},
+    **{(*handler, "httpGet", "scheme"): "HTTP" for handler in _HANDLERS},
+}
+
+_MEMBERS: Mapping[tuple[str, ...], _Default] = {
+    ("spec", "restartPolicy"): "Always",
+    ("spec", "dnsPolicy"): "ClusterFirst",
+    ("spec", "schedulerName"): "default-scheduler",
+    ("spec", "securityContext"): {},
+    ("spec", "terminationGracePeriodSeconds"): 30,
+    ("spec", "enableServiceLinks"): True,
+    ("spec", "volumes", "hostPath", "type"): "",
+    **{("spec", "volumes", kind, "defaultMode"): 0o644 for kind in ("configMap", "downwardAPI", "projected", "secret")},
+    **{("spec", member, *path): value for member in CONTAINER_LISTS for path, value in _CONTAINER.items()},
+    ("status",): {"phase": "Pending"},
+}
+"""Default values by the path of their members; a parent that is absent stays so."""
+
+
+def with_default_members(pod: Json) -> Json:
+    """Return a pod with the members that the API server sets in every pod.
+
+    Source: pkg/apis/core/v1/defaults.go; without requests, host ports and volumes without a source.
+    """
+    for path, value in _MEMBERS.items():
+        pod = _with_default(pod, path, value)
+    return pod
+
+
+def _with_default(value: Json, path: Sequence[str], default: _Default) -> Json:
+    if isinstance(value, list):
+        return [_with_default(item, path, default) for item in value]
+    name, *below = path
+    if not isinstance(value, dict) or (below and name not in value):
+        return value
+    if below:
+        return {**value, name: _with_default(value[name], below, default)}
+    if value.get(name) not in (None, ""):
+        return value
+    return {**value, name: default(value) if callable(default) else default}
 
 
 def default_container_resources(resources: Json) -> Json:

@@ -1,4 +1,4 @@
-"""Behaviour of injections, sentence by sentence, and behaviour of the webhook that they replace."""
+"""Behaviour of injections that their model (tests/models) does not have: reasons, messages, traces and rare inputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +8,6 @@ import pytest
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.decision import Action, Amount, Decision
 from rules_engine.model.rules.rule import Match, Mode
 from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
@@ -16,7 +15,6 @@ from tests.support.evaluation import (
     GPU,
     MIG2,
     Amounts,
-    annotations,
     container,
     entry,
     injection,
@@ -52,9 +50,6 @@ def message(decision: Decision) -> str:
 
 
 class TestTrigger:
-    def test_a_pod_of_the_type_gets_it(self) -> None:
-        assert given(mutated(typed(container("main", {GPU: 1})), injection({"cpu": 4}))) == {"cpu": "4"}
-
     @pytest.mark.parametrize("value", ["v100", "V100 ", " V100", "", "T4", None])
     def test_the_type_is_matched_exactly(self, value: str | None) -> None:
         made = typed(container("main", {GPU: 1}), extra={TYPE: value})  # type: ignore[dict-item]
@@ -62,31 +57,11 @@ class TestTrigger:
         assert decision.patch == ()
         assert [step.reason for step in decision.trace] == ["gpu-type"]
 
-    def test_without_annotations_nothing_happens(self) -> None:
-        assert mutated(pod(container("main", {GPU: 1})), injection({"cpu": 4})).patch == ()
-
-    def test_without_a_type_any_pod_that_requests_the_resource_gets_it(self) -> None:
-        for made in (pod(container("main", {GPU: 1})), typed(container("main", {GPU: 1}))):
-            assert given(mutated(made, injection({"cpu": 4}, gpu_type=None))) == {"cpu": "4"}
-
-    def test_the_annotation_that_names_the_type_can_be_chosen(self) -> None:
-        made = pod(container("main", {GPU: 1}), annotations={"a/b": "V100"})
-        assert given(mutated(made, injection({"cpu": 4}, gpu_type_annotation="a/b"))) == {"cpu": "4"}
-
     def test_a_pod_without_gpus_is_allowed_unchanged(self) -> None:
         for amounts in ({}, {"cpu": 1}, {GPU: 0}):
             decision = mutated(typed(container("main", amounts)), injection({"cpu": 4}))
             assert (decision.allowed, decision.patch) == (True, ())
             assert decision.trace[0].reason == "no-request"
-
-    def test_a_container_that_requests_zero_is_no_gpu_container(self) -> None:
-        made = typed(container("main", {GPU: 1}), container("none", {GPU: 0, "cpu": 1}))
-        decision = mutated(made, injection({"cpu": 4}))
-        assert given(decision) == {"cpu": "3"}
-        assert given(decision, "none") == {"cpu": "1"}
-
-    def test_limits_count_where_there_is_no_request(self) -> None:
-        assert resources(mutated(typed(container(limits={GPU: 2})), injection({"cpu": 4})))["requests"] == {"cpu": "8"}
 
     def test_gpus_are_counted_after_the_ladders(self) -> None:
         rules = (ladder(MIG2, rung(GPU, assume=True)), injection({"cpu": 4}))
@@ -110,30 +85,10 @@ class TestWhichEntry:
     def decide(self, namespace: str) -> Decision:
         return mutated(typed(container("main", {GPU: 1})), self.rule(), namespace=namespace)
 
-    def test_a_namespace_without_an_entry_gets_the_default(self) -> None:
-        assert given(self.decide("b")) == {"cpu": "4"}
-        assert annotations(self.decide("b")) == {**V100, "d/e": "f"}
-
-    def test_a_namespace_entry_replaces_the_default_whole_annotations_too(self) -> None:
-        assert given(self.decide("a")) == {"memory": "1Gi"}
-        assert annotations(self.decide("a")) == V100
-
-    def test_an_entry_of_annotations_alone(self) -> None:
-        assert annotations(self.decide("annotated")) == {**V100, "x/y": "z"}
-        assert given(self.decide("annotated")) == {}
-
     def test_an_empty_entry_switches_injection_off(self) -> None:
         decision = self.decide("empty")
         assert (decision.allowed, decision.patch) == (True, ())
         assert (decision.trace[0].action, decision.trace[0].reason) == (Action.KEEP, "empty-entry")
-
-    def test_the_namespace_is_the_pods_else_the_requests(self) -> None:
-        made = typed(container("main", {GPU: 1}))
-        assert isinstance(made["metadata"], dict)
-        made["metadata"]["namespace"] = "a"
-        assert given(mutated(made, self.rule(), namespace="b")) == {"memory": "1Gi"}
-        del made["metadata"]["namespace"]
-        assert given(mutated(made, self.rule(), namespace="a")) == {"memory": "1Gi"}
 
     def test_names_are_exact(self) -> None:
         rule = injection({"cpu": 4}, namespaces={"a*": entry()})
@@ -159,58 +114,6 @@ class TestArithmetic:
         decision = mutated(typed(container("main", {GPU: gpus})), injection(coefficient))
         assert given(decision) == dict.fromkeys(coefficient, amount)
 
-    def test_requests_of_plain_containers_are_deducted(self) -> None:
-        made = typed(container("main", {GPU: 2}), container("plain", requests={"cpu": "1000m", "memory": "2Gi"}))
-        assert given(mutated(made, injection({"cpu": "4000m", "memory": "8Gi"}))) == {"cpu": "7", "memory": "14Gi"}
-
-    def test_their_limits_count_where_they_request_nothing(self) -> None:
-        made = typed(container("main", {GPU: 1}), container("plain", limits={"cpu": 1}))
-        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "3"}
-
-    def test_their_requests_count_where_the_limit_is_larger(self) -> None:
-        made = typed(container("main", {GPU: 1}), container("plain", limits={"cpu": 9}, requests={"cpu": 1}))
-        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "3"}
-
-    def test_a_sidecars_cpu_and_memory_are_deducted(self) -> None:
-        helper = container("helper", {"cpu": 1, "memory": "1Gi"}, sidecar=True)
-        made = typed(container("main", {GPU: 1}), init=[helper])
-        decision = mutated(made, injection({"cpu": 4, "memory": "8Gi"}))
-        assert given(decision) == {"cpu": "3", "memory": "7Gi"}
-        assert given(decision, "helper") == {"cpu": "1", "memory": "1Gi"}
-
-    def test_an_init_containers_cpu_and_memory_are_not_deducted(self) -> None:
-        made = typed(container("main", {GPU: 1}), init=[container("prepare", {"cpu": 9})])
-        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
-
-    def test_requests_of_gpu_containers_are_not_deducted(self) -> None:
-        made = typed(container("main", {GPU: 1, "cpu": 99}), container("other", {GPU: 1}))
-        decision = mutated(made, injection({"cpu": 4}))
-        assert given(decision) == given(decision, "other") == {"cpu": "4"}
-
-    def test_a_share_of_cpu_is_floored_to_a_millicore(self) -> None:
-        made = typed(container("a", {GPU: 1}), container("b", {GPU: 2}), container("plain", {"cpu": "2"}))
-        decision = mutated(made, injection({"cpu": 1}))
-        assert given(decision, "a") == {"cpu": "333m"}
-        assert given(decision, "b") == {"cpu": "666m"}
-
-    @pytest.mark.parametrize("name", ["memory", "ephemeral-storage"])
-    def test_a_share_of_memory_is_floored_to_a_byte(self, name: str) -> None:
-        made = typed(container("a", {GPU: 1}), container("b", {GPU: 2}), container("plain", {name: "2"}))
-        decision = mutated(made, injection({name: "1Gi"}))
-        assert given(decision, "a") == {name: str(Quantity.of((3 * 2**30 - 2) // 3))}
-        assert given(decision, "b") == {name: str(Quantity.of((3 * 2**30 - 2) // 3 * 2))}
-
-    def test_extended_resources_are_floored_after_multiplying(self) -> None:
-        made = typed(container("a", {GPU: 1}), container("b", {GPU: 3}), container("plain", {"x.com/y": 5}))
-        decision = mutated(made, injection({"x.com/y": "1.5"}))
-        assert given(decision, "a") == {"x.com/y": "1"}
-        assert given(decision, "b") == {"x.com/y": "4"}
-        assert given(decision, "plain") == {"x.com/y": "5"}
-
-    def test_nothing_left_is_allowed(self) -> None:
-        made = typed(container("main", {GPU: 1}), container("plain", {"cpu": 4}))
-        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "0"}
-
     def test_a_shortfall_is_denied_and_one_message_names_all(self) -> None:
         made = typed(container("main", {GPU: 2}), container("plain", {"memory": "3Gi", "cpu": "9"}))
         decision = mutated(made, injection({"cpu": 4, "memory": "1Gi", "ephemeral-storage": 1}))
@@ -220,27 +123,11 @@ class TestArithmetic:
             "other containers request 9 of 8 cpu for 2 GPUs; other containers request 3Gi of 2Gi memory for 2 GPUs"
         )
 
-    def test_resources_that_the_entry_does_not_name_stay(self) -> None:
-        made = typed(container("main", {GPU: 1, "memory": "1Gi", "x.com/y": 1}))
-        assert given(mutated(made, injection({"cpu": 4}))) == {"memory": "1Gi", "x.com/y": "1", "cpu": "4"}
-
-    def test_missing_parents_are_created(self) -> None:
-        made = typed(container(requests={GPU: 1}))
-        assert resources(mutated(made, injection({"cpu": 4}))) == {
-            "limits": {"cpu": "4"},
-            "requests": {GPU: "1", "cpu": "4"},
-        }
-
     @pytest.mark.parametrize("gpus", ["1500m", "-1"])
     def test_a_malformed_count_leaves_the_pod_unchanged_with_a_warning(self, gpus: str) -> None:
         decision = mutated(typed(container("main", {GPU: gpus})), injection({"cpu": 4}))
         assert (decision.allowed, decision.patch) == (True, ())
         assert "must be a whole number and not negative" in decision.warnings[0]
-
-    def test_a_limit_that_differs_from_the_request_is_malformed_too(self) -> None:
-        decision = mutated(typed(container(limits={GPU: 2}, requests={GPU: 1})), injection({"cpu": 4}))
-        assert (decision.allowed, decision.patch) == (True, ())
-        assert "main" in decision.warnings[0]
 
 
 IGNORE, INJECT, DENY = InitContainers
@@ -259,10 +146,6 @@ class TestInitContainersAndSidecars:
         assert decision.warnings == (
             f"ResourceInjection/injection injects nothing into {where} (initContainers: Ignore)",
         )
-
-    def test_a_gpu_sidecars_cpu_is_deducted_too(self) -> None:
-        helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
-        assert given(mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))) == {"cpu": "3"}
 
     @SIDECAR
     def test_they_alone_cause_a_warning_and_no_injection(self, sidecar: bool) -> None:
@@ -298,15 +181,6 @@ class TestInitContainersAndSidecars:
             )
         assert given(mutated(typed(container("main", {GPU: 1}), init=[container("i")]), rule)) == {"cpu": "4"}
 
-    def test_inject_lets_a_sidecar_share_like_a_regular_container(self) -> None:
-        helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
-        made = typed(container("main", {GPU: 3}), container("plain", {"cpu": 4}), init=[helper])
-        decision = mutated(made, injection({"cpu": 4, "x.com/y": 2}, init_containers=INJECT))
-        assert given(decision) == {"cpu": "9", "x.com/y": "6"}
-        assert given(decision, "helper") == {"cpu": "3", "x.com/y": "2"}
-        assert decision.warnings == ()
-        assert decision.trace[0].message == f"4 × {GPU}"
-
     def test_inject_gives_an_init_container_amounts_for_its_own_gpus(self) -> None:
         init = [container("beside", {"cpu": 2}, sidecar=True), container("prepare", {GPU: 2, "cpu": 99})]
         made = typed(container("main", {GPU: 1}), init=init)
@@ -315,19 +189,6 @@ class TestInitContainersAndSidecars:
         assert given(decision, "prepare") == {"cpu": "8", "memory": "3"}
         assert decision.trace[0].message == f"1 × {GPU}, 2 in init containers"
         assert [amount.container for amount in decision.trace[0].amounts] == ["main", "prepare", "main", "prepare"]
-
-    def test_inject_accepts_a_gpu_in_an_init_container_only(self) -> None:
-        made = typed(container("main", {"cpu": 9}), init=[container("prepare", {GPU: 1})])
-        decision = mutated(made, injection({"cpu": "1.5", "memory": "1.5"}, init_containers=INJECT))
-        assert given(decision, "prepare") == {"cpu": "1500m", "memory": "1"}
-        assert given(decision) == {"cpu": "9"}
-
-    def test_inject_checks_the_count_of_a_sidecar_too(self) -> None:
-        made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: "1500m"}, sidecar=True)])
-        decision = mutated(made, injection({"cpu": 4}, init_containers=INJECT))
-        assert (decision.allowed, decision.patch) == (True, ())
-        assert "helper requests 1500m" in decision.warnings[0]
-        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
 
     def test_in_audit_mode_nobody_is_warned(self) -> None:
         made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: 1})])
@@ -365,15 +226,6 @@ class TestPodLevel:
             Amount(container="spec.resources.limits", resource="memory", before="1Gi", after="8Gi"),
         )
 
-    def test_a_pod_limit_is_at_least_the_limit_of_each_gpu_container(self) -> None:
-        made = typed(container(requests={GPU: 1, "cpu": 2}, limits={GPU: 1}), resources=levelled({"cpu": 4}))
-        decision = mutated(made, injection({"cpu": 1}, on_conflict=OnConflict.RAISE))
-        assert self.lifted(decision) == {"limits": {"cpu": "4"}}
-        beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {"cpu": 9})]
-        made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 10}, {"cpu": 1}))
-        raised = injection({"cpu": 4}, on_conflict=OnConflict.RAISE)
-        assert self.lifted(mutated(made, raised)) == {"limits": {"cpu": "12"}, "requests": {"cpu": "12"}}
-
     def test_an_init_container_that_needs_more_than_the_gpus_give_is_too_large(self) -> None:
         beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {"cpu": 6})]
         for level in ({"cpu": 4}, {"cpu": 9}):
@@ -393,10 +245,6 @@ class TestPodLevel:
         made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 16}, {"cpu": 16}))
         assert message(mutated(made, rule)).endswith("spec.resources requests 16 of 15 cpu for 2 GPUs")
 
-    def test_a_request_of_zero_counts_and_not_the_limit(self) -> None:
-        level = levelled({"cpu": 99}, {"cpu": 0})
-        assert mutated(typed(self.MAIN, resources=level), injection({"cpu": 8})).allowed
-
     def test_it_is_never_lowered_and_overhead_is_no_part_of_it(self) -> None:
         level = levelled({"cpu": 16}, {"cpu": 16})
         decision = mutated(typed(self.MAIN, self.PLAIN, resources=level, overhead={"cpu": "1"}), injection({"cpu": 8}))
@@ -413,11 +261,6 @@ class TestPodLevel:
         for how in (OnConflict.KEEP, OnConflict.RAISE):
             assert mutated(made, injection({"cpu": 8}, on_conflict=how)).allowed
         assert mutated(typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 16})), injection({"cpu": 8})).allowed
-
-    @pytest.mark.parametrize("level", [{}, {"limits": {}}, {"limits": {"memory": "1Gi"}}])
-    def test_resources_that_it_does_not_name_are_not_written(self, level: dict[str, Json]) -> None:
-        made = typed(self.MAIN, resources=level)
-        assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
 
     def test_huge_pages_are_raised_equally_in_both(self) -> None:
         level = levelled({"hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
@@ -441,10 +284,6 @@ class TestPodLevel:
         decision = mutated(typed(bare, resources=levelled({"cpu": 8})), rule)
         assert given(decision, "bare") == {"hugepages-2Mi": "2Mi", "memory": "1Gi"}
 
-    def test_sufficient_amounts_stay(self) -> None:
-        made = typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 98}))
-        assert mutated(made, injection({"cpu": "500m"})).patch == ()
-
     @pytest.mark.parametrize(
         ("level", "message_start"),
         [
@@ -465,54 +304,9 @@ class TestPodLevel:
 
 
 class TestOnConflict:
-    def decide(self, how: OnConflict, made: dict[str, Json], coefficient: str = "4") -> dict[str, dict[str, str]]:
-        amounts = resources(mutated(made, injection({"cpu": coefficient}, on_conflict=how)))
-        return {section: {k: v for k, v in amounts.get(section, {}).items() if k != GPU} for section in amounts}
-
-    @pytest.mark.parametrize("own", ["1", "9"])
-    def test_overwrite_writes_up_and_down(self, own: str) -> None:
-        made = typed(container("main", {GPU: 1, "cpu": own}))
-        assert self.decide(OnConflict.OVERWRITE, made) == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}
-
     def test_overwrite_does_not_rewrite_the_same_value(self) -> None:
         made = typed(container("main", {GPU: 1, "cpu": "4000m"}))
         assert mutated(made, injection({"cpu": 4})).patch == ()
-
-    @pytest.mark.parametrize("own", ["1", "9", "0"])
-    def test_keep_leaves_amounts_that_the_container_names(self, own: str) -> None:
-        for made in (container("main", {GPU: 1, "cpu": own}), container("main", {GPU: 1}, limits={"cpu": own})):
-            assert mutated(typed(made), injection({"cpu": 4}, on_conflict=OnConflict.KEEP)).patch == ()
-
-    def test_keep_is_decided_per_container_and_resource(self) -> None:
-        made = typed(container("a", {GPU: 1, "cpu": 1}), container("b", {GPU: 1, "memory": "1Gi"}))
-        decision = mutated(made, injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP))
-        assert given(decision, "a") == {"cpu": "1", "memory": "8Gi"}
-        assert given(decision, "b") == {"cpu": "4", "memory": "1Gi"}
-
-    @pytest.mark.parametrize(
-        ("limit", "own", "expected"),
-        [(None, None, "4"), (1, 1, "4"), (9, 9, "9"), (9, None, "9"), (None, 9, "9"), (9, 1, "9"), (2, 1, "4")],
-    )
-    def test_raise_writes_the_largest_of_limit_request_and_injected(
-        self, limit: int | None, own: int | None, expected: str
-    ) -> None:
-        limits, requests = ({GPU: 1, **({"cpu": value} if value else {})} for value in (limit, own))
-        main = container(limits=limits, requests=requests)
-        assert self.decide(OnConflict.RAISE, typed(main)) == {
-            "limits": {"cpu": expected},
-            "requests": {"cpu": expected},
-        }
-
-    def test_annotations_are_overwritten(self) -> None:
-        made = typed(container("main", {GPU: 1}), extra={"a/b": "old", "c": "d"})
-        rule = injection(annotations={"a/b": "new", "e": ""})
-        assert annotations(mutated(made, rule)) == {**V100, "a/b": "new", "c": "d", "e": ""}
-
-    @pytest.mark.parametrize("how", [OnConflict.KEEP, OnConflict.RAISE])
-    def test_keep_and_raise_leave_an_existing_annotation(self, how: OnConflict) -> None:
-        made = typed(container("main", {GPU: 1}), extra={"a/b": "old"})
-        rule = injection(annotations={"a/b": "new", "c": "d"}, on_conflict=how)
-        assert annotations(mutated(made, rule)) == {**V100, "a/b": "old", "c": "d"}
 
     def test_the_trace_notes_what_stays_and_why(self) -> None:
         main = container("main", {GPU: 1, "cpu": 9, "memory": "1Gi"})
@@ -550,22 +344,6 @@ class TestSeveralInjections:
             typed(container("main", {GPU: 1}), container("b", {MIG2: 1})),
         ):
             assert f"pod ml/job has different gpu resource {GPU}, {MIG2}" in message(mutated(made, *rules))
-
-    def test_an_init_containers_gpu_resource_is_no_conflict(self) -> None:
-        rules = (injection({"cpu": 4}, name="a"), injection({"cpu": 2}, name="b", gpu_resource=MIG2))
-        made = typed(container("main", {GPU: 1}), init=[container("i", {MIG2: 1})])
-        assert given(mutated(made, *rules)) == {"cpu": "4"}
-
-    def test_empty_entries_do_not_count_for_the_conflict(self) -> None:
-        rules = (
-            injection({"cpu": 4}, name="a"),
-            injection({"cpu": 2}, name="b", gpu_resource=MIG2, namespaces={"ml": entry()}),
-        )
-        assert given(mutated(typed(container("main", {GPU: 1, MIG2: 1})), *rules)) == {"cpu": "4", MIG2: "1"}
-
-    def test_injections_of_another_type_do_not_count(self) -> None:
-        rules = (injection({"cpu": 4}, name="a"), injection({"cpu": 2}, name="b", gpu_resource=MIG2, gpu_type="T4"))
-        assert given(mutated(typed(container("main", {GPU: 1, MIG2: 1})), *rules)) == {"cpu": "4", MIG2: "1"}
 
     def test_at_most_one_for_each_gpu_resource_by_priority_then_name(self) -> None:
         rules = [injection({"cpu": n}, name=name, priority=p) for n, name, p in ((1, "b", 0), (2, "a", 0), (3, "c", 1))]

@@ -17,7 +17,7 @@ from rules_engine.model.rules.rule import OptOut
 from rules_engine.rules.ladder.analysis import analyse, analyse_on
 from rules_engine.rules.ladder.effective import effective, parts
 from rules_engine.rules.ladder.pools import PodPool
-from rules_engine.rules.ladder.value import Counts, FallbackLadder, Queued, Rung, RungPlacement, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import FallbackLadder, Rung, RungPlacement, Unplaced, WhenExhausted
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
 from tests.support.placing import lookups
 
@@ -204,11 +204,6 @@ def test_several_terms_without_the_keys_do_not_matter() -> None:
     assert spec_of(decision)["nodeSelector"] == {CARD: "a100"}
 
 
-def test_queued_pods_move_if_the_ladder_says_so() -> None:
-    made = asks({GPU: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"})
-    assert mutated(made, cards(queued=Queued.MOVE), on=A100).patch
-
-
 def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
     first = cards(on("H100", place=RungPlacement(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
     placed = mutated(selecting(None), first, on=BOTH)
@@ -267,12 +262,6 @@ def test_a_runtime_class_is_written_only_where_the_pod_names_none() -> None:
     assert step_of(left).resources[0].attempts[-1].reason == "the pod names the runtime class kata, not nvidia"
 
 
-def test_counts_scale_between_cards() -> None:
-    rule = cards(on("H100", weight=2), on("A100", weight=1), counts=Counts.SCALE)
-    limits = spec_of(mutated(selecting(), rule, on=A100))["containers"][0]["resources"]["limits"]
-    assert limits == {GPU: "2"}
-
-
 def test_all_resources_move_to_one_pool_together() -> None:
     rule = cards(on("H100"), on("A100"), on("H100", MIG), on("A100", MIG))
     made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
@@ -284,13 +273,6 @@ def test_all_resources_move_to_one_pool_together() -> None:
     }
     apart = cluster(pool_node("h100"), pool_node("a100", 1), pool_node("a100", 1, MIG))
     assert step_of(mutated(made, rule, on=apart)).reason == "exhausted"
-
-
-def test_a_request_without_a_rung_in_the_pod_s_pool_must_fit_in_the_next_one() -> None:
-    rule = cards(on("H100"), on("A100"), on("A100", MIG))
-    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
-    assert mutated(made, rule, on=A100).patch == ()
-    assert mutated(made, rule, on=cluster(node("a", {GPU: 1, MIG: 1}, labels={CARD: "a100"}))).patch
 
 
 def test_a_condition_and_the_assumed_rung_count() -> None:
@@ -337,12 +319,6 @@ def test_a_plain_ladder_does_not_move_a_pod_onto_a_rung_that_an_earlier_ladder_l
     assert mutated(made, cards(name="a"), plain, on=cluster(pool_node("h100"))).patch
     queued = asks({MIG: 1}, nodeSelector={CARD: "h100"}, labels={"kueue.x-k8s.io/queue-name": "q"})
     assert mutated(queued, cards(name="a"), plain, on=A100).patch, "an earlier ladder leaves pods in queues alone"
-
-
-def test_free_devices_of_the_pool_count() -> None:
-    used = cluster(pool_node("h100", used={GPU: 8}), pool_node("a100"))
-    assert mutated(selecting(), cards(offered=Offered.AVAILABLE), on=used).patch
-    assert mutated(selecting(), cards(), on=used).patch == ()
 
 
 def test_explanations_and_coverage_name_rungs_by_pool() -> None:
@@ -497,19 +473,3 @@ def test_an_autoscaled_pool_needs_a_declared_node_if_free_devices_count() -> Non
     assert message.startswith("an autoscaler creates nodes of the pool H100, but only existing ones count")
     assert warnings_on(created, declared, pool_node("a100"), rule=rule) == []
     assert warnings_on(created, pool_node("a100"), rule=cards()) == []
-
-
-def test_only_labels_that_differ_are_written() -> None:
-    rungs = [rung(GPU, name=card, pool=((CARD, card), (SPOT, "true"))) for card in ("h100", "a100")]
-    made = asks({GPU: 1}, nodeSelector={CARD: "h100", SPOT: "true"})
-    nodes = cluster(node("a", {GPU: 1}, labels={CARD: "a100", SPOT: "true"}))
-    assert [operation.path for operation in mutated(made, cards(*rungs), on=nodes).patch][1:] == [
-        "/spec/nodeSelector/card"
-    ]
-
-
-def test_several_requests_that_one_node_of_the_pool_offers_stay() -> None:
-    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
-    rule = cards(on("H100"), on("A100"), on("H100", MIG))
-    nodes = cluster(node("h", {GPU: 1, MIG: 1}, labels={CARD: "h100"}))
-    assert {item.reason for item in step_of(mutated(made, rule, on=nodes)).resources} == {"offered"}

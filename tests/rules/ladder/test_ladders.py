@@ -212,6 +212,13 @@ class TestAssume:
         assert resources(decision) == both({GPU: "1"})
         assert "assumed" in decided(decision, MIG2).attempts[-1].reason
 
+    def test_other_rungs_come_first_wherever_the_assumed_one_stands(self) -> None:
+        rule = down(MIG3, rung(MIG2, assume=True), MIG1)
+        assert resources(mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))) == both({MIG1: "1"})
+        rule = down(rung(GPU, assume=True), MIG3, MIG2, direction=Direction.DOWN_THEN_UP)
+        assert resources(mutated(asks({MIG2: 1}), rule, on=cluster({MIG3: 1}))) == both({MIG3: "1"})
+        assert resources(mutated(asks({MIG2: 1}), rule)) == both({GPU: "1"})
+
     def test_a_pod_that_requests_it_keeps_it(self) -> None:
         decision = mutated(asks({GPU: 8}), down(direction=Direction.DOWN_THEN_UP), on=cluster({MIG1: 8}))
         assert decision.patch == ()
@@ -238,6 +245,17 @@ class TestWhatIsWritten:
     def test_only_limits_are_written_if_the_container_has_only_limits(self) -> None:
         made = pod(container(limits={MIG2: 1}, requests={"cpu": 1}))
         assert resources(mutated(made, down())) == {"limits": {GPU: "1"}, "requests": {"cpu": "1"}}
+
+    @pytest.mark.parametrize("source", ["limits", "requests", "both"])
+    @pytest.mark.parametrize("target", ["limits", "requests", "both"])
+    def test_limits_and_requests_of_the_target_never_differ(self, source: str, target: str) -> None:
+        sections: dict[str, dict[str, int]] = {"limits": {}, "requests": {}}
+        for where, name, count in ((source, MIG2, 1), (target, GPU, 2)):
+            for section in ("limits", "requests") if where == "both" else (where,):
+                sections[section][name] = count
+        made = pod(container(limits=sections["limits"], requests=sections["requests"]))
+        expected = {"limits": {GPU: "3"}, **({"requests": {GPU: "3"}} if sections["requests"] else {})}
+        assert resources(mutated(made, down())) == expected
 
     def test_missing_parents_are_created_and_null_ones_too(self) -> None:
         made = asks({MIG2: 1})

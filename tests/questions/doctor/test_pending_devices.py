@@ -240,14 +240,6 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}),
         ],
     ),
-    "an older class without devices": (
-        PendingReason.NO_SCHEDULER_MESSAGE,
-        [node("a"), CLASS, device_class("old", GPU, "vfio", created=ago(days=99)), TWO, pod("p", {GPU: 1})],
-    ),
-    "neither class has a device": (
-        PendingReason.NO_DEVICE,
-        [node("a"), device_class("x", GPU, "vfio"), device_class("y", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
-    ),
     "an older generation of a whole pool": (
         PendingReason.NO_SCHEDULER_MESSAGE,
         [
@@ -262,7 +254,6 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.NO_SCHEDULER_MESSAGE,
         [node("a"), CLASS, resource_slice("a", device("gpu-0", taints=[XID | {"effect": "None"}])), pod("p", {GPU: 1})],
     ),
-    "a free device": (PendingReason.NO_SCHEDULER_MESSAGE, [node("a"), CLASS, TWO, held("gpu-0"), pod("p", {GPU: 1})]),
     "a free partition": (
         PendingReason.NO_SCHEDULER_MESSAGE,
         [node("a"), device_class("mig", MIG1, "mig"), *CARDS, pod("p", {MIG1: 1})],

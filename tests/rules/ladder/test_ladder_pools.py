@@ -275,6 +275,13 @@ def test_all_resources_move_to_one_pool_together() -> None:
     assert step_of(mutated(made, rule, on=apart)).reason == "exhausted"
 
 
+def test_a_request_without_a_rung_in_the_pod_s_pool_must_fit_in_the_next_one() -> None:
+    rule = cards(on("H100"), on("A100"), on("A100", MIG))
+    made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
+    assert mutated(made, rule, on=A100).patch == ()
+    assert mutated(made, rule, on=cluster(node("a", {GPU: 1, MIG: 1}, labels={CARD: "a100"}))).patch
+
+
 def test_a_condition_and_the_assumed_rung_count() -> None:
     rule = cards(on("H100"), on("A100", when="false"), on("L40S", assume=True))
     decision = mutated(selecting(), rule, on=A100)

@@ -109,6 +109,12 @@ class TestTheWholePod:
 
 
 class TestOffered:
+    def test_a_target_must_be_on_one_node_with_the_target_of_an_earlier_ladder(self) -> None:
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
+        rules = (down(MIG1, name="a"), down(MIG3, MIG2, MIG1, GPU, name="b"))
+        decision = mutated(made, *rules, on=cluster({MIG2: 1}, {MIG1: 1, GPU: 1}))
+        assert decided(decision, MIG3, step=1).to == GPU
+
     def test_a_request_of_zero_needs_no_offer(self) -> None:
         assert mutated(asks({MIG2: 1}), down(), on=cluster({}, {MIG2: 1}, {})).patch == ()
 
@@ -286,6 +292,14 @@ class TestAnnotation:
     def test_an_empty_value_is_no_value(self, empty: str | None) -> None:
         made = asks({MIG2: 1}, annotations={FALLBACK: empty})
         assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+
+    @pytest.mark.parametrize("own", [FALLBACK, WEBHOOK])
+    def test_the_history_continues_under_the_name_that_the_pod_has(self, own: str) -> None:
+        for name in (FALLBACK, WEBHOOK):
+            made = asks({MIG2: 1}, annotations={name: "4g.40gb->2g.20gb"})
+            decision = mutated(made, down(annotation=own))
+            assert annotations(decision) == {name: "4g.40gb->2g.20gb,2g.20gb->gpu"}
+            assert mutated(decision.result, down(annotation=own)).patch == ()
 
     def test_an_empty_key_writes_none(self) -> None:
         decision = mutated(asks({MIG2: 1}), down(annotation=""))

@@ -32,11 +32,6 @@ def test_bound_pods_hold_their_resources_and_run_on_for_a_time() -> None:
     assert pods["old"].admitted.requested == pods["old"].admitted.given == {GPU: 2 * 10**9}
 
 
-def test_without_a_time_they_run_to_the_end() -> None:
-    record = played(NODES, load("new"), pods=[gpus("old", 2, on="a")])
-    assert states(record) == {"old": "Running", "new": "Pending"}
-
-
 def test_pending_pods_are_scheduled_at_once_by_priority_without_another_admission() -> None:
     # The rules deny a GPU in requests alone; the pod is in the cluster, so they were not evaluated.
     waiting = [gpus("low", 2), gpus("high", 2, priority=5)]
@@ -97,21 +92,6 @@ def test_a_pod_waits_if_its_victim_is_being_deleted_and_topology_spread_does_not
 def test_pods_of_daemon_sets_and_static_pods_stay_on_a_drained_node(kind: str) -> None:
     record = played(NODES, pods=[owned(gpus("old", on="a"), kind)], events=(at(10, "a", NodeState.DRAINED),))
     assert states(record) == {"old": "Running"}
-
-
-@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
-def test_pods_of_daemon_sets_and_static_pods_run_to_the_end(kind: str) -> None:
-    pods = [owned(gpus("agent", on="a"), kind), owned(gpus("job", on="a"), "Job")]
-    record = played(NODES, load("new"), pods=pods, running_for=always(5000))
-    assert states(record) == {"agent": "Running", "job": "Succeeded", "new": "Running"}
-
-
-def test_pods_of_a_node_that_is_not_ready_at_the_beginning_are_evicted() -> None:
-    nodes = [node("a", {GPU: "1"})]
-    nodes[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    record = played(nodes, pods=[gpus("old", on="a")])
-    [found] = record.pods
-    assert (found.state, found.ended) == ("Evicted", 300_000)
 
 
 def test_the_latest_of_equal_victims_is_preempted() -> None:

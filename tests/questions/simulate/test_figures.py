@@ -113,25 +113,6 @@ def stranded(*pods: PodRecord, **nodes: Mapping[str, str | int]) -> Fraction:
 TWICE_TWO: Mapping[str, Mapping[str, str | int]] = {"a": {"gpu": 2}, "b": {"gpu": 2}}
 
 
-def test_cards_in_pieces_are_stranded_while_a_pod_waits_for_them() -> None:
-    assert stranded(recorded_pod("p", FOUR, arrived=30 * MINUTE), **TWICE_TWO) == 2
-    assert stranded(recorded_pod("p", FOUR), a={"gpu": 4}, b={"gpu": 0}) == 0
-    assert stranded(recorded_pod("p", FOUR), recorded_pod("q", WHOLE, node="a"), **TWICE_TWO) == 0
-    assert stranded(recorded_pod("p", FOUR, state=State.DENIED), **TWICE_TWO) == 0
-
-
-def test_cards_in_slices_are_stranded_by_as_much_as_pods_wait_for() -> None:
-    assert stranded(recorded_pod("p", WHOLE), a={"small": 13}) == 1
-    assert stranded(recorded_pod("p", PART), a={"gpu": 1}) == Fraction(1, 7)
-    assert stranded(recorded_pod("p", AMD), a={"small": 7}) == 0
-
-
-def test_a_pod_that_waits_for_cpu_or_a_taint_strands_nothing() -> None:
-    greedy = admitted_pod({GPU: 1, "cpu": 99})
-
-    assert stranded(recorded_pod("p", greedy), a={"gpu": 1, "cpu": 1}, b={"gpu": 1, "cpu": 1}) == 0
-
-
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     """A record with pods at any times, whether they fit or not."""

@@ -10,7 +10,7 @@ from rules_engine.model.rules.simulation import Distribution, NodeState
 from rules_engine.rules.evaluation import RuleSet
 from tests.support.api import GPU, node
 from tests.support.evaluation import check, compiled, validation
-from tests.support.simulation import always, at, by_name, load, played, rules, states, template
+from tests.support.simulation import always, at, load, played, rules, states, template
 
 WAITING = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
 MIG = "nvidia.com/mig-2g.20gb"
@@ -47,14 +47,6 @@ def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: Rul
     assert record.ended == 9000
 
 
-def test_waiting_pods_run_when_gpus_are_released(default_rules: RuleSet) -> None:
-    arrival = load("gpu-test", pod=template(0, {MIG: "1"}), count=10, every=1000, run_for=60_000)
-    record = played(two_workers(), arrival, rule_set=default_rules)
-    assert {*states(record).values()} == {"Succeeded"}
-    assert [pod.bound for pod in record.pods] == [*range(0, 8000, 1000), 60_000, 61_000]
-    assert (record.pods[-1].ended, record.ended) == (121_000, 121_000)
-
-
 def test_a_denied_pod_never_waits(default_rules: RuleSet) -> None:
     pod = template(0)
     pod["spec"]["containers"][0]["resources"] = {"requests": {GPU: "1"}}
@@ -76,15 +68,6 @@ def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
     assert allowed == {moment: "Denied" if moment < 11_000 else "Running" for moment in range(2000, 12_000, 1000)}
 
 
-def test_a_pod_that_runs_reserves_nothing() -> None:
-    one = compiled(validation(check("cluster.available('nvidia.com/gpu') > 0", "")))
-    node_ = node("n", {GPU: "2", "cpu": "4"})
-    runs = load("runs", pod=template(0, {"cpu": "4"}), run_for=3000)
-    waits = load("waits", pod=template(0, {"cpu": "4", GPU: "1"}), at=1000)
-    record = played([node_], runs, waits, load("last", pod=template(0), at=4000), rule_set=one)
-    assert (by_name(record)["waits"].bound, states(record)["last"]) == (3000, "Running")
-
-
 def test_a_malformed_pod_is_denied() -> None:
     record = played([node("n")], load("p", pod=template(0, {"cpu": "many"}), controlled=True))
     [found] = record.pods
@@ -100,14 +83,6 @@ def test_a_pod_beyond_the_bounds_of_the_model_is_denied() -> None:
     assert "terms of pod affinity" in found.admitted.message
 
 
-def test_pods_of_a_higher_priority_run_first() -> None:
-    node_ = node("n", {GPU: "1"})
-    low = load("low", count=2, run_for=1000)
-    high = load("high", pod=template(1, priority=10, preemptionPolicy="Never"), at=500, run_for=1000)
-    pods = by_name(played([node_], low, high))
-    assert (pods["low-1"].bound, pods["high"].bound, pods["low-2"].bound) == (0, 1000, 2000)
-
-
 def test_a_pod_of_a_job_arrives_when_another_ends() -> None:
     nodes = [node("n", {GPU: "8"})]
     record = played(nodes, load("job", controlled=True, parallel=2, total=5, run_for=1000))
@@ -119,17 +94,6 @@ def test_a_pod_of_a_job_arrives_when_another_ends() -> None:
         ("job-5", 2000),
     ]
     assert record.ended == 3000
-
-
-def test_a_workload_that_arrives_again_has_a_number_in_its_name() -> None:
-    nodes = [node("n", {GPU: "8"})]
-    record = played(nodes, load("job", controlled=True, parallel=2, count=2, every=10))
-    assert [(pod.name, pod.arrived) for pod in record.pods] == [
-        ("job-1-1", 0),
-        ("job-1-2", 0),
-        ("job-2-1", 10),
-        ("job-2-2", 10),
-    ]
 
 
 def test_no_two_pods_have_one_name() -> None:
@@ -149,33 +113,6 @@ def test_a_pod_on_a_node_that_is_not_ready_is_evicted_after_its_grace_and_create
     assert (second.name, second.replaces, second.arrived) == ("job-1-r1", "job-1", 301_000)
     assert (second.state, second.node, second.bound) == ("Running", "a", 400_000)
     assert [change.becomes for change in record.changes] == ["NotReady", "Ready"]
-
-
-def test_a_pod_of_a_stateful_set_keeps_its_name() -> None:
-    states = (NodeState.DRAINED, NodeState.UNCORDONED, NodeState.DRAINED, NodeState.UNCORDONED)
-    events = [at(moment, "a", state) for moment, state in enumerate(states, 1)]
-    web = load("web", controlled=True, stateful=True, parallel=2)
-    record = played([node("a", {GPU: "2"})], web, events=events)
-    assert [pod.name for pod in record.pods] == ["web-0", "web-1"] * 3
-    assert [pod.replaces for pod in record.pods] == ["", "", *["web-0", "web-1"] * 2]
-    assert [pod.state for pod in record.pods] == ["Evicted"] * 4 + ["Running"] * 2
-
-
-@pytest.mark.parametrize("back", [2000, 301_000])
-def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> None:
-    events = (at(1000, "a", NodeState.NOT_READY), at(back, "a", NodeState.READY))
-    record = played([node("a", {GPU: "1"})], load("p", run_for=500_000), events=events)
-    assert [(pod.state, pod.ended) for pod in record.pods] == [("Succeeded", 500_000)]
-    assert record.ended == 500_000
-
-
-def test_the_grace_begins_anew_when_a_node_stops_to_be_ready_again() -> None:
-    becomes = (NodeState.NOT_READY, NodeState.READY, NodeState.NOT_READY)
-    events = [at((number + 1) * 100_000, "a", state) for number, state in enumerate(becomes)]
-    nodes = [node("a", {GPU: "2"})]
-    late = load("late", pod=template(1, tolerations=[{"operator": "Exists", "tolerationSeconds": 50}]), at=380_000)
-    record = played(nodes, load("p"), late, events=events)
-    assert [(pod.state, pod.ended) for pod in record.pods] == [("Evicted", 600_000), ("Evicted", 430_000)]
 
 
 def test_a_node_that_fails_often_takes_no_more_memory() -> None:
@@ -207,34 +144,6 @@ def test_a_toleration_sets_the_grace(toleration: dict[str, Any], ended: int | No
     pod = template(1, tolerations=[toleration])
     record = played([node("a", {GPU: "1"})], load("p", pod=pod), events=(at(1000, "a", NodeState.NOT_READY),))
     assert record.pods[0].ended == ended
-
-
-def test_a_drained_node_loses_its_pods_and_takes_no_others_until_it_is_uncordoned() -> None:
-    nodes = [node("a", {GPU: "2"})]
-    events = (at(10, "a", NodeState.DRAINED), at(50, "a", NodeState.UNCORDONED))
-    record = played(nodes, load("bare"), load("job", controlled=True), events=events)
-    pods = by_name(record)
-    assert (pods["bare"].state, pods["bare"].ended, pods["bare"].by) == ("Evicted", 10, "Drained")
-    assert (pods["job-1-r1"].arrived, pods["job-1-r1"].bound) == (10, 50)
-    assert len(record.pods) == 3
-
-
-def test_a_cordoned_node_keeps_its_pods() -> None:
-    nodes = [node("a", {GPU: "2"})]
-    record = played(nodes, load("p", count=2, every=20), events=(at(10, "a", NodeState.CORDONED),))
-    assert states(record) == {"p-1": "Running", "p-2": "Pending"}
-    assert record.pods[1].message == "0/1 nodes are available: 1 node(s) were unschedulable."
-
-
-def test_nothing_happens_after_the_end() -> None:
-    nodes = [node("a", {GPU: "2"})]
-    record = played(nodes, load("p", count=5, every=1000, run_for=1500), until=2000)
-    assert [(pod.name, pod.state, pod.ended) for pod in record.pods] == [
-        ("p-1", "Succeeded", 1500),
-        ("p-2", "Running", None),
-        ("p-3", "Running", None),
-    ]
-    assert record.ended == 2000
 
 
 def test_an_interruption_keeps_the_record_so_far() -> None:

@@ -54,30 +54,6 @@ def test_pods_that_had_a_node_fell_back_or_were_replaced_are_counted() -> None:
     assert (totals.bound, totals.fell_back, totals.replaced) == (5, 2, 1)
 
 
-def test_the_use_of_a_resource_is_an_average_over_time() -> None:
-    use = measure(whole_record()).totals.resources[GPU]
-
-    held = 4 * 30 + 60 + 118 + 1 + 119  # GPU-minutes
-    assert (use.capacity, use.mean, use.peak, use.end) == (8, Fraction(held, 120), 7, 2)
-    assert use.share == Fraction(held, 120 * 8)
-
-
-def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
-    hours = measure(whole_record()).totals.gpu_hours
-
-    fell = Fraction(60 + 118, 60)
-    others = Fraction(4 * 30 + 1 + 119, 60)
-    assert hours == GpuHours(
-        capacity=Fraction(16),
-        requested=others + fell / 7,
-        given=others + fell,
-        lost=fell * Fraction(6, 7),
-        short=Fraction(),
-        unused=16 - others - fell,
-        stranded=Fraction(),
-    )
-
-
 def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
     small = admitted_pod({GPU: 1}, {SMALL: 1})
     simulated = record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)
@@ -195,15 +171,6 @@ def test_the_use_equals_the_sum_over_milliseconds(found: Record) -> None:
                 alone = [Fraction(held(found, node.name, resource, at), NANOS) for at in times]
                 assert node.resources[resource].mean == sum(alone) / len(times)
                 assert node.resources[resource].peak == max(*alone, node.resources[resource].end)
-
-
-def test_a_pod_that_is_bound_at_the_last_moment_counts_in_the_peak() -> None:
-    pods = [recorded_pod("first", ONE, node="a"), recorded_pod("last", TWO, node="a", arrived=HOUR)]
-
-    result = measure(record([recorded_node("a", gpu=4)], pods, HOUR))
-
-    for use in (result.totals.resources[GPU], result.nodes[0].resources[GPU]):
-        assert [use.mean, use.peak, use.end] == [1, 3, 3]
 
 
 @given(found=records())

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.cluster.devices.allocation import Count, DeviceRequest, allocate, count_devices, free_counters
+from rules_engine.cluster.devices.allocation import Count, DeviceRequest, allocate, count_devices
 from rules_engine.cluster.devices.offers import ANSWER_COST
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
@@ -56,65 +56,10 @@ def slices(number: int) -> list[DeviceRequest]:
     return [DeviceRequest(SLICE, number)]
 
 
-def split_card(*halves: Device) -> Pool:
-    """Return a card of two halves: the first device is all of it."""
-    return pool(device("whole", "card", {"g/a": 1, "g/b": 1}), *halves, counts={"g/a": 1, "g/b": 1})
-
-
 HALVES = (device("a", "slice", {"g/a": 1}), device("b", "slice", {"g/b": 1}))
 
 
 class TestSearch:
-    def test_the_first_devices_that_match_are_found(self) -> None:
-        one = pool(device("a", "slice"), device("b", "card"), device("c", "card"))
-        assert found([one], cards(1)) == keys("b")
-        assert found([one], cards(2)) == keys("b", "c")
-        assert found([one], cards(3)) is None
-        assert found([one], []) == ()
-
-    def test_devices_in_use_and_tainted_devices_are_skipped(self) -> None:
-        one = pool(device("a", "card", tainted=True), device("b", "card"), device("c", "card"))
-        assert found([one], cards(1), keys("b")) == keys("c")
-        assert found([one], cards(2), keys("b")) is None
-
-    def test_a_device_in_use_is_known_by_its_pool(self) -> None:
-        pools = [pool(device("a", "card"), name=name) for name in "pq"]
-        assert found(pools, cards(1), keys("a")) == keys("a", pool="q")
-
-    def test_a_card_and_its_parts_exclude_each_other(self) -> None:
-        one = split_card(*HALVES)
-        assert found([one], slices(2)) == keys("a", "b")
-        assert found([one], [*cards(1), *slices(1)]) is None
-        assert found([one], cards(1), keys("a")) is None
-
-    def test_the_search_goes_back_when_the_first_devices_leave_no_room(self) -> None:
-        one = pool(
-            device("big", "slice", {"g/a": 3}),
-            device("x", "slice", {"g/a": 2}),
-            device("y", "slice", {"g/a": 2}),
-            counts={"g/a": 4},
-        )
-        assert found([one], slices(1)) == keys("big")
-        assert found([one], slices(2)) == keys("x", "y")
-
-    def test_later_requests_start_from_the_first_device_again(self) -> None:
-        one = pool(device("a", "slice"), device("b", "card"), device("c", "slice"))
-        assert found([one], [*cards(1), *slices(1)]) == keys("b", "a")
-        assert found([one], [*slices(1), *slices(1)]) == keys("a", "c")
-
-    def test_a_failing_selector_ends_the_search_only_if_it_is_evaluated(self) -> None:
-        one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
-        assert found([one], cards(1)) == keys("a")
-        assert found([one], cards(2)) == "card fails on x"
-        assert found([one], cards(2), keys("x")) == keys("a", "b")
-
-    def test_devices_of_other_nodes_consume_counters(self) -> None:
-        remote = device("remote", "card", {"g/a": 1})
-        one = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1}, others=(remote,))
-        assert found([one], slices(1)) == keys("a")
-        assert found([one], slices(1), keys("remote")) is None
-        assert free_counters(one, keys("remote")) == counters({"g/a": 0})
-
     def test_an_overcommitted_counter_keeps_back_all_devices_of_its_pool_that_consume_any(self) -> None:
         one = pool(
             device("used", "card", {"g/a": 2}),
@@ -180,17 +125,6 @@ class TestCounting:
     def test_devices_after_a_failing_one_do_not_count(self) -> None:
         one = pool(device("a", "card"), device("x", "bad"), device("b", "card"))
         assert counted([one], CARD, ()) == Count(1, "card fails on x", apart=False)
-
-    def test_devices_that_fit_only_after_the_search_has_failed_do_not_count(self) -> None:
-        one = pool(
-            device("big", "slice", {"g/a": 3}),
-            device("x", "slice", {"g/a": 2}),
-            device("y", "slice", {"g/a": 2}),
-            device("z", "bad"),
-            counts={"g/a": 4},
-        )
-        assert found([one], slices(2)) == "slice fails on z"
-        assert counted([one], SLICE, ()) == Count(1, "slice fails on z", apart=False)
 
 
 class TestSteps:

@@ -81,11 +81,6 @@ def split_card() -> tuple[ResourceSlice, ResourceSlice]:
 
 
 class TestAmounts:
-    def test_devices_become_allocatable(self) -> None:
-        found = offered(plain(device("a", "card"), device("b", "card"), device("c", "slice")))
-        assert amounts(found, CARDS) == (2, 2)
-        assert amounts(found, SLICES) == (1, 1)
-
     def test_a_positive_amount_is_of_a_device_plugin(self) -> None:
         found = offered(plain(device("a", "card"), device("b", "slice")), allocatable={CARDS: 5, "cpu": 3})
         assert amounts(found, CARDS) == (5, 5)
@@ -106,11 +101,6 @@ class TestAmounts:
         made = {CARDS: 1, IMPLICIT_PREFIX + "card": 1}
         found = offered(plain(device("a", "card")), classes=CLASSES[:1], allocatable=made)
         assert found == node("a", made)
-
-    def test_as_many_are_offered_as_fit_together(self) -> None:
-        found = offered(*split_card())
-        assert amounts(found, CARDS) == (1, 1)
-        assert amounts(found, SLICES) == (2, 2)
 
     @given(clusters())
     def test_without_classes_a_cluster_is_unchanged(self, cluster: Cluster) -> None:
@@ -146,11 +136,6 @@ class TestUse:
         cards = [device(name, "card") for name in "abc"]
         assert amounts(offered(plain(*cards), allocated=keys("b", "gone")), CARDS) == (3, 2)
         assert amounts(offered(plain(*cards), allocated=keys("b", extended=False)), CARDS) == (3, 2)
-
-    def test_a_used_part_keeps_the_whole_card_back(self) -> None:
-        found = offered(*split_card(), allocated=keys("left"))
-        assert amounts(found, CARDS) == (1, 0)
-        assert amounts(found, SLICES) == (2, 1)
 
     def test_pods_without_claims_use_the_devices_that_they_request(self) -> None:
         cards = [device(name, "card") for name in "abc"]
@@ -193,22 +178,11 @@ class TestUse:
 
 
 class TestJointRequests:
-    def test_two_resources_share_a_card(self) -> None:
-        found = offered(*split_card())
-        assert serve(found, cards=1) is Served.YES
-        assert serve(found, slices=2) is Served.YES
-        assert serve(found, cards=1, slices=1) is Served.NO
-
     def test_two_resources_fit_on_two_cards(self) -> None:
         found = offered(*split_card(), part("t", device("other", "card"), pool="q"))
         assert serve(found, cards=1, slices=2) is Served.YES
         assert serve(found, cards=2, slices=1) is Served.NO
         assert serve(found, cards=3, slices=1) is Served.NO
-
-    def test_used_devices_count_only_among_free_ones(self) -> None:
-        found = offered(*split_card(), allocated=keys("left"))
-        assert serve(found, slices=2) is Served.NO
-        assert serve(found, slices=2, free=False) is Served.YES
 
     def test_a_claim_of_too_many_devices_is_given_up_everywhere(self) -> None:
         cards = [device(f"c{number}", "card") for number in range(40)]
@@ -229,13 +203,6 @@ class TestFailingSelectors:
         assert serve(found, cards=1) is Served.YES
         assert serve(found, cards=2) is Served.GIVEN_UP
         assert not service(found).simple
-
-    def test_joint_requests_are_given_up_if_one_meets_it(self) -> None:
-        found = offered(plain(device("a", "card"), device("b", "slice"), self.bad))
-        assert serve(found, cards=1, slices=1) is Served.YES
-        assert serve(found, cards=2, slices=1) is Served.GIVEN_UP
-        # The search for the second resource fails after the first has tried all devices.
-        assert serve(found, cards=1, slices=2) is Served.GIVEN_UP
 
     def test_joint_requests_skip_it_while_it_is_in_use(self) -> None:
         found = offered(plain(device("a", "card"), self.bad, device("b", "slice")), allocated=keys("x"))

@@ -11,6 +11,8 @@ from rules_engine.cluster.creation import (
     defaults,
     limit_range,
     node_selector,
+    pod_security,
+    policies,
     priority,
     runtime_class,
     service_account,
@@ -42,7 +44,9 @@ _MUTATING: Mapping[str, Plugin] = {
 _VALIDATING: Mapping[str, Plugin] = {
     "validation": defaults.check_pod_level,
     "LimitRanger": limit_range.validate,
+    "PodSecurity": pod_security.validate,
     "RuntimeClass": runtime_class.validate,
+    "ValidatingAdmissionPolicy": policies.validate,
 }
 
 

@@ -35,7 +35,7 @@ from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, Kept, keeps_path
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, annotation_of
-from rules_engine.model.kubernetes.pod_defaults import with_default_members, with_generated_name
+from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import removed_values, without_mark
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.admission import pod_request
@@ -115,8 +115,8 @@ class _Pod:
     def of(cls, creation: PodCreation) -> "_Pod":
         pod = as_mapping(with_generated_name(dict(creation.pod)))
         metadata: dict[str, Json] = {**as_mapping(pod.get("metadata")), "namespace": creation.namespace}
-        named: Json = {"apiVersion": "v1", "kind": "Pod", **without_mark({**pod, "metadata": metadata})}
-        visible = with_default_members(named)
+        type_members: dict[str, Json] = {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
+        visible = {**type_members, **without_mark({**pod, "metadata": metadata})}
         unknown = {name: f"which reads {name}" for name in ("request.userInfo", "request.options")}
         values = {
             "object": visible,

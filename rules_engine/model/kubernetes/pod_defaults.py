@@ -77,7 +77,6 @@ _MEMBERS: Mapping[tuple[str, ...], _Default] = {
     ("spec", "volumes", "hostPath", "type"): "",
     **{("spec", "volumes", kind, "defaultMode"): 0o644 for kind in ("configMap", "downwardAPI", "projected", "secret")},
     **{("spec", member, *path): value for member in CONTAINER_LISTS for path, value in _CONTAINER.items()},
-    ("status",): {"phase": "Pending"},
 }
 """Default values by the path of their members; a parent that is absent stays so."""
 

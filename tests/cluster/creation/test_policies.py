@@ -91,7 +91,7 @@ def doubts(*items: Any, **arguments: Any) -> list[str]:
         ("object.kind == 'Pod' && object.apiVersion == 'v1' && object.metadata.namespace == 'ml'", ""),
         ("namespaceObject.metadata.labels.team == 'a' && namespaceObject.metadata.name == 'ml'", ""),
         ("namespaceObject.metadata.annotations.cost == '1'", ""),
-        ("object.spec.restartPolicy == 'Always' && object.status.phase == 'Pending'", ""),
+        ("object.status.phase == 'Pending'", ""),
         ("'kubernetes.io/metadata.name' in namespaceObject.metadata.labels", ""),
         (ABSENT, ABSENT_ERROR),
     ],

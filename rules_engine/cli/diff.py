@@ -89,6 +89,7 @@ class ChangeKindParamType(KnownName):
     KINDS,
     multiple=True,
     help_start="A cluster on which pods are decided. ",
+    creates=True,
 )
 @click.option(
     "--allow",

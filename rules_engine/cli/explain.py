@@ -69,7 +69,7 @@ class FieldPathParamType(click.ParamType["FieldDocumentation"]):
 @click.argument("field", required=False, metavar="[KIND[.FIELD...]]", type=FieldPathParamType())
 @manifests_option(required=False)
 @rules_option
-@cluster_option(". Default: two workers with four GPUs each.", POD_KINDS)
+@cluster_option(". Default: two workers with four GPUs each.", POD_KINDS, creates=True)
 @request_namespace_option
 @click.option(
     "--operation",

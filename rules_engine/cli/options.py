@@ -4,7 +4,7 @@ import gc
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EEXIST
 from functools import partial, wraps
 from pathlib import Path
@@ -153,11 +153,16 @@ POD_KINDS = (
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "PodDisruptionBudget"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+    *("ReplicaSet", "StatefulSet", "Job"),
 )
-"""The kinds that the API server and the scheduler read for a new pod."""
+"""The kinds that the API server and the scheduler read for a new pod; and kinds whose templates show its plugins."""
 
 OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice")
 """The kinds that say what nodes offer, used or not."""
+
+
+OPTIONAL_PLUGINS = ("ExtendedResourceToleration",)
+"""Admission plugins that are off by default, and change what pods of the input can do."""
 
 
 class ClusterAccess:
@@ -275,11 +280,15 @@ by_option: Decorator = click.option(
 
 @dataclass(frozen=True, slots=True)
 class ClusterArgument:
-    """A value of `--cluster`: a path, or None for the live cluster of a kubeconfig, of which `kinds` are read."""
+    """A value of `--cluster`: a path, or None for the live cluster of a kubeconfig, of which `kinds` are read.
+
+    `plugins`: optional admission plugins that are on.
+    """
 
     path: Path | None
     context: click.Context
     kinds: Sequence[str]
+    plugins: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -297,11 +306,15 @@ class ClusterArgument:
             with progress_bar("elapsed") as report:
                 reading = read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
             gc.freeze()  # the objects stay: the collector would traverse them again and again
-            return reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
-        objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
-        return ClusterReading(
-            objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}
-        )
+            reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
+        else:
+            objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
+            reading = ClusterReading(
+                objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}
+            )
+        if reading.objects is not None and self.plugins:
+            reading = replace(reading, objects=reading.objects.with_objects({}, self.plugins))
+        return reading
 
 
 class ClusterType(PathOrStdin):
@@ -330,11 +343,13 @@ def cluster_option(
     multiple: bool = False,
     help_start: str = "",
     live: bool = False,
+    creates: bool = False,
 ) -> Decorator:
     """Return the options `--cluster`, a ClusterArgument or None, `--context` and `--kubeconfig`.
 
     `help_end` ends the help, after the formats; `kinds`: those that the command reads of a live cluster.
     `multiple`: a tuple `clusters` in place of `cluster`. `live`: without the option, it is the live cluster.
+    `creates`: pods are created on it, and there is an option `--admission`.
     """
     option = click.option(
         "--cluster",
@@ -348,18 +363,34 @@ def cluster_option(
         **{"multiple": True} if multiple else {},
     )
 
+    admission = click.option(
+        "--admission",
+        type=click.Choice(OPTIONAL_PLUGINS),
+        multiple=True,
+        help="An optional admission plugin that is on in the cluster's API server, as on GKE and EKS.",
+    )
+
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
         def command(*args: Any, **values: Any) -> None:
             context = click.get_current_context()
+            plugins = frozenset(values.pop("admission", ()))
+            if multiple:
+                values["clusters"] = tuple(replace(each, plugins=plugins) for each in values["clusters"])
+            elif values["cluster"] is not None:
+                values["cluster"] = replace(values["cluster"], plugins=plugins)
             arguments: Sequence[ClusterArgument | None] = values["clusters"] if multiple else [values["cluster"]]
             if not any(each.path is None for each in arguments if each):
                 check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")
             function(*args, **values)
 
-        return option(live_options(command))
+        return option((admission if creates else _unchanged)(live_options(command)))
 
     return decorate
+
+
+def _unchanged(command: Callable[..., None]) -> Callable[..., None]:
+    return command
 
 
 def read_load(

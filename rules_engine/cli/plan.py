@@ -86,7 +86,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
 )
 @rules_option
 @by_option
-@cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", POD_KINDS)
+@cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", POD_KINDS, creates=True)
 @click.option("--keep", multiple=True, metavar="NODE", help="Leave a node of the cluster as it is. Repeatable.")
 @click.option(
     "--nodes",

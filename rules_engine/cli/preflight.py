@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 )
 @manifests_option(required=True)
 @rules_option
-@cluster_option(
-    f". Default: {KUBECONFIG}.",
-    POD_KINDS,
-    live=True,
-)
+@cluster_option(f". Default: {KUBECONFIG}.", POD_KINDS, live=True, creates=True)
 @request_namespace_option
 @click.option(
     "--fail-on",

@@ -56,6 +56,7 @@ MAX_SEED = 2**63 - 1
     ". Default: the Simulation's. Repeatable: the workload is simulated on each.",
     POD_KINDS,
     multiple=True,
+    creates=True,
 )
 @by_option
 @click.option(

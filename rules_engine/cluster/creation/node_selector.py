@@ -1,7 +1,7 @@
 """PodNodeSelector: the node selector of a namespace, by its annotation.
 
-Source: kubernetes/plugin/pkg/admission/podnodeselector/admission.go (Admit). The selectors in the plugin's own file are
-not in the input.
+Source: kubernetes/plugin/pkg/admission/podnodeselector/admission.go (Admit). The plugin is optional: where a namespace
+has its annotation, it counts as on. The selectors in the plugin's own file are not in the input.
 """
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError

@@ -4,7 +4,7 @@ Source: kubernetes/pkg/kubeapiserver/options/plugins.go (AllOrderedPlugins, Defa
 has changed the pod, the mutating halves run once more (apiserver, plugin/webhook/mutating/reinvocation.go).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rules_engine.cluster.creation import (
@@ -23,11 +23,6 @@ from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 
-EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
-POD_NODE_SELECTOR = "PodNodeSelector"
-OPTIONAL = (EXTENDED_RESOURCE_TOLERATION, POD_NODE_SELECTOR)
-"""Plugins that are off by default."""
-
 Plugin = Callable[[PodCreation], None]
 """Changes or refuses a pod. Raises RefusedError."""
 
@@ -35,10 +30,10 @@ _MUTATING: Mapping[str, Plugin] = {
     "defaults": defaults.set_defaults,
     "LimitRanger": limit_range.mutate,
     "ServiceAccount": service_account.mutate,
-    POD_NODE_SELECTOR: node_selector.mutate,
+    "PodNodeSelector": node_selector.mutate,
     "Priority": priority.mutate,
     "DefaultTolerationSeconds": tolerations.add_default_tolerations,
-    EXTENDED_RESOURCE_TOLERATION: tolerations.add_resource_tolerations,
+    "ExtendedResourceToleration": tolerations.add_resource_tolerations,
     "RuntimeClass": runtime_class.mutate,
 }
 _VALIDATING: Mapping[str, Plugin] = {
@@ -65,10 +60,8 @@ class CreatedPod:
 class ApiServer:
     """The admission of a cluster's API server; ResourceQuota is not among its plugins, since it counts earlier pods."""
 
-    def __init__(self, objects: ClusterObjects, optional: Collection[str] = ()) -> None:
-        """Take a cluster, and the names of the optional plugins that are on."""
+    def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
-        self._off = frozenset(OPTIONAL).difference(optional)
 
     def mutate(self, pod: Object, namespace: str) -> CreatedPod:
         """Return a pod as webhooks get it; also for a pod that they have changed."""
@@ -86,9 +79,8 @@ class ApiServer:
     def _run(self, plugins: Mapping[str, Plugin], pod: Object, namespace: str) -> CreatedPod:
         creation = PodCreation(pod=pod, namespace=namespace, objects=self._objects)
         try:
-            for name, plugin in plugins.items():
-                if name not in self._off:
-                    plugin(creation)
+            for plugin in plugins.values():
+                plugin(creation)
         except (RefusedError, PodError) as error:
             return CreatedPod(pod=creation.pod, refusal=str(error), unknown=tuple(creation.unknown))
         return CreatedPod(pod=creation.pod, unknown=tuple(creation.unknown))

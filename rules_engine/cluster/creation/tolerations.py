@@ -4,11 +4,19 @@ Sources: kubernetes/plugin/pkg/admission/defaulttolerationseconds/admission.go,
 plugin/pkg/admission/extendedresourcetoleration/admission.go (Admit).
 """
 
+from typing import cast
+
 from rules_engine.cluster.creation.pod_creation import PodCreation
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
-from rules_engine.model.json.lenient import as_mapping, object_items, text_member
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+
+EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
+UNKNOWN_PLUGIN = (
+    f"whether the admission plugin {EXTENDED_RESOURCE_TOLERATION} is on (--admission {EXTENDED_RESOURCE_TOLERATION})"
+)
 
 _SECONDS = 300
 _NO_EXECUTE = "NoExecute"
@@ -27,19 +35,67 @@ def add_default_tolerations(creation: PodCreation) -> None:
 
 
 def add_resource_tolerations(creation: PodCreation) -> None:
-    """Let the pod tolerate taints that have the name of an extended resource that it requests."""
-    resources = {
+    """Let the pod tolerate taints that have the name of an extended resource that it requests.
+
+    The plugin is optional. Where nothing shows whether it is on, and a node has such a taint, this is noted as unknown.
+    """
+    resources = sorted(
         name
         for member in CONTAINER_LISTS
         for container in object_items(creation.spec.get(member))
         for name in as_mapping(as_mapping(container.get("resources")).get("requests"))
         if is_extended(name)
+    )
+    missing = [each for each in map(_toleration, dict.fromkeys(resources)) if not _is_tolerated(each, creation.spec)]
+    if not missing:
+        return
+    is_on = _is_on(creation.objects)
+    if is_on:
+        creation.add_tolerations(missing)
+    taints = {
+        text_member(taint, "key") for node in creation.objects.nodes for taint in object_items(node.spec.get("taints"))
     }
-    creation.add_tolerations([resource_toleration(name) for name in sorted(resources)])
+    if is_on is None and any(each["key"] in taints for each in missing):
+        creation.unknown.append(UNKNOWN_PLUGIN)
 
 
-def resource_toleration(resource: str) -> dict[str, Json]:
+def _toleration(resource: str) -> dict[str, Json]:
     return {"key": resource, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _is_tolerated(toleration: Object, spec: Object) -> bool:
+    """Return True if a pod tolerates all taints that it would tolerate by this, too."""
+    return any(
+        text_member(own, "operator") == "Exists"
+        and text_member(own, "key") in ("", toleration["key"])
+        and text_member(own, "effect") in ("", "NoSchedule")
+        for own in object_items(spec.get("tolerations"))
+    )
+
+
+def _is_on(objects: ClusterObjects) -> bool | None:
+    """Return True if the plugin is on, by the option or by a running pod; None if nothing shows it.
+
+    A pod of a template that has no such toleration shows it, unless a webhook of others did that.
+    """
+    if EXTENDED_RESOURCE_TOLERATION in objects.plugins:
+        return True
+    if EXTENDED_RESOURCE_TOLERATION not in objects.views:
+        shown = [found for pod in objects.pods if (found := _shows_plugin(pod)) is not None]
+        objects.views[EXTENDED_RESOURCE_TOLERATION] = any(shown) if shown else None
+    return cast("bool | None", objects.views[EXTENDED_RESOURCE_TOLERATION])
+
+
+def _shows_plugin(pod: PodObject) -> bool | None:
+    """Return whether the plugin has added a toleration to a pod; None if the pod does not show it."""
+    owner = controller_reference(pod) or {}
+    controller = pod.cluster.find(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace)
+    template = as_mapping(as_mapping((controller.spec if controller else {}).get("template")).get("spec"))
+    for container in object_items(template.get("containers")):
+        for resource in filter(is_extended, as_mapping(as_mapping(container.get("resources")).get("limits"))):
+            if not _is_tolerated(_toleration(resource), template):
+                return _toleration(resource) in as_list(pod.spec.get("tolerations"))
+    return None
 
 
 def is_extended(resource: str) -> bool:

@@ -168,7 +168,8 @@ class ClusterObjects:
 
     `absent`: the kinds that were not read, unlike kinds without objects. `partial`: the kinds of which only the objects
     in some namespaces were read. `now`: the time from which ages are counted; None: the newest time of the objects.
-    `declared`: nodes that do not exist yet, but an autoscaler can add.
+    `declared`: nodes that do not exist yet, but an autoscaler can add. `plugins`: optional admission plugins of the API
+    server that are known to be on.
     """
 
     def __init__(
@@ -179,11 +180,13 @@ class ClusterObjects:
         partial: frozenset[str] = frozenset(),
         now: datetime | None = None,
         declared: tuple[Node, ...] = (),
+        plugins: frozenset[str] = frozenset(),
     ) -> None:
         self.absent = absent
         self.partial = partial
         self._now = now
         self.declared = declared
+        self.plugins = plugins
         self._malformed: list[str] = []
         self.requests: dict[bytes, Mapping[str, int]] = {}
         """Cache of requests_of: the members that it reads, encoded, and the result."""
@@ -212,14 +215,17 @@ class ClusterObjects:
                 newest = newest_change_time(item, newest)
         return parse_change_time(newest)
 
-    def with_objects(self, by_kind: Mapping[str, Iterable[dict[str, Json]]]) -> "ClusterObjects":
-        """Return the objects with others in place of some kinds."""
+    def with_objects(
+        self, by_kind: Mapping[str, Iterable[dict[str, Json]]], plugins: frozenset[str] = frozenset()
+    ) -> "ClusterObjects":
+        """Return the objects with others in place of some kinds. `plugins`: further plugins that are on."""
         return ClusterObjects(
             {**self._by_kind, **by_kind},
             absent=self.absent,
             partial=self.partial,
             now=self._now,
             declared=self.declared,
+            plugins=self.plugins | plugins,
         )
 
     def unread(self, kind: str) -> str:

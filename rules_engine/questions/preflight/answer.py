@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
+from rules_engine.cluster.creation.tolerations import EXTENDED_RESOURCE_TOLERATION, UNKNOWN_PLUGIN
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES, VOLUME_CLAIMS
@@ -139,6 +140,37 @@ def preflight(
     >>> preflight(rules, pods, cluster).verdict
     <Verdict.NEVER: 'Never'>
     """
+    answer = _answer(rule_set, manifests, cluster, name, namespace, node_reasons, progress)
+    if any(UNKNOWN_PLUGIN in each.unknown for each in answer.workloads):
+        other = cluster.with_objects({}, frozenset({EXTENDED_RESOURCE_TOLERATION}))
+        answer = _with_other_plugin(answer, _answer(rule_set, manifests, other, name, namespace, None, None))
+    return answer
+
+
+def _with_other_plugin(answer: PreflightAnswer, other: PreflightAnswer) -> PreflightAnswer:
+    """Return the answer with the plugin's line where the other answer, with the plugin, has another verdict."""
+    workloads = list(answer.workloads)
+    for number, (one, another) in enumerate(zip(answer.workloads, other.workloads, strict=True)):
+        unknown = [each for each in one.unknown if each != UNKNOWN_PLUGIN]
+        verdict = one.verdict
+        if one.verdict != another.verdict:
+            unknown.append(f"{UNKNOWN_PLUGIN}: {one.verdict.lower()} without it, {another.verdict.lower()} with it")
+            verdict = Verdict.UNKNOWN
+        workloads[number] = replace(one, unknown=tuple(unknown), verdict=verdict)
+    verdict = worst_verdict([each.verdict for each in workloads])
+    return replace(answer, workloads=tuple(workloads), verdict=verdict)
+
+
+def _answer(
+    rule_set: RuleSet,
+    manifests: Sequence[Manifest],
+    cluster: ClusterObjects,
+    name: str,
+    namespace: str,
+    node_reasons: list[NodeReasons] | None,
+    progress: Callable[[int, int], None] | None,
+) -> PreflightAnswer:
+    """Return the answer as it is without an optional plugin of which nothing is known."""
     inputs = read_inputs(manifests, cluster, name=name, namespace=namespace)
     state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
     with state.simulated([each.arrival for each in workloads]) as simulated:
@@ -181,7 +213,9 @@ def _workload_answer(
     unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *_unknown_of_pods(state, pods))))
     verdict = worst_verdict([pod.verdict for pod in pods])
     # What is not known can only prevent a start, except for a number of pods.
-    if (verdict is Verdict.STARTS and unknown) or (verdict is Verdict.WAITS and workload.unknown):
+    if (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,))) or (
+        verdict is Verdict.WAITS and workload.unknown
+    ):
         verdict = Verdict.UNKNOWN
     moves = Counter(move for pod in pods for move in pod.admitted.record.fallbacks)
     names = [state.play.cycle.scheduler.nodes[number].name for number in equal]

@@ -130,7 +130,7 @@ class Admissions:
 
     def _decide(self, template: Template, name: str, created: CreatedPod, cluster: Cluster) -> Admitted:
         if created.refusal:
-            return self._build_denied(template, created.refusal, (), None)
+            return self._build_denied(template, created.refusal, unknown=created.unknown)
         request = pod_request(dict(created.pod), namespace=template.namespace)
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation, refusal, edits = None, "", _hashable_edits(mutation.edits)
@@ -144,7 +144,7 @@ class Admissions:
         admission = Admission(request=request, mutation=mutation, validation=validation, refusal=refusal)
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
-            return self._build_denied(template, admission.message, admission.warnings, by)
+            return self._build_denied(template, admission.message, admission.warnings, by, created.unknown)
         fallbacks = tuple(self._fallbacks(template, admission))
         decided = (edits, fallbacks, admission.warnings)
         admitted = self._admitted.get((template, (name, *decided)))
@@ -155,9 +155,21 @@ class Admissions:
             self._admitted[template, (name, *decided)] = admitted
         return admitted
 
-    def _build_denied(self, template: Template, message: str, warnings: tuple[str, ...], by: RuleId | None) -> Admitted:
+    def _build_denied(
+        self,
+        template: Template,
+        message: str,
+        warnings: tuple[str, ...] = (),
+        by: RuleId | None = None,
+        unknown: tuple[str, ...] = (),
+    ) -> Admitted:
         record = AdmittedPod(
-            requested=self._requested_by(template), given={}, warnings=warnings, message=message, denied_by=by
+            requested=self._requested_by(template),
+            given={},
+            warnings=warnings,
+            message=message,
+            denied_by=by,
+            not_modelled=unknown,
         )
         return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
 
@@ -175,7 +187,7 @@ class Admissions:
             amounts = Pod.parse(dict(pod)).effective_requests()
         except (PodError, TooLargeError) as error:
             # The API server refuses the pod, or it exceeds a bound of the model.
-            return self._build_denied(template, str(error), warnings, None)
+            return self._build_denied(template, str(error), warnings)
         spec = as_mapping(pod.get("spec"))
         record = AdmittedPod(
             requested=self._requested_by(template),

@@ -4,16 +4,18 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.creation.plugins import OPTIONAL, ApiServer
+from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from tests.support.api import api_object
+from tests.support.api import api_object, node
+
+PLUGIN = "ExtendedResourceToleration"
 
 
-def cluster(*objects: Any) -> ClusterObjects:
+def cluster(*objects: Any, plugins: tuple[str, ...] = ()) -> ClusterObjects:
     kinds: dict[str, list[Any]] = {}
     for each in objects:
         kinds.setdefault(each["kind"], []).append(each)
-    return ClusterObjects(kinds)
+    return ClusterObjects(kinds, plugins=frozenset(plugins))
 
 
 def pod(resources: Any = None, **spec: Any) -> Any:
@@ -21,14 +23,14 @@ def pod(resources: Any = None, **spec: Any) -> Any:
     return {"metadata": {"name": "p"}, "spec": {"containers": [container], **spec}}
 
 
-def created(submitted: Any, *objects: Any, optional: tuple[str, ...] = ()) -> Any:
-    server = ApiServer(cluster(*objects), optional)
+def created(submitted: Any, *objects: Any, plugins: tuple[str, ...] = ()) -> Any:
+    server = ApiServer(cluster(*objects, plugins=plugins))
     mutated = server.mutate(submitted, "ml")
     return server.store(mutated, mutated.pod, "ml")
 
 
-def spec_of(submitted: Any, *objects: Any, optional: tuple[str, ...] = ()) -> Any:
-    found = created(submitted, *objects, optional=optional)
+def spec_of(submitted: Any, *objects: Any, plugins: tuple[str, ...] = ()) -> Any:
+    found = created(submitted, *objects, plugins=plugins)
     assert not found.refusal
     return found.pod["spec"]
 
@@ -195,7 +197,7 @@ def test_a_pod_stays_five_minutes_on_a_node_that_is_lost() -> None:
 def test_extended_resources_bring_tolerations_if_the_plugin_is_on() -> None:
     limits = {"nvidia.com/gpu": "1", "cpu": "1", "example.com/a": "1", "x.kubernetes.io/y": "1"}
     submitted = pod({"limits": limits, "requests": limits})
-    keys = [each["key"] for each in spec_of(submitted, optional=OPTIONAL)["tolerations"]]
+    keys = [each["key"] for each in spec_of(submitted, plugins=(PLUGIN,))["tolerations"]]
     assert keys[2:] == ["example.com/a", "nvidia.com/gpu"]
     assert len(spec_of(submitted)["tolerations"]) == 2
 
@@ -203,9 +205,8 @@ def test_extended_resources_bring_tolerations_if_the_plugin_is_on() -> None:
 def test_a_namespace_may_have_a_node_selector() -> None:
     selector = {"annotations": {"scheduler.alpha.kubernetes.io/node-selector": "pool=gpu, zone=a"}}
     namespace = api_object("Namespace", "ml", metadata=selector)
-    assert "nodeSelector" not in spec_of(pod(), namespace)
-    assert spec_of(pod(), namespace, optional=OPTIONAL)["nodeSelector"] == {"pool": "gpu", "zone": "a"}
-    conflicting = created(pod(nodeSelector={"pool": "cpu"}), namespace, optional=OPTIONAL)
+    assert spec_of(pod(), namespace)["nodeSelector"] == {"pool": "gpu", "zone": "a"}
+    conflicting = created(pod(nodeSelector={"pool": "cpu"}), namespace)
     assert conflicting.refusal == "pod node label selector conflicts with its namespace node label selector"
 
 
@@ -293,3 +294,41 @@ def test_what_was_not_read_is_unknown_and_not_refused() -> None:
 
 def test_a_malformed_pod_is_refused() -> None:
     assert created(pod({"requests": {"cpu": "many"}}), limit_range(min={"cpu": "1"})).refusal
+
+
+GPUS = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+ADDED = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def running(*tolerations: Any, template: Any = ()) -> list[Any]:
+    """Return a StatefulSet, and a running pod of it."""
+    spec = {"containers": [{"name": "c", "resources": GPUS}]}
+    owner = api_object("StatefulSet", "web", "ml", spec={"template": {"spec": {**spec, "tolerations": [*template]}}})
+    reference = {"kind": "StatefulSet", "name": "web", "controller": True}
+    metadata = {"ownerReferences": [reference]}
+    return [owner, api_object("Pod", "web-0", "ml", metadata=metadata, spec={**spec, "tolerations": [*tolerations]})]
+
+
+@pytest.mark.parametrize(
+    ("objects", "is_on"),
+    [
+        (running(ADDED), True),
+        (running(), False),
+        ([], None),
+        (running(ADDED, template=[ADDED]), None),
+        (running({"operator": "Exists"}, template=[{"operator": "Exists"}]), None),
+        (running(ADDED)[1:], None),
+    ],
+)
+def test_running_pods_show_whether_an_optional_plugin_is_on(objects: list[Any], is_on: bool | None) -> None:
+    tainted = node("a", taints=["nvidia.com/gpu=present:NoSchedule"])
+    found = created(pod(GPUS), *objects, tainted)
+    assert (ADDED in found.pod["spec"]["tolerations"]) is bool(is_on)
+    unknown = f"whether the admission plugin {PLUGIN} is on (--admission {PLUGIN})"
+    assert found.unknown == ((unknown,) if is_on is None else ())
+
+
+def test_an_optional_plugin_that_changes_nothing_is_not_asked_for() -> None:
+    assert created(pod(GPUS), node("a", taints=["dedicated=ml:NoSchedule"])).unknown == ()
+    tainted = node("a", taints=["nvidia.com/gpu=present:NoSchedule"])
+    assert created(pod(GPUS, tolerations=[ADDED]), tainted).unknown == ()

@@ -1,5 +1,6 @@
 """Preflight of the pods that a cluster would create: with what controllers and the API server's plugins add."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,43 @@ def test_each_pod_that_is_refused_has_its_own_reason() -> None:
     reasons = {each.verdict: (each.pods, each.message) for each in found.stopped}
     assert reasons[Verdict.REFUSED] == (1, "exceeded quota: all, requested: pods=1, used: pods=2, limited: pods=2")
     assert reasons[Verdict.WAITS][0] == 1
+
+
+PLUGIN = "ExtendedResourceToleration"
+TAINTED = [node("tainted", {GPU: 4}, taints=[f"{GPU}=present:NoSchedule"])]
+
+
+def test_an_optional_plugin_of_which_nothing_is_known_makes_the_answer_unknown() -> None:
+    found = answer(single(), nodes=TAINTED)
+    line = f"whether the admission plugin {PLUGIN} is on (--admission {PLUGIN}): never without it, starts with it"
+    assert (found.verdict, found.unknown) == ("Unknown", (line,))
+    # It does not matter on a node without the taint, and where nothing helps.
+    for manifest, nodes, verdict in ((single(), [*TAINTED, *NODES], "Starts"), (single({GPU: "9"}), TAINTED, "Never")):
+        found = answer(manifest, nodes=nodes)
+        assert (found.verdict, found.unknown) == (verdict, ())
+
+
+def test_an_optional_plugin_is_on_if_it_is_given() -> None:
+    objects = ClusterObjects({"Node": TAINTED, "Pod": []}, plugins=frozenset({PLUGIN}))
+    assert preflight(RULES, load_manifests([single()]), objects).verdict == "Starts"
+
+
+DENYING = f"""\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: gpus}}
+spec:
+  rungs: [{{resource: {GPU}}}]
+  nodes: {{require: [MatchesPod]}}
+  whenExhausted: Deny
+"""
+
+
+def test_a_ladder_that_denies_is_asked_with_the_plugin_too(tmp_path: Path) -> None:
+    (tmp_path / "ladder.yaml").write_text(DENYING)
+    objects = ClusterObjects({"Node": TAINTED, "Pod": []})
+    (found,) = preflight(
+        load_rules([tmp_path / "ladder.yaml"]), load_manifests([single()]), objects
+    ).workloads
+    assert found.verdict == "Unknown"
+    assert found.unknown[0].endswith("denied without it, starts with it")

@@ -33,7 +33,6 @@ from rules_engine.questions.preflight.state import (
     PodsByWorkload,
     SimulatedPod,
     Verdict,
-    has_scopes,
     worst_verdict,
 )
 from rules_engine.questions.preflight.volumes import unknown_claims
@@ -284,9 +283,6 @@ def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iter
             yield f"not checked: the Pod Security Standard {level} of namespace {namespace}"
     elif objects.of("Namespace"):
         yield f"the cluster's view has no namespace {namespace}"
-    for item in objects.of("ResourceQuota"):
-        if item.namespace == namespace and has_scopes(item.spec):
-            yield f"not checked: ResourceQuota {item.name}, which has scopes"
     for quota in state.quotas.get(namespace, ()):
         if quota.unchecked:
             yield f"not checked: {', '.join(quota.unchecked)} of ResourceQuota {quota.name}"

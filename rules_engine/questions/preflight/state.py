@@ -12,6 +12,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.cluster.creation.quota import Quota, UsageByQuota, charge, refusal
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
@@ -19,12 +20,10 @@ from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePo
 from rules_engine.cluster.scheduling.requirements import with_state_taints
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.language.cel import CostExceeded
-from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.rules.simulation import Arrival, Simulation
-from rules_engine.questions.preflight.quotas import Quota, QuotaUsage, add_usage, refusal, usage_of
 from rules_engine.questions.preflight.volumes import with_volumes
 from rules_engine.questions.simulate.admission import Admitted
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
@@ -101,10 +100,9 @@ class ClusterState:
         """Pods that waited and can run now."""
         objects = simulation.objects
         self.quotas: dict[str, list[Quota]] = {}
-        """Quotas without scopes, by namespace."""
+        """Quotas by namespace."""
         for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
-            if not has_scopes(item.spec):
-                self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
+            self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
         self._empty = _empty_scheduler(simulation)
 
     @contextmanager
@@ -149,11 +147,6 @@ def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[Simul
     return ()
 
 
-def has_scopes(spec: Object) -> bool:
-    """Return True if a ResourceQuota applies to some pods only."""
-    return bool(spec.get("scopes") or spec.get("scopeSelector"))
-
-
 def _empty_scheduler(simulation: Simulation) -> KubeScheduler:
     """Return a scheduler of all nodes without pods, including declared nodes."""
     existing = simulation.objects.empty_nodes
@@ -179,7 +172,7 @@ class _WorkloadRun:
         self._ending = ending
         self._is_ending = False
         self._names = state.play.names.copy()
-        self._usage: dict[str, QuotaUsage] = {}
+        self._usage: dict[str, UsageByQuota] = {}
         """The usage of quotas by the pods so far, by namespace."""
         self._placed: dict[str, SimulatedPod] = {}
         """The pods that run, by name."""
@@ -248,7 +241,7 @@ class _WorkloadRun:
         pod, earlier = Pod.parse(dict(admitted.object)), self._usage.get(namespace, {})
         message = refusal(quotas, pod, earlier)
         if not message:
-            self._usage[namespace] = add_usage(earlier, usage_of(pod))
+            self._usage[namespace] = charge(quotas, pod, earlier)
         return message
 
     def _retry(self, *, every: bool) -> None:

@@ -187,11 +187,10 @@ def test_a_quota_refuses_the_pods_beyond_it() -> None:
 def test_what_is_not_checked_is_named() -> None:
     namespace = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: restricted}}}"
     limits = "{kind: LimitRange, metadata: {name: l, namespace: ml}}"
-    found = workload(pod("cpu: 1"), on=cluster_text(namespace, limits, quota(spec=", scopes: [BestEffort]")))
+    found = workload(pod("cpu: 1"), on=cluster_text(namespace, limits))
     assert found["notices"] == [
         "not checked: the LimitRange of namespace ml",
         "not checked: the Pod Security Standard restricted of namespace ml",
-        "not checked: ResourceQuota gpus, which has scopes",
     ]
     assert workload(pod("cpu: 1"), on=cluster_text(namespace.replace("restricted", "privileged")))["notices"] == []
 
@@ -287,7 +286,6 @@ BOUND = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {volumeName: v}, status: {phase: Bound}}",
     "{kind: PersistentVolume, metadata: {name: v}, spec: {claimRef: {name: a, namespace: ml}}}",
 )
-SCOPED = quota("scoped", "{pods: 9}", spec=", scopes: [BestEffort]")
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
     "an object without pod templates": (NO_POD, ()),
@@ -307,8 +305,7 @@ FACTS = {
     "another controller in": (RAY.replace("enableInTreeAutoscaling: true", "managedBy: x.io/other"), ()),
     "a LimitRange": (pod("cpu: 1"), (LIMIT_RANGE,)),
     "a Pod Security Standard": (pod("cpu: 1"), (NAMESPACED,)),
-    "a ResourceQuota with scopes": (pod("cpu: 1"), (SCOPED,)),
-    "an amount of a ResourceQuota": (pod("cpu: 1"), (quota("q", "{requests.ephemeral-storage: 1Gi}"),)),
+    "an amount of a ResourceQuota": (pod("cpu: 1"), (quota("q", "{persistentvolumeclaims: 1}"),)),
     "`spec.nodeName`": (pod("cpu: 1", nodeName="cpu-1"), ()),
     "limits of volumes": (pod("cpu: 1", volumes="[{name: v, csi: {driver: d}}]"), ()),
     "a workload of this name": (job("cpu: 1"), (EXISTING,)),

@@ -14,7 +14,7 @@ from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES, VOLUME_CLAIMS
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
-from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -48,9 +48,6 @@ COUNTED = {
     "ResourceQuota": "resourcequotas",
 }
 """Kinds whose objects an answer counts, with their names in kubectl."""
-
-POD_SECURITY = "pod-security.kubernetes.io/enforce"
-"""Label of namespaces whose pods the API server checks against a Pod Security Standard."""
 
 
 Names = tuple[str, ...]
@@ -274,14 +271,7 @@ def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator
 def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iterator[str]:
     """Yield what is not checked of a workload's namespace."""
     objects, namespace = state.simulation.objects, workload.arrival.namespace
-    if any(item.namespace == namespace for item in objects.of("LimitRange")):
-        yield f"not checked: the LimitRange of namespace {namespace}"
-    namespace_object = objects.find("Namespace", namespace)
-    if namespace_object is not None:
-        level = as_string_map(namespace_object.metadata.get("labels")).get(POD_SECURITY)
-        if level and level != "privileged":
-            yield f"not checked: the Pod Security Standard {level} of namespace {namespace}"
-    elif objects.of("Namespace"):
+    if objects.of("Namespace") and objects.find("Namespace", namespace) is None:
         yield f"the cluster's view has no namespace {namespace}"
     for quota in state.quotas.get(namespace, ()):
         if quota.unchecked:

@@ -185,14 +185,8 @@ def test_a_quota_refuses_the_pods_beyond_it() -> None:
 
 
 def test_what_is_not_checked_is_named() -> None:
-    namespace = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: restricted}}}"
-    limits = "{kind: LimitRange, metadata: {name: l, namespace: ml}}"
-    found = workload(pod("cpu: 1"), on=cluster_text(namespace, limits))
-    assert found["notices"] == [
-        "not checked: the LimitRange of namespace ml",
-        "not checked: the Pod Security Standard restricted of namespace ml",
-    ]
-    assert workload(pod("cpu: 1"), on=cluster_text(namespace.replace("restricted", "privileged")))["notices"] == []
+    found = workload(pod("cpu: 1"), on=cluster_text(quota(hard="{services: 1, pods: 9}")))
+    assert found["notices"] == ["not checked: services of ResourceQuota gpus"]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +255,10 @@ def test_an_object_that_names_gpus_and_has_no_pods_makes_the_verdict_unknown(bes
     assert answer(f"{pod('cpu: 99')}---\n{lone}", code=1)["verdict"] == "Never"
 
 
-NAMESPACED = "{kind: Namespace, metadata: {name: ml, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
-LIMIT_RANGE = "{kind: LimitRange, metadata: {name: l, namespace: ml}, spec: {limits: []}}"
+POLICY = (
+    "{kind: ValidatingAdmissionPolicy, metadata: {name: p}, spec: {validations: [{expression: request.options != 1}]}}",
+    "{kind: ValidatingAdmissionPolicyBinding, metadata: {name: b}, spec: {policyName: p, validationActions: [Deny]}}",
+)
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
 TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
@@ -303,8 +299,8 @@ FACTS = {
     "a scheduling gate": (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), ()),
     "`suspend: true`": (job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1), ()),
     "another controller in": (RAY.replace("enableInTreeAutoscaling: true", "managedBy: x.io/other"), ()),
-    "a LimitRange": (pod("cpu: 1"), (LIMIT_RANGE,)),
-    "a Pod Security Standard": (pod("cpu: 1"), (NAMESPACED,)),
+    "a ValidatingAdmissionPolicy that": (pod("cpu: 1"), POLICY),
+    "a MutatingAdmissionPolicy that": (pod("cpu: 1"), tuple(text.replace("Validating", "Mutating") for text in POLICY)),
     "an amount of a ResourceQuota": (pod("cpu: 1"), (quota("q", "{persistentvolumeclaims: 1}"),)),
     "`spec.nodeName`": (pod("cpu: 1", nodeName="cpu-1"), ()),
     "limits of volumes": (pod("cpu: 1", volumes="[{name: v, csi: {driver: d}}]"), ()),

@@ -17,7 +17,7 @@ from rules_engine.model.rules.rule import OptOut
 from rules_engine.rules.ladder.analysis import analyse, analyse_on
 from rules_engine.rules.ladder.effective import effective, parts
 from rules_engine.rules.ladder.pools import PodPool
-from rules_engine.rules.ladder.value import FallbackLadder, Rung, RungPlacement, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, Rung, RungPlacement, Unplaced, WhenExhausted
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
 from tests.support.placing import lookups
 
@@ -260,6 +260,12 @@ def test_a_runtime_class_is_written_only_where_the_pod_names_none() -> None:
     left = mutated(selecting(runtimeClassName="kata"), rule, on=A100)
     assert left.patch == ()
     assert step_of(left).resources[0].attempts[-1].reason == "the pod names the runtime class kata, not nvidia"
+
+
+def test_counts_scale_between_cards() -> None:
+    rule = cards(on("H100", weight=2), on("A100", weight=1), counts=Counts.SCALE)
+    limits = spec_of(mutated(selecting(), rule, on=A100))["containers"][0]["resources"]["limits"]
+    assert limits == {GPU: "2"}
 
 
 def test_all_resources_move_to_one_pool_together() -> None:

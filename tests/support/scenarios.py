@@ -98,7 +98,7 @@ class ScenarioGenerator(Generator):
     def scenario(self) -> Scenario:
         nodes = self.nodes()
         names = [found["metadata"]["name"] for found in nodes]
-        templates = [self._template(nodes) for _ in range(self._templates)]
+        templates = [self.template(nodes) for _ in range(self._templates)]
         bound = self.bound(nodes)
         for number, made in enumerate(bound):
             if self._chance(0.5):
@@ -177,7 +177,8 @@ class ScenarioGenerator(Generator):
             return {**spec, "unschedulable": not spec.get("unschedulable")}
         return {**spec, "taints": [*map(taint, self._random.sample(_TAINTS, self._random.choice((0, 1, 2))))]}
 
-    def _template(self, nodes: list[Object]) -> PodTemplate:
+    def template(self, nodes: list[Object]) -> PodTemplate:
+        """Draw a pod with a few requirements and preferences, and perhaps an owner."""
         made = self.pending(nodes)
         labels = made["metadata"]["labels"]
         self._prioritize(made)

@@ -104,25 +104,6 @@ TAINTS = (
 )
 
 
-def test_releasing_gives_back_exactly_what_was_bound() -> None:
-    nodes, bound = read([node("a", {GPU: "2"})], [pod("x", {GPU: "1"}, on="a")])
-    scheduler = KubeScheduler(nodes, {}, lambda: bound)
-    subject = Requirements.of(pod(requests={GPU: "2"}))
-    assert not scheduler.feasible(subject)
-    scheduler.release(*bound[0])
-    assert scheduler.feasible(subject) == 1
-    scheduler.bind(0, subject)
-    assert scheduler.free(0, GPU) == 0
-    assert scheduler.answer(subject).message() == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-
-
-def test_a_node_with_as_many_pods_as_its_new_limit_is_full() -> None:
-    nodes, bound = read([node("a")], [pod("x", on="a")])
-    scheduler = KubeScheduler(nodes, {}, lambda: bound)
-    scheduler.change_node(0, replace(nodes[0], allocatable={"pods": Quantity.of(1)}))
-    assert scheduler.full == 1
-
-
 def test_names_and_labels_of_nodes_cannot_change() -> None:
     nodes, _ = read([node("a")], [])
     with pytest.raises(ValueError, match=r"^the name and the labels of node a cannot change$"):

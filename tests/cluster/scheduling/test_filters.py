@@ -12,7 +12,6 @@ from tests.support.scheduling import REQUIRED, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 HOSTNAME = "kubernetes.io/hostname"
-SPREAD = "node(s) didn't match pod topology spread constraints"
 
 
 def affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
@@ -65,31 +64,10 @@ def test_the_first_filter_that_excludes_a_node_gives_its_reason() -> None:
     ]
 
 
-@pytest.mark.parametrize("operator", ["Exists", "Equal"])
-def test_a_toleration_of_the_taint_of_a_cordon_allows_cordoned_nodes(operator: str) -> None:
-    toleration = {"key": "node.kubernetes.io/unschedulable", "operator": operator, "effect": "NoSchedule"}
-    assert scheduled(pod(tolerations=[toleration]), [node("a", unschedulable=True)]).feasible == 1
-
-
 def test_a_pod_that_names_its_node_is_only_compared_with_that_node() -> None:
     answer = scheduled(pod(nodeName="b"), [node("a"), node("b")])
     assert answer.reasons == {"node(s) didn't match the requested node name": 1}
     assert answer.feasible_nodes == ("b",)
-
-
-def test_taints_that_only_advise_do_not_exclude() -> None:
-    answer = scheduled(pod(), [node("a", taints=["t:PreferNoSchedule"]), node("b", taints=["t:NoExecute"])])
-    assert answer.feasible_nodes == ("a",)
-
-
-def test_a_selector_and_affinity_must_both_match() -> None:
-    nodes = [node("a", labels={"x": "1", "y": "1"}), node("b", labels={"x": "1"}), node("c", labels={"y": "1"})]
-    expression = {"key": "y", "operator": "Exists"}
-    answer = scheduled(
-        pod(nodeSelector={"x": "1"}, **affinity("nodeAffinity", {"matchExpressions": [expression]})), nodes
-    )
-    assert answer.feasible_nodes == ("a",)
-    assert answer.reasons == {"node(s) didn't match Pod's node affinity/selector": 2}
 
 
 def test_affinity_to_named_nodes_leaves_the_others_out() -> None:
@@ -112,27 +90,6 @@ def test_affinity_to_two_names_at_once_rejects_the_pod() -> None:
     assert (answer.feasible, answer.reasons, answer.failing) == (0, {}, {})
 
 
-@pytest.mark.parametrize(
-    ("wanted", "taken", "feasible"),
-    [
-        ({"hostPort": 80}, {"hostPort": 80}, 0),
-        ({"hostPort": 80}, {"hostPort": 81}, 1),
-        ({"hostPort": 80, "protocol": "UDP"}, {"hostPort": 80}, 1),
-        ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80}, 0),
-        ({"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}, 0),
-        ({"hostPort": 80, "hostIP": "10.0.0.2"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, 1),
-        ({"containerPort": 80}, {"hostPort": 80}, 1),
-    ],
-)
-def test_host_ports_conflict_with_their_address_and_protocol(
-    wanted: dict[str, Any], taken: dict[str, Any], feasible: int
-) -> None:
-    answer = scheduled(pod(ports=[wanted]), [node("a")], [pod("b", on="a", ports=[taken])])
-    assert answer.feasible == feasible
-    if not feasible:
-        assert answer.reasons == {"node(s) didn't have free ports for the requested pod ports": 1}
-
-
 def test_pods_on_the_nodes_network_use_the_ports_of_their_containers() -> None:
     answer = scheduled(
         pod(ports=[{"containerPort": 80}], hostNetwork=True), [node("a")], [pod("b", on="a", ports=[{"hostPort": 80}])]
@@ -145,12 +102,6 @@ def test_of_init_containers_only_sidecars_use_ports(policy: dict[str, Any], feas
     port = [{"hostPort": 80}]
     init = {"name": "i", "ports": port, **policy}
     assert scheduled(pod(initContainers=[init]), [node("a")], [pod("b", on="a", ports=port)]).feasible == feasible
-
-
-def test_every_insufficient_resource_is_counted_and_full_nodes_too() -> None:
-    nodes = [node("a", {"pods": "1"}), node("b", {GPU: "1"})]
-    answer = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])
-    assert answer.reasons == {"Insufficient cpu": 2, f"Insufficient {GPU}": 2, "Too many pods": 1}
 
 
 def test_amounts_in_use_are_rounded_up_for_each_pod() -> None:
@@ -201,32 +152,6 @@ def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes
     assert answer.waiting_for == (GPU,)
     assert scheduled(pod(requests={GPU: "9"}, nodeSelector={"pool": "y"}), nodes).waiting_for == ()
     assert scheduled(pod(), [node("a", {"pods": "0"})]).waiting_for == ("pods",)
-
-
-def test_the_skew_of_domains_is_bounded() -> None:
-    nodes = [
-        node("a", labels={"zone": "1"}),
-        node("b", labels={"zone": "1"}),
-        node("c", labels={"zone": "2"}),
-        node("d"),
-    ]
-    bound = [pod("x", labels={"app": "a"}, on="a")]
-    answer = scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound)
-    assert answer.feasible_nodes == ("c",)
-    assert answer.reasons == {SPREAD: 2, f"{SPREAD} (missing required label)": 1}
-    # Pods that are being deleted, and those of other namespaces, do not count.
-    bound[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound).feasible == 3
-    other = [pod("x", labels={"app": "a"}, namespace="other", on="a")]
-    assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, other).feasible == 3
-
-
-def test_too_few_domains_count_as_an_empty_one() -> None:
-    nodes, bound = [node("a")], [pod("x", labels={"app": "a"}, on="a")]
-    subject: dict[str, Any] = {"labels": {"app": "a"}}
-    assert scheduled(pod(**subject, **spread()), nodes, bound).feasible == 1
-    assert scheduled(pod(**subject, **spread(minDomains=2)), nodes, bound).feasible == 0
-    assert scheduled(pod(**spread(minDomains=2)), nodes, bound).feasible == 1
 
 
 def test_domains_of_nodes_that_the_pod_cannot_use_count_by_policy() -> None:
@@ -287,13 +212,6 @@ def test_affinity_wants_a_domain_with_a_pod_that_all_terms_match() -> None:
     assert answer.reasons == {"node(s) didn't match pod affinity rules": 2}
     both = affinity("podAffinity", app("a", topologyKey="zone"), app("b"))
     assert scheduled(pod(**both), nodes, [*bound, pod("y", labels={"app": "b"}, on="a")]).feasible == 0
-
-
-def test_the_first_pod_of_a_group_may_run_wherever_the_label_is() -> None:
-    nodes = [node("a", labels={"zone": "1"}), node("b")]
-    own = affinity("podAffinity", app("a", topologyKey="zone"))
-    assert scheduled(pod(labels={"app": "a"}, **own), nodes).feasible_nodes == ("a",)
-    assert scheduled(pod(labels={"app": "b"}, **own), nodes).feasible == 0
 
 
 def test_the_namespace_of_the_pod_exists_even_if_it_was_not_read() -> None:

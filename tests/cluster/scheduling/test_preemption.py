@@ -134,21 +134,6 @@ def _full(*priorities: int, gpus: int = 1, **options: Any) -> tuple[SchedulingCy
     return subject, bound
 
 
-def test_the_victim_of_the_lowest_priority_is_released() -> None:
-    subject, bound = _full(5, 3, 4)
-    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(1, (bound[1],))
-
-
-def test_of_equal_victims_the_latest_to_start_is_released() -> None:
-    subject, bound = _full(3, 3, 3)
-    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(2, (bound[2],))
-
-
-def test_pods_of_equal_priority_stay() -> None:
-    subject, _ = _full(5, 6)
-    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
-
-
 def test_a_pod_that_never_preempts_waits() -> None:
     subject, _ = _full(1)
     made = _gpus("p", 1, priority=5, preemptionPolicy="Never")
@@ -158,11 +143,6 @@ def test_a_pod_that_never_preempts_waits() -> None:
 def test_no_pod_preempts_without_preemption() -> None:
     subject, _ = _full(1, preemption=False)
     assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
-
-
-def test_a_node_that_is_too_small_keeps_its_pods() -> None:
-    subject, _ = _full(1)
-    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9) is None
 
 
 def test_more_important_pods_are_reprieved() -> None:
@@ -175,15 +155,6 @@ def test_more_important_pods_are_reprieved() -> None:
         subject.bind(one)
     binding = subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
     assert binding == Bound(0, (bound["new"], bound["low"]))
-
-
-def test_few_victims_of_negative_priority_are_better_than_many() -> None:
-    subject = cycle([node("a", {GPU: "2"}), node("b", {GPU: "2"})])
-    for number in range(2):
-        subject.bind(BoundPod(f"ml/a{number}", SchedulablePod.of(_gpus("a", 1, priority=-9)), 0, 0))
-    one = BoundPod("ml/b", SchedulablePod.of(_gpus("b", 2, priority=-9)), 1, 0)
-    subject.bind(one)
-    assert subject.schedule("ml/p", SchedulablePod.of(_gpus("p", 2)), 9) == Bound(1, (one,))
 
 
 def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
@@ -206,14 +177,6 @@ def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
         assert subject.schedule(f"ml/p-{names}", SchedulablePod.of(made), 9) == Bound(0, (low,))
         subject.release(BoundPod(f"ml/p-{names}", SchedulablePod.of(made), 0, 9))
         subject.release(stays)
-
-
-def test_victims_may_be_pods_with_the_host_port() -> None:
-    subject = cycle([node("a")])
-    port = [{"containerPort": 80, "hostPort": 80}]
-    low = BoundPod("ml/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
-    subject.bind(low)
-    assert subject.schedule("ml/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
 
 
 def test_topology_spread_gains_nothing_from_victims_that_are_being_deleted() -> None:

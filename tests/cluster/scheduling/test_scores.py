@@ -21,7 +21,7 @@ from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from tests.support.api import GPU, node, pod
 from tests.support.naive_scores import scores
-from tests.support.preferring import PreferringGenerator
+from tests.support.scenarios import OWNERS, ScenarioGenerator
 from tests.support.scheduling import scores_by_plugin
 
 Object = dict[str, Any]
@@ -44,12 +44,19 @@ def preferences(raw: Object, selector: LabelSelector | None = None) -> Preferenc
     return Preferences.of(raw, Requirements.of(raw), selector)
 
 
-def namespace_labels(generator: PreferringGenerator) -> dict[str, dict[str, str]]:
+def namespace_labels(generator: ScenarioGenerator) -> dict[str, dict[str, str]]:
     return {found["metadata"]["name"]: found["metadata"]["labels"] for found in generator.namespace_objects()}
 
 
-def drawn(generator: PreferringGenerator, nodes: list[Object]) -> Preferences:
-    return preferences(generator.preferring(generator.pending(nodes), nodes))
+def drawn(generator: ScenarioGenerator, nodes: list[Object]) -> Preferences:
+    return preferences(generator.template(nodes).pod)
+
+
+def changed(node: Object, generator: ScenarioGenerator, random: Random) -> Object:
+    """Return a node with other taints, and perhaps other amounts."""
+    other = generator.nodes()[0]
+    spec = {**node["spec"], "taints": other["spec"]["taints"]}
+    return {**node, "spec": spec, "status": random.choice((node, other))["status"]}
 
 
 class Model:
@@ -102,7 +109,7 @@ def best(total: Mapping[int, int]) -> NodeSet:
 
 @given(st.randoms(use_true_random=True))
 def test_scores_agree_with_a_second_implementation(random: Random) -> None:
-    generator = PreferringGenerator(random, most_nodes=30)
+    generator = ScenarioGenerator(random)
     nodes, namespaces = generator.nodes(), generator.namespace_objects()
     names = [node["metadata"]["name"] for node in nodes]
     options = random.choice(OPTIONS)
@@ -110,19 +117,20 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
     bound: list[tuple[Object, Preferences, int]] = []
     subjects = []
     for _ in range(3):
-        raw, selector = generator.preferring(generator.pending(nodes), nodes), generator.owner_selector()
-        subjects.append((raw, selector, preferences(raw, read_selector(selector))))
+        template = generator.template(nodes)
+        selector = OWNERS.get(template.owner)
+        subjects.append((template.pod, selector, preferences(template.pod, read_selector(selector))))
     for _ in range(random.randint(1, 8)):
         if bound and random.random() < 0.3:
             _, one, number = bound.pop(random.randrange(len(bound)))
             model.release(one, number)
         elif random.random() < 0.2:
             number = random.randrange(len(nodes))
-            nodes[number] = generator.retainted(nodes[number])
+            nodes[number] = changed(nodes[number], generator, random)
             model.change_node(number, read(nodes[number]))
         else:
             number = random.randrange(len(nodes))
-            raw = generator.preferring(generator.pending(nodes), nodes)
+            raw = generator.template(nodes).pod
             raw = {**raw, "spec": {**raw["spec"], "nodeName": names[number]}}
             if random.random() < 0.2:
                 raw["metadata"] = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -145,57 +153,10 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
         assert model.top(subject, among) == best(model.totals(subject, among))
 
 
-@given(st.randoms(use_true_random=True))
-def test_releasing_is_the_inverse_of_binding(random: Random) -> None:
-    generator = PreferringGenerator(random, most_nodes=12)
-    nodes, labels = generator.nodes(), namespace_labels(generator)
-    every = (1 << len(nodes)) - 1
-    read_nodes = [read(node) for node in nodes]
-    model, other = Model(read_nodes, labels, SchedulerOptions()), Model(read_nodes, labels, SchedulerOptions())
-    subject = preferences(generator.preferring(generator.pending(nodes), nodes), read_selector({"matchLabels": {}}))
-    stays = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
-    goes = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
-    for one, number in stays:
-        other.bind(one, number)
-    for one, number in random.sample([*stays, *goes], 8):
-        model.bind(one, number)
-        model.top(subject, every)
-    for one, number in goes:
-        model.release(one, number)
-    assert model.by_plugin(subject, every) == other.by_plugin(subject, every)
-    assert model.top(subject, every) == other.top(subject, every)
-
-
-@given(st.randoms(use_true_random=True))
-def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
-    generator = PreferringGenerator(random, most_nodes=12)
-    nodes, labels = generator.nodes(), namespace_labels(generator)
-    shuffled = random.sample(nodes, len(nodes))
-    subject = preferences(generator.preferring(generator.pending(nodes), nodes))
-    bound = [(drawn(generator, nodes), random.choice(nodes)) for _ in range(6)]
-    found = []
-    for ordered in (nodes, shuffled):
-        model = Model([read(node) for node in ordered], labels, SchedulerOptions())
-        for one, place in bound:
-            model.bind(one, ordered.index(place))
-        total = model.totals(subject, (1 << len(nodes)) - 1)
-        found.append({ordered[number]["metadata"]["name"]: score for number, score in total.items()})
-    assert found[0] == found[1]
-
-
 def test_one_feasible_node_is_the_best_one() -> None:
     model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
     assert model.top(preferences(pod()), 0b10) == 0b10
     assert model.top(preferences(pod()), 0) == 0
-
-
-def test_more_allocated_nodes_come_first_by_option() -> None:
-    subject, other = preferences(pod(requests={GPU: "1"})), preferences(pod(requests={GPU: "2"}))
-    nodes = [read(node(name, {GPU: "4"})) for name in ("a", "b", "c")]
-    for strategy, expected in ((Strategy.MOST_ALLOCATED, 0b010), (Strategy.LEAST_ALLOCATED, 0b101)):
-        model = Model(nodes, {}, SchedulerOptions(scoring=strategy, resources={GPU: 1}))
-        model.bind(other, 1)
-        assert model.top(subject, 0b111) == expected
 
 
 def test_preferred_terms_without_a_weight_change_no_score() -> None:
@@ -206,14 +167,6 @@ def test_preferred_terms_without_a_weight_change_no_score() -> None:
     for number in (0, 1, 1):
         model.bind(subject, number)
     assert model.by_plugin(subject, 0b111)[Plugin.INTER_POD_AFFINITY] == {0: 0, 1: 0, 2: 0}
-
-
-def test_changed_amounts_of_a_node_change_its_score() -> None:
-    model = Model([read(node("a")), read(node("b"))], {}, SchedulerOptions())
-    subject = preferences(pod(requests={"cpu": "1"}))
-    assert model.top(subject, 0b11) == 0b11
-    model.change_node(1, read(node("b", {"cpu": "8"})))
-    assert model.top(subject, 0b11) == 0b10
 
 
 @given(st.randoms(use_true_random=True))
@@ -232,13 +185,6 @@ def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> Non
                 model.bind(*bound[-1])
         kind, feasible = random.choice(kinds), random.randrange(1, 1 << len(nodes))
         assert model.top(kind, feasible) == best(model.totals(kind, feasible))
-
-
-def test_devices_that_a_pod_does_not_request_are_not_scored() -> None:
-    nodes = [read(node("a", allocatable={GPU: "4"})), read(node("b"))]
-    model = Model(nodes, {}, SchedulerOptions(resources={"cpu": 1, GPU: 1}))
-    found = model.by_plugin(preferences(pod(requests={"cpu": "2"})), 0b11)
-    assert found[Plugin.NODE_RESOURCES_FIT] == {0: 50, 1: 50}
 
 
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
@@ -271,7 +217,7 @@ def test_caches_that_are_full_change_no_score(seed: int, holder: object, bound: 
 
 def scores_of_a_day(random: Random) -> list[object]:
     """Return the scores of a few pods while others come and go."""
-    generator = PreferringGenerator(random, most_nodes=6)
+    generator = ScenarioGenerator(random)
     nodes = generator.nodes()
     model = Model([read(one) for one in nodes], namespace_labels(generator), SchedulerOptions())
     every = (1 << len(nodes)) - 1

@@ -18,7 +18,7 @@ from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import Mode, Rule
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
-from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder
+from rules_engine.rules.ladder.value import Direction, FallbackLadder
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
 from tests.support.laws import (
     GPUS,
@@ -276,58 +276,6 @@ def test_defaults_of_the_api_server_make_no_difference(
     assert same(as_stored(bare.result), as_stored(stored.result))
 
 
-@given(pods(), ladder_sets(), clusters())
-def test_all_containers_of_a_resource_move_alike(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
-    decision = mutated(made, *rules, on=on)
-    names = [set(each.counts) for each in counts_of(made)]
-    for step in decision.trace if decision.allowed else ():
-        moves = {found.resource: found.to or found.resource for found in step.resources if not step.audit}
-        names = [{moves.get(name, name) for name in each} for each in names]
-    assert [set(each.counts) for each in counts_of(decision.result)] == names
-
-
-@given(pods(), ladders(counts=Counts.KEEP), clusters())
-def test_keep_loses_no_device_and_makes_none(made: Json, rule: FallbackLadder, on: Cluster) -> None:
-    after = counts_of(mutated(made, rule, on=on).result)
-    assert [sum(old.counts.values()) for old in counts_of(made)] == [sum(new.counts.values()) for new in after]
-
-
-@given(pods(), ladders(counts=Counts.SCALE), clusters())
-def test_scale_rounds_the_weight_up_by_less_than_a_device(made: Json, rule: FallbackLadder, on: Cluster) -> None:
-    weights = {rung.resource: rung.weight or 0 for rung in rule.rungs}
-
-    def weight(counts: Mapping[str, int]) -> int:
-        return sum(weights.get(name, 0) * count for name, count in counts.items())
-
-    decision = mutated(made, rule, on=on)
-    moves = [found for step in decision.trace for found in step.resources if found.to]
-    for old, new in zip(counts_of(made), counts_of(decision.result), strict=True):
-        room = sum(weights[found.to or ""] for found in moves if found.resource in old.counts)
-        assert weight(old.counts) <= weight(new.counts) <= weight(old.counts) + room
-
-
-@given(pods(), ladders(), clusters())
-def test_a_ladder_moves_only_to_offered_or_assumed_resources(made: Json, rule: FallbackLadder, on: Cluster) -> None:
-    decision = mutated(made, rule, on=on)
-    assumed = {rung.resource for rung in rule.rungs if rung.assume}
-    for found in decision.trace[0].resources if decision.allowed else ():
-        if found.to and found.to not in assumed:
-            need = effective(decision.result, counts_of(decision.result), found.to)
-            assert one_node_covers(on, rule, {found.to: need})
-
-
-@given(pods(), ladder_sets(), clusters())
-def test_a_resource_that_is_offered_to_every_ladder_stays(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
-    plenty = Cluster(
-        nodes=(
-            *on.nodes,
-            Node(name="plenty", labels={"pool": "a"}, allocatable={name: Quantity.of(99) for name in RESOURCES}),
-        )
-    )
-    decision = mutated(made, *rules, on=plenty)
-    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
-
-
 @given(pods(shared=True), ladder_sets(), st.lists(injections(), max_size=2), clusters())
 def test_audit_mode_changes_nothing_warns_nobody_and_denies_nothing(
     made: Json, several: list[FallbackLadder], rules: list[ResourceInjection], on: Cluster
@@ -354,39 +302,6 @@ def test_audit_mode_makes_the_same_decision_as_enforcing(made: Json, rule: Fallb
     assert [structs.replace(step, audit=True) for step in enforced.trace] == list(audited.trace)
     if audited.trace[0].action is not Action.SKIP:
         assert len(audited.audit_annotations) == 1
-
-
-@given(ladder_sets(), clusters(), st.dictionaries(st.sampled_from(["cpu", "memory", "amd.com/other"]), st.just("1")))
-def test_a_pod_without_gpus_is_never_changed(
-    rules: list[FallbackLadder], on: Cluster, amounts: Mapping[str, str]
-) -> None:
-    made = pod(container("main", amounts), init=[container("init", amounts, sidecar=True)])
-    decision = mutated(made, *rules, on=on)
-    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
-
-
-@given(pods(shared=True), injections(), clusters())
-def test_an_injection_changes_gpu_containers_only(made: Json, rule: ResourceInjection, on: Cluster) -> None:
-    rule = replace(rule, init_containers=InitContainers.IGNORE)
-    decision = mutated(made, rule, on=on)
-    before: Any = made
-    after: Any = decision.result
-    assert after["spec"].get("initContainers") == before["spec"].get("initContainers")
-    if decision.trace[0].action is not Action.CHANGE:
-        assert decision.patch == ()
-        return
-    for old, new, counted in zip(
-        before["spec"]["containers"], after["spec"]["containers"], counts_of(made), strict=False
-    ):
-        if rule.gpu_resource not in counted.counts:
-            assert new == old
-            continue
-        for name in rule.default.coefficients:
-            limits, requests = new["resources"].get("limits", {}), new["resources"].get("requests", {})
-            if rule.on_conflict.value != "Keep":
-                assert Quantity.parse(limits[name]) == Quantity.parse(requests[name])
-            else:
-                assert name in limits or name in requests
 
 
 RULES = compiled(

@@ -1,6 +1,6 @@
 """Figures by which simulations are compared, and the best of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -103,14 +103,6 @@ def test_no_pods_have_no_waiting_time() -> None:
 
     assert figures.mean_waiting_seconds is None
     assert best([("a", figures)], By.WAITING) == ["a"]
-
-
-def stranded(*pods: PodRecord, **nodes: Mapping[str, str | int]) -> Fraction:
-    made = [recorded_node(name, **allocatable) for name, allocatable in nodes.items()]
-    return compute_figures(record(made, pods, HOUR)).gpu_hours.stranded
-
-
-TWICE_TWO: Mapping[str, Mapping[str, str | int]] = {"a": {"gpu": 2}, "b": {"gpu": 2}}
 
 
 @st.composite

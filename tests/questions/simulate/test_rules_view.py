@@ -140,12 +140,3 @@ def test_a_namespace_reserves_no_more_than_on_the_server() -> None:
         both.reserve(f"p{number}", {GPU: "1"})
     both.check()
     assert both.view.cluster.nodes[0].available(GPU).whole == 1000 - MAX_PER_NAMESPACE
-
-
-def test_a_reservation_moves_off_a_full_node_as_on_the_server() -> None:
-    both = Both(node("a", {GPU: 1}), node("b", {GPU: 1}))
-    for name in ("p", "q"):
-        both.reserve(name, {GPU: "1"})
-    both.bind("p", "b", {GPU: "1"})
-    both.check()
-    assert [found.available(GPU).whole for found in both.view.cluster.nodes] == [0, 0]

@@ -34,8 +34,6 @@ spec:
 """
 """A rule whose denial shows which state of the nodes and pods the server has seen."""
 
-_KINDS = "nodes,pods,namespaces,priorityclasses,resourcequotas,limitranges"
-
 
 @dataclass(slots=True)
 class Outcome:

@@ -374,17 +374,6 @@ def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> No
         assert view.live.current() is before
 
 
-def test_a_reservation_expires(api: ApiServer) -> None:
-    clock = Clock()
-    with viewing(api, PODS, clock=clock) as view:
-        view.synced()
-        create(view, made("p"))
-        clock.now += LIFETIME_SECONDS
-        api.put("nodes", node("two"))
-        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
-        assert view.live.reservations == 0
-
-
 def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:

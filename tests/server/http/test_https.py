@@ -1,7 +1,6 @@
 """The real server over HTTPS on loopback."""
 
 import http.client
-import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rules_engine.server.http.limits import BODY_BYTES
 from tests.support.evaluation import limited
@@ -35,67 +32,9 @@ def test_a_pod_is_denied_over_https(server: Running) -> None:
     assert "an image must have a tag" in answer.response["status"]["message"]
 
 
-def test_the_query_that_the_api_server_adds_changes_nothing(server: Running) -> None:
-    assert server.send("POST", "/mutate?timeout=10s", encoded(review(MIG_POD))).patch
-
-
 def test_probes_answer(server: Running) -> None:
     assert server.send("GET", "/healthz").body == {"status": "ok"}
     assert server.send("GET", "/readyz").body == {"status": "ok", "cluster": "synced"}
-
-
-def test_many_requests_share_a_connection(server: Running) -> None:
-    connection = server.connect()
-    try:
-        for _ in range(20):
-            connection.request("POST", "/mutate", encoded(review()), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            assert (response.status, json.loads(response.read())["response"]["allowed"]) == (200, True)
-            assert not response.will_close
-    finally:
-        connection.close()
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "content_type", "status"),
-    [
-        ("POST", "/mutate", b"{", "application/json", 400),
-        ("POST", "/mutate", b'{"a": NaN}', "application/json", 400),
-        ("POST", "/mutate", b"[" * 100_000, "application/json", 400),
-        ("POST", "/mutate", encoded({}), "application/json", 400),
-        ("POST", "/mutate", encoded(review(uid="")), "application/json", 400),
-        ("GET", "/mutate", None, "application/json", 405),
-        ("POST", "/nowhere", b"{}", "application/json", 404),
-        ("POST", "/healthz", b"{}", "application/json", 405),
-    ],
-)
-def test_an_error_without_a_uid_is_a_status_in_json(
-    server: Running, method: str, path: str, body: bytes | None, content_type: str, status: int
-) -> None:
-    answer = server.send(method, path, body, {"Content-Type": content_type})
-    assert answer.status == status
-    assert (answer.headers["content-type"], answer.body["kind"], answer.body["code"]) == (
-        "application/json",
-        "Status",
-        status,
-    )
-
-
-@pytest.mark.parametrize(
-    ("document", "content_type", "status"),
-    [
-        (review(), "text/plain", 415),
-        (review(dryRun="yes"), "application/json", 400),
-        ({**review(), "apiVersion": "admission.k8s.io/v1beta1"}, "application/json", 400),
-    ],
-)
-def test_an_error_with_a_uid_is_a_review_that_carries_it(
-    server: Running, document: Any, content_type: str, status: int
-) -> None:
-    answer = server.send("POST", "/mutate", encoded(document), {"Content-Type": content_type})
-    assert answer.status == status
-    assert (answer.response["uid"], answer.response["allowed"]) == (UID, False)
-    assert answer.response["status"]["code"] == status
 
 
 def pieces(content: bytes) -> Iterator[bytes]:
@@ -163,23 +102,6 @@ def test_clients_that_stop_halfway_do_not_block_the_server(server: Running) -> N
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         assert server.send("POST", "/mutate", encoded(review())).response["allowed"] is True
     assert server.send("GET", "/readyz").status == 200
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=10,
-)
-
-
-@given(body=st.binary(max_size=300) | JSON.map(encoded) | JSON.map(lambda value: encoded(review(value, uid=value))))
-def test_malformed_bodies_cause_no_server_error_and_no_admission(body: bytes, server: Running) -> None:
-    answer = server.send("POST", "/mutate", body)
-    assert answer.status in (200, 400)
-    if answer.body["kind"] == "AdmissionReview":
-        assert answer.response["allowed"] is False or answer.response["uid"]
-    else:
-        assert (answer.body["kind"], answer.body["code"]) == ("Status", 400)
 
 
 def test_no_request_of_this_module_caused_a_server_error(server: Running) -> None:

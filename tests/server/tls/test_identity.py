@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{folder}: the certificate cannot be written there: Not a directory"
 
 
-@pytest.mark.parametrize(
+KEYS = pytest.mark.parametrize(
     "make",
     [
         partial(ec.generate_private_key, ec.SECP256R1()),
@@ -132,6 +132,10 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ],
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-2560", "rsa-3072"],
 )
+"""Makers of each kind of key that is accepted."""
+
+
+@KEYS
 def test_a_matching_certificate_and_key_are_accepted(tmp_path: Path, make: Callable[[], Key]) -> None:
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=make())
     files = check_files(certificate, path, now=NOW)
@@ -224,18 +228,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(ec.generate_private_key, ec.SECP256R1()),
-        partial(ec.generate_private_key, ec.SECP384R1()),
-        partial(ec.generate_private_key, ec.SECP521R1()),
-        ed25519.Ed25519PrivateKey.generate,
-        partial(rsa.generate_private_key, 65537, 2048),
-        partial(rsa.generate_private_key, 65537, 3072),
-    ],
-    ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-3072"],
-)
+@KEYS
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_every_accepted_kind_of_key_is_served(tmp_path: Path, make: Callable[[], Key], version: ssl.TLSVersion) -> None:
     files = certified("leaf", ROOT, key=make()).write(tmp_path)

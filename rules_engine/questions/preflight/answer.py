@@ -1,7 +1,7 @@
 """The answer of a preflight: for each workload, which pods start now, and changes with which all of them start."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -14,16 +14,15 @@ from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES, VOLUME_CLAIMS
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
-from rules_engine.model.json.lenient import as_mapping, object_items, text_member
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.questions.doctor.pending import PendingPod, pending_pods
+from rules_engine.questions.doctor.pending import pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch
 from rules_engine.questions.preflight.gangs import explain_gang
@@ -172,9 +171,9 @@ def _answer(
     with state.simulated([each.arrival for each in workloads]) as simulated:
         for workload, pods in zip(workloads, simulated, strict=True):
             explain_gang(state, rule_set, workload.arrival, pods)
-        pending, places = _pending(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
+        findings, places = _findings(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
-            _workload_answer(state, workload, pods, pending, places)
+            _workload_answer(state, workload, pods, findings, places)
             for workload, pods in zip(workloads, simulated, strict=True)
         ]
         searches = [ChangeSearch(state, rule_set, workloads, number, pods) for number, pods in enumerate(simulated)]
@@ -200,13 +199,15 @@ def _workload_answer(
     state: ClusterState,
     workload: SubmittedWorkload,
     pods: Sequence[SimulatedPod],
-    pending: Mapping[int, PendingPod],
+    findings: Mapping[int, Finding],
     places: Mapping[RuleId, Location],
 ) -> WorkloadAnswer:
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
     starts = Counter(pod.node for pod in pods if pod.starts)
     equal = numbers_of(union([pod.equal for pod in pods]))
-    unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *_unknown_of_pods(state, pods))))
+    distinct, namespace = _distinct(pods), workload.arrival.namespace
+    of_pods = _unknown_of_pods(distinct, namespace, state.simulation.objects)
+    unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *of_pods)))
     verdict = worst_verdict([pod.verdict for pod in pods])
     # What is not known can only prevent a start, except for a number of pods.
     if (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,))) or (
@@ -218,7 +219,7 @@ def _workload_answer(
     return WorkloadAnswer(
         kind=workload.kind,
         name=workload.name,
-        namespace=workload.arrival.namespace,
+        namespace=namespace,
         source=workload.location,
         verdict=verdict,
         pods=len(pods),
@@ -230,28 +231,25 @@ def _workload_answer(
             MovedPods(rule=each.rule, source=places[each.rule], requested=each.requested, given=each.given, pods=count)
             for each, count in moves.items()
         ),
-        stopped=tuple(_stopped_pods(state, pods, pending)),
-        once=tuple(dict.fromkeys((*workload.once, *_gates(pods)))),
+        stopped=tuple(_stopped_pods(state, pods, findings)),
+        once=workload.once,
         unknown=unknown,
-        notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(pods)))),
+        notices=tuple(dict.fromkeys((*_namespace_notices(state, workload), *_pod_notices(distinct)))),
     )
 
 
 def _stopped_pods(
-    state: ClusterState, pods: Sequence[SimulatedPod], pending: Mapping[int, PendingPod]
+    state: ClusterState, pods: Sequence[SimulatedPod], findings: Mapping[int, Finding]
 ) -> Iterator[StoppedPods]:
     """Yield the pods that do not start, by their message."""
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
     for pod in pods:
         if not pod.starts:
-            message = pod.message
-            if not message and pod.admitted.pod is not None:
-                message = state.play.scheduler_message(pod.admitted.pod)
+            message = pod.message or (state.play.scheduler_message(pod.admitted.pod) if pod.admitted.pod else "")
             groups.setdefault((pod.verdict, message), []).append(pod)
     for (verdict, message), group in groups.items():
-        entry = pending.get(id(group[0].admitted))
-        finding = entry.finding if entry and entry.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE else None
         together = group[0].alone is not None and group[0].waits
+        finding = findings.get(id(group[0].admitted))
         yield StoppedPods(verdict=verdict, message=message, pods=len(group), together=together, finding=finding)
 
 
@@ -280,7 +278,7 @@ def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iter
         yield f"{workload.kind} {namespace}/{workload.name} already exists; these pods are counted in addition"
 
 
-def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
+def _pod_notices(pods: Iterable[SimulatedPod]) -> Iterator[str]:
     """Yield what is not modelled of pods, and the warnings of rules."""
     for pod in pods:
         yield from pod.admitted.record.warnings
@@ -290,23 +288,16 @@ def _pod_notices(pods: Sequence[SimulatedPod]) -> Iterator[str]:
             yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
 
 
-def _unknown_of_pods(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[str]:
+def _unknown_of_pods(pods: Iterable[SimulatedPod], namespace: str, objects: ClusterObjects) -> Iterator[str]:
     """Yield what could prevent the start of pods and is not in the input, or not modelled."""
     for pod in pods:
         known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES, VOLUME_CLAIMS)
         yield from (what for what in pod.admitted.record.not_modelled if what not in known)
-        yield from unknown_claims(pod.admitted.object, pod.name.partition("/")[0], state.simulation.objects)
+        yield from unknown_claims(pod.admitted.object, namespace, objects)
         spec = as_mapping(pod.admitted.object.get("spec"))
         name = text_member(spec, "priorityClassName")
         if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:
             yield f"PriorityClass {name}, which was not read: the pods count with priority 0"
-
-
-def _gates(pods: Sequence[SimulatedPod]) -> Iterator[str]:
-    """Yield the scheduling gates of pods, as conditions."""
-    for pod in pods:
-        for gate in object_items(as_mapping(pod.admitted.object.get("spec")).get("schedulingGates")):
-            yield f"scheduling gate {text_member(gate, 'name')} is removed"
 
 
 def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:
@@ -315,33 +306,40 @@ def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> P
     return replace(answer, verdict=Verdict.UNKNOWN) if unknown else answer
 
 
-def _pending(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, PendingPod]:
-    """Return doctor's answers for the pods that wait, by the identity of their admission, which equal pods share."""
+def _distinct(pods: Iterable[SimulatedPod]) -> Collection[SimulatedPod]:
+    """Return the first pod of each admission, which equal pods share."""
+    first: dict[int, SimulatedPod] = {}
+    for pod in pods:
+        first.setdefault(id(pod.admitted), pod)
+    return first.values()
+
+
+def _findings(state: ClusterState, workloads: PodsByWorkload) -> Mapping[int, Finding]:
+    """Return doctor's reasons why pods wait, by the identity of their admission, which equal pods share."""
     # What keeps one pod of a gang is no reason of the others.
-    waiting = [pod for pods in workloads for pod in pods if pod.waits and pod.alone is None]
-    first = {id(pod.admitted): pod for pod in reversed(waiting)}
-    if not first:
+    waiting = _distinct(pod for pods in workloads for pod in pods if pod.waits and pod.alone is None)
+    if not waiting:
         return {}
-    identities = {pod.name: identity for identity, pod in first.items()}
-    objects, scheduler = _objects_now(state, workloads, [*first.values()]), state.play.cycle.scheduler
+    identities = {pod.name: id(pod.admitted) for pod in waiting}
+    objects, scheduler = _objects_now(state, workloads, waiting), state.play.cycle.scheduler
     use_scheduler(objects, scheduler)
     # Without rules: what ladders would give is among the changes.
     entries = pending_pods(objects, scheduler, None, lambda item: f"{item.namespace}/{item.name}" in identities)
-    return {identities[f"{about.namespace}/{about.name}"]: each for each in entries for about in [each.finding.object]}
+    findings = [each.finding for each in entries if each.finding.reason != PendingReason.NO_SCHEDULER_MESSAGE]
+    return {identities[f"{each.object.namespace}/{each.object.name}"]: each for each in findings}
 
 
-def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Sequence[SimulatedPod]) -> ClusterObjects:
+def _objects_now(state: ClusterState, workloads: PodsByWorkload, waiting: Iterable[SimulatedPod]) -> ClusterObjects:
     """Return the objects of the cluster with the pods of the workloads on their nodes, and waiting pods."""
-    objects = state.simulation.objects
     evicted = {victim for pods in workloads for pod in pods for victim in pod.victims}
     pods: list[dict[str, Json]] = []
-    for item in objects.pods:
+    for item in state.simulation.objects.pods:
         name = f"{item.namespace}/{item.name}"
         node = state.node_of_pod.get(name, "")
-        if node and name not in evicted and not is_finished(item):
+        if node and name not in evicted:
             pods.append(item if node == item.node_name else {**item, "spec": {**item.spec, "nodeName": node}})
     pods += [_pod_object(pod) for pods_of in workloads for pod in pods_of if pod.starts]
-    return objects.with_objects({"Pod": [*pods, *map(_pod_object, waiting)]})
+    return state.simulation.objects.with_objects({"Pod": [*pods, *map(_pod_object, waiting)]})
 
 
 def _pod_object(pod: SimulatedPod) -> dict[str, Json]:

@@ -75,7 +75,7 @@ def read_inputs(
         location=Location(name, 1, 1),
         cluster=cluster_view(objects),
         objects=priorities.add_to_pods(objects),
-        arrivals=tuple(workload.arrival for workload in workloads),
+        arrivals=(),
     )
     if problems.failed:
         raise InputError(problems.items)
@@ -158,3 +158,6 @@ def _conditions(templates: Sequence[Manifest]) -> Iterator[str]:
             if queue:
                 yield f"{component} admits it (label {label}: {queue})"
                 break
+    for spec in (as_mapping(template.pod.get("spec")) for template in templates if template.template.total):
+        for gate in object_items(spec.get("schedulingGates")):
+            yield f"scheduling gate {text_member(gate, 'name')} is removed"

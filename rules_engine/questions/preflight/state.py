@@ -3,7 +3,7 @@
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace as replace_fields
 from enum import StrEnum
 from functools import partial
@@ -178,8 +178,8 @@ class _WorkloadRun:
         """The pods that run, by name."""
         self._waiting: list[tuple[SimulatedPod, SchedulablePod]] = []
         """The pods that wait, the highest priority first."""
-        self._failed: dict[int, str] = {}
-        """Messages of pods that could not start since the last one that did, by identity; "" if a node is missing."""
+        self._failed: set[int] = set()
+        """The identities of pods that could not start since the last one that did."""
 
     def create_pods(
         self, arrivals: Sequence[Arrival], stopped: dict[int, Sequence[SimulatedPod]]
@@ -218,11 +218,10 @@ class _WorkloadRun:
         pod = SimulatedPod(name=whole, group=group, gang=gang, admitted=admitted, verdict=Verdict.REFUSED)
         if admitted.pod is None:
             pod.message = admitted.record.message
-            if admitted.record.denied_by is not None:
-                pod.verdict = Verdict.DENIED
-            return pod
-        pod.message = self._exceeded_quota(template.namespace, admitted)
-        if pod.message:
+            pod.verdict = Verdict.REFUSED if admitted.record.denied_by is None else Verdict.DENIED
+        else:
+            pod.message = self._exceeded_quota(template.namespace, admitted)
+        if pod.message or admitted.pod is None:
             return pod
         if self._starts(pod, admitted.pod):
             self._retry(every=bool(pod.victims))
@@ -258,15 +257,14 @@ class _WorkloadRun:
     def _starts(self, pod: SimulatedPod, schedulable: SchedulablePod) -> bool:
         """Run a pod; return False if it has to wait."""
         if id(schedulable) in self._failed:
-            pod.message = self._failed[id(schedulable)]
             return False
         bound = self._bind(pod, self._above(schedulable) if self._is_ending else schedulable)
         if bound is None:
-            self._failed[id(schedulable)] = pod.message
+            self._failed.add(id(schedulable))
             return False
         self._failed.clear()
-        pod.verdict, pod.node = Verdict.STARTS, self._state.play.cycle.scheduler.nodes[bound.node].name
-        pod.equal, pod.message = bound.equal, ""
+        pod.verdict, pod.equal = Verdict.STARTS, bound.equal
+        pod.node = self._state.play.cycle.scheduler.nodes[bound.node].name
         self._placed[pod.name] = pod
         self._hold(bound.node, pod.admitted.record.given, 1)
         return True
@@ -281,12 +279,9 @@ class _WorkloadRun:
         """Bind a pod to a node, if necessary in place of other pods; None if no node can run it."""
         cycle = self._state.play.cycle
         for _ in range(MAX_PREEMPTIONS):
-            held = cycle.devices.held
-            try:
+            held, bound = cycle.devices.held, None
+            with suppress(CostExceeded):  # too many labels would be compared
                 bound = cycle.schedule(pod.name, schedulable, 0)
-            except CostExceeded as error:
-                pod.message = error.message
-                return None
             if bound is None:
                 return None
             pod.victims += tuple(victim.name for victim in bound.victims)

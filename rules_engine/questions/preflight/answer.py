@@ -166,8 +166,8 @@ def _answer(
     progress: Callable[[int, int], None] | None,
 ) -> PreflightAnswer:
     """Return the answer as it is without an optional plugin of which nothing is known."""
-    inputs = read_inputs(manifests, cluster, name=name, namespace=namespace)
-    state, workloads = ClusterState(inputs.simulation, rule_set), inputs.workloads
+    simulation, workloads, problems = read_inputs(manifests, cluster, name=name, namespace=namespace)
+    state = ClusterState(simulation, rule_set)
     with state.simulated([each.arrival for each in workloads]) as simulated:
         for workload, pods in zip(workloads, simulated, strict=True):
             explain_gang(state, rule_set, workload.arrival, pods)
@@ -184,11 +184,10 @@ def _answer(
             answers[number] = replace(answers[number], would_start=tuple(search.find()))
         if progress is not None:
             progress(number + 1, len(searches))
-    objects = inputs.simulation.objects
     return PreflightAnswer(
-        problems=inputs.problems,
+        problems=problems,
         cluster=name,
-        objects={kind: len(objects.of(kind)) for kind in COUNTED},
+        objects={kind: len(simulation.objects.of(kind)) for kind in COUNTED},
         started_before={name: state.node_of_pod[name] for name in state.started},
         verdict=worst_verdict([each.verdict for each in answers]),
         workloads=tuple(answers),

@@ -16,10 +16,11 @@ from rules_engine.cluster.scheduling.requirements import REQUIRED
 from rules_engine.cluster.scheduling.scheduling import Filter
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.edits import apply_edits
+from rules_engine.model.json.edits import JsonText, apply_edits
 from rules_engine.model.json.lenient import as_list, as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
@@ -95,23 +96,17 @@ class NodeNeed(Struct, frozen=True):
 
     def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return the pod with what it lacks."""
-        spec = {**as_mapping(pod.get("spec"))}
+        edits: dict[JsonPath, Mapping[str, str | None]] = {("spec", "nodeSelector"): dict(self.selector)}
         if self.taints:
-            tolerations: list[Json] = [
+            added: list[Json] = [
                 {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
                 for taint in self.taints
             ]
-            spec["tolerations"] = [*as_list(spec.get("tolerations")), *tolerations]
-        if self.selector:
-            selector = {**as_mapping(spec.get("nodeSelector")), **dict(self.selector)}
-            spec["nodeSelector"] = {key: value for key, value in selector.items() if value is not None}
+            own = as_list(as_mapping(pod.get("spec")).get("tolerations"))
+            edits["spec",] = {"tolerations": JsonText.of([*own, *added])}
         if self.affinity:
-            affinity = as_mapping(spec.get("affinity"))
-            preferences = {
-                key: value for key, value in as_mapping(affinity.get("nodeAffinity")).items() if key != REQUIRED
-            }
-            spec["affinity"] = {**affinity, "nodeAffinity": preferences}
-        return {**pod, "spec": spec}
+            edits["spec", "affinity", "nodeAffinity"] = {REQUIRED: None}
+        return as_mapping(apply_edits(dict(pod), edits))
 
 
 def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:

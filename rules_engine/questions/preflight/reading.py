@@ -50,21 +50,12 @@ class SubmittedWorkload:
     claims: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreflightInputs:
-    """The workloads in order, and their cluster as a simulation. `problems`: warnings."""
-
-    workloads: Sequence[SubmittedWorkload]
-    simulation: Simulation
-    problems: tuple[Problem, ...]
-
-
 def read_inputs(
     manifests: Sequence[Manifest], objects: ClusterObjects, *, name: str, namespace: str
-) -> PreflightInputs:
-    """Return the workloads of manifests and the cluster `name`. `namespace`: of manifests without one.
+) -> tuple[Simulation, Sequence[SubmittedWorkload], tuple[Problem, ...]]:
+    """Return the cluster `name` as a simulation, the workloads of manifests, and warnings.
 
-    Raises InputError.
+    `namespace`: of manifests without one. Raises InputError.
     """
     problems = Problems()
     # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
@@ -79,7 +70,7 @@ def read_inputs(
     )
     if problems.failed:
         raise InputError(problems.items)
-    return PreflightInputs(workloads=workloads, simulation=simulation, problems=tuple(problems.items))
+    return simulation, workloads, tuple(problems.items)
 
 
 def _read_workloads(

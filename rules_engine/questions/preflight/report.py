@@ -9,20 +9,15 @@ from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, Prefli
 from rules_engine.questions.preflight.state import Verdict
 from rules_engine.report.values import Item, ItemField, Items, Report, Section, Span, Table, Tone
 
-_TONES: Mapping[Verdict, Tone] = {
-    Verdict.STARTS: Tone.GOOD,
-    Verdict.UNKNOWN: Tone.WARNING,
-    Verdict.WAITS: Tone.WARNING,
+_WORDS: Mapping[Verdict, tuple[str, str, Tone]] = {
+    Verdict.STARTS: ("starts", "start", Tone.GOOD),
+    Verdict.UNKNOWN: ("unknown", "unknown", Tone.WARNING),
+    Verdict.WAITS: ("waits", "wait", Tone.WARNING),
+    Verdict.NEVER: ("never starts", "never start", Tone.BAD),
+    Verdict.DENIED: ("is denied", "are denied", Tone.BAD),
+    Verdict.REFUSED: ("is refused", "are refused", Tone.BAD),
 }
-
-_VERBS: Mapping[Verdict, tuple[str, str]] = {
-    Verdict.STARTS: ("starts", "start"),
-    Verdict.UNKNOWN: ("unknown", "unknown"),
-    Verdict.WAITS: ("waits", "wait"),
-    Verdict.NEVER: ("never starts", "never start"),
-    Verdict.DENIED: ("is denied", "are denied"),
-    Verdict.REFUSED: ("is refused", "are refused"),
-}
+"""The words of verdicts, for one pod and for several, and their tones."""
 
 MAX_EVIDENCE = 3
 """Lines of evidence that are shown."""
@@ -37,7 +32,7 @@ _UNKNOWN = {
 def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
     """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: as `build_answer` fills it."""
     counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
-    tables = [*map(_node_table, node_reasons)] or [None] * len(answer.workloads)
+    reasons = node_reasons or [[] for _ in answer.workloads]
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
@@ -46,7 +41,7 @@ def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence
             Section(
                 title="Workloads",
                 summary="" if answer.workloads else "no pods to start",
-                blocks=[Items(items=[*map(_item, answer.workloads, tables)], noun="workload")],
+                blocks=[Items(items=[*map(_item, answer.workloads, reasons)], noun="workload")],
             ),
         ],
         notices=[
@@ -56,13 +51,13 @@ def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence
     )
 
 
-def _item(each: WorkloadAnswer, table: Table | None) -> Item:
-    title, tone = object_title(each.kind, each.name, each.namespace), _TONES.get(each.verdict, Tone.BAD)
+def _item(each: WorkloadAnswer, reasons: NodeReasons) -> Item:
+    title, tone = object_title(each.kind, each.name, each.namespace), _WORDS[each.verdict][2]
     return Item(
         title=(Span(title, Tone.STRONG), "  ", Span(_verdict_text(each), tone)),
         tone=tone,
         fields=[*_fields(each)],
-        table=table,
+        table=Table(heads=("node", "cannot run it, since"), rows=reasons, noun="node") if reasons else None,
     )
 
 
@@ -72,12 +67,12 @@ def _verdict_text(each: WorkloadAnswer) -> str:
         return "has no pods"
     start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.once else 'now'}"
     parts = [f"{each.started:,} of {format_count(each.pods, 'pod')} {start}"]
-    for verdict, (one, several) in _VERBS.items():
+    for verdict, (one, several, _) in _WORDS.items():
         count = sum(part.pods for part in each.stopped if part.verdict is verdict)
         if count:
             parts.append(f"{count:,} {one if count == 1 else several}")
     once = f", once {' and '.join(each.once)}" if each.once else ""
-    return f"{_VERBS[each.verdict][0].removeprefix('is ')}{once}: {', '.join(parts)}"
+    return f"{_WORDS[each.verdict][0].removeprefix('is ')}{once}: {', '.join(parts)}"
 
 
 def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
@@ -104,26 +99,14 @@ def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
 
 
 def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[ItemField]:
-    count = format_count(stopped.pods, "pod")
-    match stopped.verdict:
-        case Verdict.REFUSED if each.kind != "Pod":
-            after = f"the API server creates the {each.kind} and refuses {count} of its controller"
-            yield ItemField("refused", f"{after}: {stopped.message}")
-        case Verdict.NEVER:
-            why = "" if stopped.together else "no node that exists could hold it: "
-            yield ItemField("never", f"{count}: {why}{stopped.message}")
-        case verdict:
-            yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
-    if stopped.finding is not None:
-        finding = stopped.finding
+    count, verdict = format_count(stopped.pods, "pod"), stopped.verdict
+    if verdict is Verdict.REFUSED and each.kind != "Pod":
+        count = f"the API server creates the {each.kind} and refuses {count} of its controller"
+    elif verdict is Verdict.NEVER and not stopped.together:
+        count = f"{count}: no node that exists could hold it"
+    yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
+    if (finding := stopped.finding) is not None:
         yield ItemField("because", f"{finding.reason}: {finding.message}")
-        more = len(finding.evidence) - MAX_EVIDENCE
-        for line in finding.evidence[:MAX_EVIDENCE]:
-            yield ItemField("evidence", line)
-        if more > 0:
+        yield from (ItemField("evidence", line) for line in finding.evidence[:MAX_EVIDENCE])
+        if (more := len(finding.evidence) - MAX_EVIDENCE) > 0:
             yield ItemField("evidence", f"{more:,} more (--output json has all)")
-
-
-def _node_table(reasons: NodeReasons) -> Table | None:
-    """Return why each node cannot run the pods; None if all of them start."""
-    return Table(heads=("node", "cannot run it, since"), rows=reasons, noun="node") if reasons else None

@@ -107,10 +107,10 @@ class Compared:
         manifest, cluster = self._files
         objects = read_cluster([cluster]).objects
         assert objects is not None
-        inputs = read_inputs(load_manifests([manifest]), objects, name="cluster", namespace="")
-        play = ClusterState(inputs.simulation, read_rules([self._real.rules]).rule_set).play
+        simulation, workloads, _ = read_inputs(load_manifests([manifest]), objects, name="cluster", namespace="")
+        play = ClusterState(simulation, read_rules([self._real.rules]).rule_set).play
         cycle = play.cycle
-        (run,) = PlannedArrival(0, inputs.workloads[0].arrival).arrive()
+        (run,) = PlannedArrival(0, workloads[0].arrival).arrive()
 
         def can_choose(number: int) -> bool:
             if not nodes.total():

@@ -170,7 +170,7 @@ def _answer(
     state = ClusterState(simulation, rule_set)
     with state.simulated([each.arrival for each in workloads]) as simulated:
         for workload, pods in zip(workloads, simulated, strict=True):
-            explain_gang(state, rule_set, workload.arrival, pods)
+            explain_gang(state, workload.arrival, pods)
         findings, places = _findings(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
             _workload_answer(state, workload, pods, findings, places)

@@ -2,28 +2,24 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
-from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import controller_reference
-from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.simulation import Arrival, Gang
+from rules_engine.model.rules.simulation import Arrival
 from rules_engine.model.wording import format_count
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict, missing_pods
-from rules_engine.rules.evaluation import RuleSet
 
 
-def explain_gang(state: ClusterState, rule_set: RuleSet, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
+def explain_gang(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
     """Set the verdict and the message of pods that wait since their gang does not start."""
     gang = [*{id(pod): pod for pod in pods if pod.alone}.values()]
     waiting = [pod for pod in gang if pod.waits]
-    if (missing := missing_pods(arrival, gang)) is None or not waiting:
+    missing = missing_pods(arrival, Counter(pod.group for pod in gang if pod.starts_alone))
+    if missing is None or not waiting:
         return
     verdict, message = Verdict.WAITS, _pods_text(missing, "{} could start now: they wait together")
     # A pod that is denied or refused has its own reason.
-    if len(waiting) == len(gang) and (reason := _why_never(state, rule_set, arrival, gang)):
+    if len(waiting) == len(gang) and (reason := _why_never(state, arrival, gang)):
         verdict, message = Verdict.NEVER, f"{reason}: never together"
     for pod in waiting:
         pod.verdict, pod.message = verdict, f"{'each gang ' if arrival.gang.number > 1 else ''}needs {message}"
@@ -34,7 +30,7 @@ def _pods_text(missing: tuple[str, int, int], found: str) -> str:
     return f"{format_count(minimum, 'pod')}{which} at once, {found.format(count)}"
 
 
-def _why_never(state: ClusterState, rule_set: RuleSet, arrival: Arrival, gang: Sequence[SimulatedPod]) -> str:
+def _why_never(state: ClusterState, arrival: Arrival, gang: Sequence[SimulatedPod]) -> str:
     """Return what a gang needs and lacks even if all nodes were empty and Ready; "" if it could start."""
     minimum, objects = arrival.gang.minimum, state.simulation.objects
     if len(gang) < minimum:
@@ -50,19 +46,5 @@ def _why_never(state: ClusterState, rule_set: RuleSet, arrival: Arrival, gang: S
         )
         if needed > offered:
             return f"{needed // NANOS} {name} at once, the cluster has {offered // NANOS}"
-    counts = Counter(pod.group for pod in gang)
-    groups = tuple(replace(group, parallel=counts[number]) for number, group in enumerate(arrival.groups))
-    daemons = [pod for pod in objects.pods if (controller_reference(pod) or {}).get("kind") == "DaemonSet"]
-    nodes: list[dict[str, Json]] = [
-        {
-            **node,
-            "spec": {**node.spec, "unschedulable": False},
-            "status": {**node.status, "conditions": [{"type": "Ready", "status": "True"}]},
-        }
-        for node in objects.nodes
-    ]
-    empty = objects.with_objects({"Pod": daemons, "Node": nodes})
-    simulation = replace(state.simulation, objects=empty, cluster=cluster_view(empty))
-    with ClusterState(simulation, rule_set).simulated([replace(arrival, groups=groups, gang=Gang())]) as [pods]:
-        missing = missing_pods(arrival, pods)
+    missing = missing_pods(arrival, state.could_hold_together(gang))
     return _pods_text(missing, "the cluster could hold {} without other pods") if missing else ""

@@ -16,14 +16,13 @@ from rules_engine.cluster.creation.quota import Quota, UsageByQuota, charge, ref
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
-from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod
+from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.requirements import with_state_taints
-from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NanosByResource
-from rules_engine.model.rules.simulation import Arrival, Simulation
+from rules_engine.model.rules.simulation import Arrival, SchedulerOptions, Simulation
 from rules_engine.questions.preflight.volumes import with_volumes
 from rules_engine.questions.simulate.admission import Admitted
 from rules_engine.questions.simulate.arrivals import PlannedArrival, Run
@@ -103,7 +102,7 @@ class ClusterState:
         """Quotas by namespace."""
         for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
             self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
-        self._empty = _empty_scheduler(simulation)
+        self._empty = _empty_cycle(simulation)
 
     @contextmanager
     def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
@@ -123,13 +122,28 @@ class ClusterState:
     def could_hold(self, pod: SchedulablePod) -> bool:
         """Return True if a node could run a pod if all nodes were empty, ready and not cordoned."""
         alone = replace(pod.requirements, spread=(), affinity=(), anti_affinity=(), ports=())
-        answer = self._empty.answer(alone)
+        answer = self._empty.scheduler.answer(alone)
         return bool(answer.failure or answer.passing)
 
+    def could_hold_together(self, gang: Sequence[SimulatedPod]) -> Counter[int]:
+        """Return how many pods of each template could run on these nodes together, apart from affinity to others."""
+        bound: list[tuple[int, BoundPod]] = []
+        for pod in gang:
+            if (admitted := pod.admitted.pod) is not None:
+                alone = replace(admitted, requirements=replace(admitted.requirements, affinity=()))
+                with suppress(CostExceeded):  # too many labels would be compared
+                    if found := self._empty.schedule(pod.name, alone, 0):
+                        bound.append((pod.group, BoundPod(pod.name, alone, found.node, 0)))
+        for _, each in bound:
+            self._empty.release(each)
+        return Counter(group for group, _ in bound)
 
-def missing_pods(arrival: Arrival, gang: Sequence[SimulatedPod]) -> tuple[str, int, int] | None:
-    """Return of which pods of a gang too few start, how many it needs, and how many start; None if it starts."""
-    started = Counter(pod.group for pod in gang if pod.starts_alone)
+
+def missing_pods(arrival: Arrival, started: Counter[int]) -> tuple[str, int, int] | None:
+    """Return of which pods of a gang too few start, how many it needs, and how many start; None if it starts.
+
+    `started`: the number of pods that start, by the number of their template.
+    """
     needs = [(f" of {each.name}", each.minimum, started[number]) for number, each in enumerate(arrival.groups)]
     every = ("", arrival.gang.minimum, started.total())
     return next(((which, minimum, count) for which, minimum, count in (every, *needs) if count < minimum), None)
@@ -139,7 +153,8 @@ def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[Simul
     """Return the pods of the first gang that does not start, and let them wait; () if there is none."""
     for _, gang in groupby(pods, key=lambda pod: pod.gang) if arrival.gang.minimum else ():
         members = [*gang]
-        if members[0].alone is None and missing_pods(arrival, members):
+        started = Counter(pod.group for pod in members if pod.starts)
+        if members[0].alone is None and missing_pods(arrival, started):
             for pod in members:
                 pod.alone, pod.node, pod.equal, pod.victims = pod.verdict, "", 0, ()
                 pod.verdict = Verdict.WAITS if pod.starts else pod.verdict
@@ -147,16 +162,18 @@ def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[Simul
     return ()
 
 
-def _empty_scheduler(simulation: Simulation) -> KubeScheduler:
-    """Return a scheduler of all nodes without pods, including declared nodes."""
+def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
+    """Return the scheduling of pods on all nodes without pods, including declared nodes."""
     existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
     nodes = [
         with_state_taints(replace_fields(node, ready=True, unschedulable=False)) for node in (*existing, *declared)
     ]
-    devices = simulation.cluster.devices
-    return KubeScheduler(nodes, {}, devices=Devices(classes=devices.classes, slices=devices.slices, allocated={}))
+    devices = Devices(
+        classes=simulation.cluster.devices.classes, slices=simulation.cluster.devices.slices, allocated={}
+    )
+    return SchedulingCycle(nodes, {}, SchedulerOptions(preemption=False), 0, devices)
 
 
 MAX_PREEMPTIONS = 10
@@ -192,9 +209,9 @@ class _WorkloadRun:
         for number, arrival in enumerate(arrivals):
             self._is_ending = number == self._ending
             workloads.append(self._create_workload(PlannedArrival(number, arrival), stopped.get(number, ())))
-            # It may have evicted pods of a gang before it, which ends as other pods do if it is the one to start.
-            for index, pods in enumerate(workloads):
-                if not (self._is_ending and index < number) and (gang := _stop_gang(arrivals[index], pods)):
+            # If it starts, it may have evicted pods of a gang before it, which ends as other pods do for `ending`.
+            for index in (number,) if self._is_ending else range(number, -1, -1):
+                if gang := _stop_gang(arrivals[index], workloads[index]):
                     stopped[index] = gang
                     return None
         return workloads

@@ -411,6 +411,29 @@ def test_a_gang_that_loses_a_pod_to_a_later_workload_waits_as_a_whole() -> None:
     assert (gang["verdict"], gang["started"], high["verdict"], high["evicted"]) == ("Waits", 0, "Starts", [])
 
 
+def test_a_gang_loses_nothing_to_a_later_gang_that_does_not_start() -> None:
+    later = volcano(14, 14, priorityClassName="high").replace("name: train", "name: later")
+    first, second = answer("---\n".join((volcano(6, 6), later)), on=cluster_text(HIGH), code=1)["workloads"]
+    assert (first["verdict"], first["started"], second["verdict"]) == ("Unknown", 6, "Never")
+
+
+@pytest.mark.parametrize("other", ["web", "w"])
+def test_a_gang_near_other_pods_waits_for_them(other: str) -> None:
+    term = f"{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {other}}}}}}}"
+    near = f"{{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
+    assert workload(volcano(2, 2, affinity=near), code=1)["verdict"] == "Waits"
+
+
+def test_a_gang_of_one_pod_a_node_never_starts_on_too_few_nodes() -> None:
+    labels = "template: {metadata: {labels: {app: w}},"
+    term = "{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: w}}}"
+    apart = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
+    on = re.sub(r"name: (\w+-\d), alloc", r"name: \1, labels: {kubernetes.io/hostname: \1}, alloc", CLUSTER)
+    found = workload(volcano(5, 5, "cpu: 1", affinity=apart).replace("template: {", labels), on=on, code=1)
+    message = "needs 5 pods at once, the cluster could hold 3 without other pods: never together"
+    assert (found["verdict"], found["stopped"][0]["message"]) == ("Never", message)
+
+
 def test_pods_of_a_gang_before_it_end_for_a_workload() -> None:
     ending = answer("---\n".join((lws(3, 2, f"{MIDDLE}: 1", f"{MIDDLE}: 1"), pod(f"{MIDDLE}: 4"))), code=1)
     changes = [each for each in ending["workloads"][1]["wouldStart"] if each["kind"] == "Ends"]

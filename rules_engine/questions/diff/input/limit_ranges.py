@@ -108,7 +108,6 @@ def differing_amounts(made: Json, observed: Object, places: Set[AmountPlace]) ->
 
 
 def _amounts_by_place(pod: Object) -> dict[AmountPlace, Json]:
-    """Return the amounts of a pod's containers by their places."""
     return {
         AmountPlace(member, text_member(container, "name"), kind, resource): amount
         for member in CONTAINER_LISTS

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Set
 
-from msgspec import Struct
-
 from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -28,46 +26,39 @@ REVISION_LABEL = "controller-revision-hash"
 """The label of a pod with the revision of its StatefulSet or DaemonSet (apps/v1, ControllerRevisionHashLabelKey)."""
 
 
-class Owner(Struct, frozen=True):
-    """The kind and name of the object that owns pods, such as the Deployment of a ReplicaSet."""
-
-    kind: str
-    name: str
-
-    @classmethod
-    def of(cls, reference: Object) -> "Owner":
-        return cls(text_member(reference, "kind"), text_member(reference, "name"))
+Owner = tuple[str, str]
+"""Kind and name of the object that owns pods, such as the Deployment of a ReplicaSet."""
 
 
-class Controller(Struct, frozen=True):
-    """A controller or one revision of it: the outermost owner, and the template."""
-
-    owner: Owner
-    template: Object
+def _owner(reference: Object) -> Owner:
+    return text_member(reference, "kind"), text_member(reference, "name")
 
 
-def find_controller(pod: PodObject) -> Controller | None:
-    """Return the controller of a pod, in the revision that created the pod if it is known; None if not found."""
+def find_controller(pod: PodObject) -> tuple[Owner, Object] | None:
+    """Return the outermost owner of a pod, and the template of its controller; None if not found.
+
+    The template is that of the revision that created the pod, if it is known.
+    """
     reference = controller_reference(pod)
     if reference is None or not is_builtin_controller(reference):
         return None
-    owner = Owner.of(reference)
-    controller = pod.cluster.find(owner.kind, owner.name, pod.namespace)
+    owner = _owner(reference)
+    controller = pod.cluster.find(*owner, pod.namespace)
     revision = text_member(as_mapping(pod.metadata.get("labels")), REVISION_LABEL)
     template: Object = {}
     if controller is not None and _is_same(controller.metadata, reference):
-        owner = Owner.of(controller_reference(controller) or {"kind": owner.kind, "name": owner.name})
+        owner = _owner(controller_reference(controller) or reference)
         template = as_mapping(controller.spec.get("template"))
     # A StatefulSet writes the whole name of the revision, a DaemonSet only the hash at the end of the name.
     for name in (revision, f"{text_member(reference, 'name')}-{revision}") if revision else ():
         template = _revised_template(pod.cluster.find("ControllerRevision", name, pod.namespace), reference) or template
-    return Controller(owner, template) if template else None
+    return (owner, template) if template else None
 
 
 def _revised_template(revision: ApiObject | None, reference: Object) -> Object:
     """Return the template of a revision of the controller to which a pod refers; an empty one if it is none."""
     owner = None if revision is None else controller_reference(revision)
-    if revision is None or owner is None or Owner.of(owner) != Owner.of(reference) or not _is_same(owner, reference):
+    if revision is None or owner is None or _owner(owner) != _owner(reference) or not _is_same(owner, reference):
         return {}
     return as_mapping(as_mapping(as_mapping(revision.get("data")).get("spec")).get("template"))
 
@@ -119,18 +110,16 @@ class LivePods:
             yield self._restore_pod(pod, view, mutated), view
 
     def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> SubmittedPods:
-        namespace = pod.namespace
-        missing = live_pods.missing_values(pod)
-        found_controller = find_controller(pod)
-        owner = found_controller.owner if found_controller is not None else _owner_of(pod)
-        workload = WorkloadName.of(self._name, namespace, owner.kind, owner.name)
-        restored = (
-            live_pods.restore_from_template(pod, found_controller.template) if found_controller is not None else None
-        )
+        namespace, missing = pod.namespace, live_pods.missing_values(pod)
+        owner, template = find_controller(pod) or (None, None)
+        if owner is None:
+            owner = _owner(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})
+        workload = WorkloadName.of(self._name, namespace, *owner)
+        restored = None if template is None else live_pods.restore_from_template(pod, template)
         if restored is None:
-            reason = _missing_template_reason(pod) if found_controller is None else OTHER_CONTAINERS
+            reason = _missing_template_reason(pod) if template is None else OTHER_CONTAINERS
         else:
-            request = pod_request(self._add_defaults(restored, pod, namespace, view, mutated), namespace=namespace)
+            request = pod_request(self._add_defaults(restored, pod, view, mutated), namespace=namespace)
             made = mutated(request, view)
             if made is not None and live_pods.has_equal_resources(made, pod):
                 return SubmittedPods(workload=workload, request=request, missing=missing)
@@ -139,7 +128,7 @@ class LivePods:
         return SubmittedPods(workload=workload, request=request, missing=missing, as_it_is=reason)
 
     def _add_defaults(
-        self, restored: dict[str, Json], pod: PodObject, namespace: str, view: Cluster, mutated: MutatePod
+        self, restored: dict[str, Json], pod: PodObject, view: Cluster, mutated: MutatePod
     ) -> dict[str, Json]:
         """Return a pod with the amounts that LimitRanger set, as observed.
 
@@ -150,9 +139,9 @@ class LivePods:
         if not annotation:
             return restored
         # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
-        defaults = self._limit_ranges.defaults(restored, pod, namespace)
+        defaults = self._limit_ranges.defaults(restored, pod, pod.namespace)
         with_defaults = limit_ranges.add_amounts(restored, defaults)
-        made = mutated(pod_request(with_defaults, namespace=namespace), view)
+        made = mutated(pod_request(with_defaults, namespace=pod.namespace), view)
         places = limit_ranges.parse_set_amounts(annotation) | defaults.keys()
         return limit_ranges.add_amounts(
             with_defaults, limit_ranges.differing_amounts(with_defaults if made is None else made, pod, places)
@@ -160,17 +149,11 @@ class LivePods:
 
 
 def _missing_template_reason(pod: PodObject) -> str:
-    """Return the reason why a pod has no template."""
     reference = _controller_reference(pod)
     if reference is None:
         return NO_CONTROLLER
     reason = "controller not in the input" if is_builtin_controller(reference) else "controller of another kind"
     return f"{reason}: {escape_controls(text_member(reference, 'kind'))}"
-
-
-def _owner_of(pod: PodObject) -> Owner:
-    """Return the controller that a pod refers to, or the pod itself."""
-    return Owner.of(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})
 
 
 def _controller_reference(pod: PodObject) -> Object | None:

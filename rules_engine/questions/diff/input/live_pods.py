@@ -14,7 +14,7 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import pod_defaults
-from rules_engine.model.kubernetes.pod import Container, Pod
+from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
 from rules_engine.questions.diff.input.limit_ranges import LIMIT_RANGER_ANNOTATION
@@ -182,10 +182,6 @@ def has_equal_resources(admitted: Json, observed: Object) -> bool:
 def _container_amounts(pod: Pod) -> Iterator[tuple[tuple[bool, str], tuple[dict[str, int], dict[str, int]]]]:
     """Yield the requests and limits of each container with resources, in nanos."""
     for container in pod.containers:
-        yield (container.path[1] == CONTAINER_LISTS[1], container.name), _amounts_in_nanos(container)
-
-
-def _amounts_in_nanos(container: Container) -> tuple[dict[str, int], dict[str, int]]:
-    limits = {name: amount.nanos for name, amount in container.limits.items()}
-    requests = {name: amount.nanos for name, amount in container.requests.items()}
-    return {**limits, **requests}, limits
+        limits = {name: amount.nanos for name, amount in container.limits.items()}
+        requests = {name: amount.nanos for name, amount in container.requests.items()}
+        yield (container.path[1] == CONTAINER_LISTS[1], container.name), ({**limits, **requests}, limits)

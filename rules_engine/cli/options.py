@@ -299,8 +299,7 @@ class ClusterArgument:
 
         `whole`: with values that are never kept. `assumed`: kinds without which a warning says what is assumed.
         """
-        from rules_engine.cluster.read.clusters import ClusterReading, read_cluster
-        from rules_engine.model.problems.source import Location
+        from rules_engine.cluster.read.clusters import read_cluster, reading_of
 
         if self.path is not None:
             with progress_bar("elapsed") as report:
@@ -309,8 +308,8 @@ class ClusterArgument:
             reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
         else:
             objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
-            reading = ClusterReading(
-                objects=objects, name=KUBECONFIG, location=Location(KUBECONFIG, 1, 1), problems=(), sources={}
+            reading = reading_of(objects, KUBECONFIG)
+                _cluster_access(self.context).objects(self.context, self.kinds, whole=whole), KUBECONFIG
             )
         if reading.objects is not None and self.plugins:
             reading = replace(reading, objects=reading.objects.with_objects({}, self.plugins))

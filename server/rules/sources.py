@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rules_engine.cluster.read.clusters import load_view
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.language.files import SourceFile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, render_problem
@@ -157,7 +157,10 @@ def _read_cluster(
 ) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
     """Read the cluster of a file, or the nodes declared for a live one; return it with problems and lines."""
     file = declared if isinstance(place, Live) else place or DEFAULT_CLUSTER
-    return (Cluster(), (), {}) if file is None else load_view(file)
+    if file is None:
+        return Cluster(), (), {}
+    reading = read_cluster([file])
+    return reading.cluster, reading.problems, reading.sources
 
 
 def _cluster_from(place: Path | Live | None, declared: Path | None) -> str:

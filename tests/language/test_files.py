@@ -7,11 +7,10 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.language.files import MAX_FILE_BYTES
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.rules.sources.documents import load_documents
-from tests.support.loading import codes, load_pods, load_text, rule
+from tests.support.loading import codes, load_pods, load_text, load_view, rule
 
 LADDER = "{rungs: [{resource: a.b/c}]}"
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.read.loader import LoadResult
 from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.documents import Dialect, Document, read_documents
+from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.rules.sources.documents import load_documents
 
@@ -33,6 +35,12 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> LoadResult:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return load_documents([path])
+
+
+def load_view(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+    """Load the cluster of a file as rules see it, with problems and lines."""
+    reading = read_cluster([path])
+    return reading.cluster, reading.problems, reading.sources
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:

@@ -5,6 +5,7 @@ Source: kubernetes/plugin/pkg/admission/priority/admission.go (admitPod).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import is_
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
@@ -65,12 +66,8 @@ class Priorities:
 
     def add_to_pods(self, objects: ClusterObjects) -> ClusterObjects:
         """Return the objects with a priority in each pod: pods of a cluster have one, hand-written pods may not."""
-        lacking = [pod for pod in objects.pods if "priority" not in pod.spec]
-        if len(self.classes) == len(SYSTEM_CLASSES) and not any("priorityClassName" in pod.spec for pod in lacking):
-            return objects
-        unresolved = set(map(id, lacking))
-        pods = [self.with_priority(pod) if id(pod) in unresolved else pod for pod in objects.pods]
-        return objects.with_objects({"Pod": pods})
+        pods = [pod if "priority" in pod.spec else self.with_priority(pod) for pod in objects.pods]
+        return objects if all(map(is_, pods, objects.pods)) else objects.with_objects({"Pod": pods})
 
 
 def mutate(creation: PodCreation) -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.cluster.devices.offers import cluster_view, keep_view
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.cluster.read.loader import CLUSTER, load
 from rules_engine.cluster.read.objects import ObjectReader
-from rules_engine.cluster.read.references import Inventory, Sources
+from rules_engine.cluster.read.references import Sources
 from rules_engine.language.files import (
     MAX_CLUSTER_BYTES,
     MAX_FILE_BYTES,
@@ -150,21 +151,11 @@ def load_cluster(files: str | Path | Iterable[str | Path]) -> ClusterObjects:
     return reading.objects
 
 
-def reading_of(cluster: ClusterReading | ClusterObjects) -> ClusterReading:
-    """Return objects that were read without a name as a reading."""
+def reading_of(cluster: ClusterReading | ClusterObjects, name: str = "cluster") -> ClusterReading:
+    """Return objects that were not read from a file as a reading, under a name."""
     if isinstance(cluster, ClusterReading):
         return cluster
-    location = Location("cluster", 1, 1)
-    return ClusterReading(objects=cluster, name="cluster", location=location, problems=(), sources={})
-
-
-def load_view(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
-    """Load the cluster of a file as rules see it; None if it has errors.
-
-    The file may be a pipe, such as a shell's process substitution.
-    """
-    reading = read_cluster([path])
-    return reading.cluster, reading.problems, reading.sources
+    return ClusterReading(objects=cluster, name=name, location=Location(name, 1, 1), problems=(), sources={})
 
 
 def load_inventory(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:

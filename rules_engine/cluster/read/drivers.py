@@ -8,6 +8,7 @@ cards, and for each such card a slice with its partitions, in the order of their
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rules_engine.cluster.read.amounts import read_amounts
 from rules_engine.language import fields
@@ -100,13 +101,12 @@ def slice_specs(entry: MapNode, problems: Problems) -> list[Raw]:
     return [{"driver": driver, **spec} for driver, cards in cards_by_driver.items() for spec in _specs_of(cards)]
 
 
-class _Card:
+class _Card(NamedTuple):
     """A card with its partitions. `prefix`: its name without the number. `counters`: of a card with partitions."""
 
-    def __init__(self, prefix: str, counters: Json, devices: list[Json]) -> None:
-        self.prefix = prefix
-        self.counters = counters
-        self.devices = devices
+    prefix: str
+    counters: Json
+    devices: list[Json]
 
 
 def _specs_of(cards: Sequence[_Card]) -> Iterator[Raw]:
@@ -215,7 +215,6 @@ class _Profile:
 
 
 def _memory_slices(start: int, width: int) -> Raw:
-    """Return the counters of some of a card's memory slices."""
     return {f"memory-slice-{number}": {"value": "1"} for number in range(start, start + width)}
 
 

@@ -1,15 +1,18 @@
 """Inventory: the nodes, namespaces and running pods in a file → Cluster."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import msgspec.structs
 
+from rules_engine.cluster.devices.offers import with_device_offers
+from rules_engine.cluster.devices.selectors import selector_problems
 from rules_engine.cluster.read import drivers
 from rules_engine.cluster.read.amounts import read_amounts, warn_of_units
 from rules_engine.cluster.read.manifests import manifest_json
-from rules_engine.cluster.read.pods import read_pod, warn_of_fields, warn_of_values
+from rules_engine.cluster.read.pods import read_pod, warn_of_values
 from rules_engine.language import fields
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node
@@ -31,6 +34,7 @@ from rules_engine.model.mig import device_resource, layout_error
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, SourceText, truncate
+from rules_engine.model.rules.rule_test import ObjectLoader
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
@@ -44,24 +48,38 @@ class NodeCopies:
     scalable: bool = False
 
 
-def build_cluster(spec: MapNode, problems: Problems) -> Cluster:
-    """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """A cluster with a function that returns its objects; for kubectl's output, `name` is the file's."""
+
+    name: str
+    location: Location
+    cluster: Cluster
+    objects: ObjectLoader
+
+
+def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
+    """Read the cluster of the spec of a ClusterInventory, or of a RuleTest."""
+    cluster = _build_cluster(spec, problems)
+    for device_class, selector in _selector_sources(spec):
+        for each in selector_problems(selector):
+            message = f"a selector of DeviceClass {device_class} does not compile: {each.message}"
+            problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
+    objects = cache(lambda: _inventory_objects(spec, cluster))
+    offered = with_device_offers(cluster) if cluster.devices.classes else cluster
+    return Inventory(name=name, location=location, cluster=offered, objects=objects)
+
+
+def _build_cluster(spec: MapNode, problems: Problems) -> Cluster:
     objects = _objects_by_kind(spec, problems)
     nodes = _read_nodes(spec, objects.get("Node", ()), problems)
     used = _usage_by_node(spec, objects.get("Pod", ()), nodes, problems)
-    labelled = {
-        fields.string_field(fields.map_field(item, "metadata"), "name"): fields.string_map(
-            fields.map_field(item, "metadata"), "labels"
-        )
-        for item in objects.get("Namespace", ())
-    }
+    metadata = [fields.map_field(item, "metadata") for item in objects.get("Namespace", ())]
+    namespaces = {fields.string_field(item, "name"): fields.string_map(item, "labels") for item in metadata}
+    written = fields.map_field(spec, "namespaces")
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
-        namespaces=labelled
-        | {
-            key.source.text: fields.string_map(fields.map_field(spec, "namespaces"), key.source.text)
-            for key, _ in fields.map_field(spec, "namespaces")
-        },
+        namespaces=namespaces | {key.source.text: fields.string_map(written, key.source.text) for key, _ in written},
         devices=_read_devices(spec, objects, problems),
     )
 
@@ -102,31 +120,21 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
     return msgspec.structs.replace(devices, slices=(*devices.slices, *copies)) if copies else devices
 
 
-def driver_objects(spec: MapNode) -> Iterator[dict[str, Json]]:
-    """Yield the DeviceClasses of a spec, and the ResourceSlices of the existing nodes."""
-    yield from map(drivers.device_class_object, fields.map_items(spec, "deviceClasses"))
-    for entry in fields.map_items(spec, "nodes"):
-        specs = drivers.slice_specs(entry, Problems())
-        for name in _existing_names(entry):
-            yield from drivers.slice_objects(specs, name)
-
-
 _NAMED_KINDS = frozenset(
     {"PersistentVolume", "PersistentVolumeClaim", PRIORITY_CLASS, "RuntimeClass", "ServiceAccount", "StorageClass"}
 )
 """Kinds whose objects pods name. An inventory without any may not have listed them."""
 
 
-def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
-    """Return the objects of the spec of a ClusterInventory or a RuleTest's cluster; `cluster` is built from it."""
-    own_objects = [
-        value for item in fields.list_items(spec, "objects") if isinstance(value := manifest_json(item), dict)
-    ]
-    pods = [
-        _pod_object(value) for item in fields.list_items(spec, "pods") if isinstance(value := manifest_json(item), dict)
-    ]
-    names = inventory_nodes(spec)
-    nodes = [node_object(node) for node in cluster.nodes if node.name in names]
+def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
+    """Return the objects of a spec, from which `cluster` is built."""
+    values = [map(manifest_json, fields.list_items(spec, member)) for member in ("objects", "pods")]
+    own_objects, bound = ([value for value in each if isinstance(value, dict)] for each in values)
+    # Every pod of a cluster has a namespace.
+    metadata = ({"namespace": "default", **as_mapping(pod.get("metadata"))} for pod in bound)
+    pods = [{**pod, "kind": "Pod", "metadata": each} for pod, each in zip(bound, metadata, strict=True)]
+    entries = fields.map_items(spec, "nodes")
+    names = {name for entry in entries for name in _existing_names(entry)}
     listed = {
         text_member(as_mapping(item.get("metadata")), "name") for item in own_objects if item.get("kind") == "Namespace"
     }
@@ -135,20 +143,23 @@ def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
         for name, labels in cluster.namespaces.items()
         if name not in listed
     ]
+    classes = map(drivers.device_class_object, fields.map_items(spec, "deviceClasses"))
+    slices = (
+        each
+        for entry in entries
+        for specs in (drivers.slice_specs(entry, Problems()),)
+        for name in _existing_names(entry)
+        for each in drivers.slice_objects(specs, name)
+    )
+    nodes = (node_object(node) for node in cluster.nodes if node.name in names)
     by_kind: dict[str, list[dict[str, Json]]] = {}
-    for item in (*nodes, *pods, *namespaces, *driver_objects(spec), *own_objects):
+    for item in (*nodes, *pods, *namespaces, *classes, *slices, *own_objects):
         by_kind.setdefault(text_member(item, "kind"), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
     return ClusterObjects(by_kind, absent=_NAMED_KINDS - by_kind.keys(), declared=declared)
 
 
-def _pod_object(value: dict[str, Json]) -> dict[str, Json]:
-    """Return a pod with its namespace, "default" if absent, as every pod of a cluster has one."""
-    metadata = {"namespace": "default", **as_mapping(value.get("metadata"))}
-    return {**value, "kind": "Pod", "metadata": metadata}
-
-
-def selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:
+def _selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:
     """Yield the name of each DeviceClass and each of its selectors, as written."""
     for item in fields.map_items(spec, "deviceClasses"):
         name = fields.string_field(item, "name")
@@ -162,11 +173,6 @@ def selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:
             ]
             sources = [fields.source_field(each, "expression") for each in cel]
             yield from ((name, source) for source in sources if source is not None)
-
-
-def inventory_nodes(spec: MapNode) -> frozenset[str]:
-    """Return the names of an inventory's existing `nodes`: no `objects`, no nodes that an autoscaler may add."""
-    return frozenset(name for entry in fields.map_items(spec, "nodes") for name in _existing_names(entry))
 
 
 def node_object(node: Node) -> dict[str, Json]:
@@ -204,16 +210,6 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
     return by_kind
 
 
-def sum_requests(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
-    """Sum the requests of pods by node and resource."""
-    used: dict[str, dict[str, Quantity]] = {}
-    for node, pod in requests:
-        sums = used.setdefault(node, {})
-        for resource, nanos in pod.effective_requests().items():
-            sums[resource] = Quantity(sums.get(resource, Quantity(0)).nanos + nanos)
-    return used
-
-
 def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
@@ -229,20 +225,17 @@ def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -
             places[name] = place.location
     for item in objects:
         place = fields.map_field(item, "metadata").get("name") or item
-        node = read_node(as_mapping(manifest_json(item)), _quantity_reporter(place, problems))
+
+        def unread(_node: str, resource: str, error: QuantityError, place: YamlNode = place) -> None:
+            problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
+
+        node = read_node(as_mapping(manifest_json(item)), unread)
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
             problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
         nodes[node.name] = node
         places[node.name] = place.location
     return nodes
-
-
-def _quantity_reporter(place: YamlNode, problems: Problems) -> Callable[[str, str, QuantityError], None]:
-    def unread(_node: str, resource: str, error: QuantityError) -> None:
-        problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
-
-    return unread
 
 
 def _node_names(entry: MapNode) -> Iterator[str]:
@@ -305,7 +298,12 @@ def _usage_by_node(
     # Objects come from a cluster, where a pod may be pending or on a deleted node; neither is a mistake.
     pods = [read_pod(manifest_json(item), item, problems) for item in objects]
     bound += [pod for pod in pods if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
-    return sum_requests((pod.node_name, pod) for pod in bound if pod is not None)
+    used: dict[str, dict[str, Quantity]] = {}
+    for pod in (pod for pod in bound if pod is not None):
+        sums = used.setdefault(pod.node_name, {})
+        for resource, nanos in pod.effective_requests().items():
+            sums[resource] = Quantity(sums.get(resource, Quantity(0)).nanos + nanos)
+    return used
 
 
 def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) -> Pod | None:
@@ -313,7 +311,7 @@ def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) ->
     pod = read_pod(manifest_json(root), root, problems)
     if pod is None:
         return None
-    warn_of_fields(root, problems)
+    warn_of_values(root, "Pod", problems)
     node = pod.node_name
     if node in nodes:
         return None if is_finished(pod.original) else pod

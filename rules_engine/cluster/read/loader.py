@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from rules_engine.cluster.read.inventory import Inventory, build_inventory
 from rules_engine.cluster.read.manifests import manifest_json
-from rules_engine.cluster.read.references import Inventory, ReadCluster, References, Sources, build_inventory
+from rules_engine.cluster.read.references import ReadCluster, References, Sources
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.cluster.workloads.table import own_kinds
 from rules_engine.cluster.workloads.templates import find_templates

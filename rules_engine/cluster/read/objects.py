@@ -19,6 +19,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
@@ -154,7 +155,8 @@ class ObjectReader:
             return
         value = value if self._whole else remove_values(value, kind)
         value["kind"] = kind
-        value = _core_event(value) if kind == "Event" else value
+        if kind == "Event" and "regarding" in value:  # the API server stores one object for both groups
+            value = {_CORE_NAMES.get(name, name): member for name, member in value.items()}
         if earlier is not None and value != earlier and _version_number(earlier) == _version_number(value):
             name = escape_controls("/".join(filter(None, key)))
             self._leave_out(f"another {kind} {name} of the same version", find_place)
@@ -177,18 +179,9 @@ def _has_safe_names(value: Object) -> bool:
     names = (
         text_member(metadata, "name"),
         text_member(spec, "nodeName"),
-        *(text_member(item, "name") for item in _all_containers(spec)),
+        *(text_member(item, "name") for member in CONTAINER_LISTS for item in object_items(spec.get(member))),
     )
     return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
-
-
-def _all_containers(spec: Object) -> list[Object]:
-    return [*object_items(spec.get("containers")), *object_items(spec.get("initContainers"))]
-
-
-def _core_event(event: dict[str, Json]) -> dict[str, Json]:
-    """Return an Event of events.k8s.io with the names of the core group: the API server stores one object for both."""
-    return {_CORE_NAMES.get(name, name): value for name, value in event.items()} if "regarding" in event else event
 
 
 def _version_number(value: Object) -> int:

@@ -50,7 +50,7 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
     """
     spec = map_field(node, "spec")
     if plain:
-        warn_of_fields(node, problems)
+        warn_of_values(node, "Pod", problems)
     else:
         for name in _CONTAINERS[:2]:
             warn_of_values(spec.get(name), "[Container]", problems)
@@ -71,11 +71,6 @@ def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
             message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
             problems.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
         first.setdefault(text, name.location)
-
-
-def warn_of_fields(node: YamlNode, problems: Problems) -> None:
-    """Warn of fields that Pods do not have."""
-    warn_of_values(node, "Pod", problems)
 
 
 def _misspells_containers(node: MapNode, spec: MapNode) -> bool:

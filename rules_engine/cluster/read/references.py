@@ -1,33 +1,20 @@
 """Files that documents refer to, relative to their own file: clusters and manifests."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rules_engine.cluster.read.inventory import build_cluster, inventory_objects, selector_sources
+from rules_engine.cluster.read.inventory import Inventory, build_inventory
 from rules_engine.cluster.read.manifests import manifest_documents
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.files import path_exists, read_file
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode
-from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean
-from rules_engine.model.problems.source import Location, truncate
-from rules_engine.model.rules.rule_test import ObjectLoader
+from rules_engine.model.problems.source import truncate
 
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """A cluster with a function that returns its objects; for kubectl's output, `name` is the file's."""
-
-    name: str
-    location: Location
-    cluster: Cluster
-    objects: ObjectLoader
 
 
 ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sources]]
@@ -50,10 +37,6 @@ class References:
         self._problems = problems
         self._sources = sources
 
-    def refer(self, path: Path) -> None:
-        """Add a path to `paths`."""
-        self.paths.setdefault(path)
-
     def _cluster(self, path: Path) -> Inventory | None:
         """Return the cluster of a file; None if it has errors, which are reported."""
         inventory, problems, sources = self._read_cluster(path)
@@ -72,13 +55,13 @@ class References:
         return None if problems.failed else roots
 
 
-def resolve_path(node: YamlNode | None, folder: Path, problems: Problems, references: References) -> Path | None:
+def resolve_path(node: YamlNode | None, problems: Problems, references: References) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
-    path = folder / node.source.text
+    path = Path(node.location.file).parent / node.source.text
     if "\0" not in node.source.text:  # which no file system accepts
-        references.refer(path)
+        references.paths.setdefault(path)
     if not path_exists(path):
         message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_path_hint(path)}"
         problems.error(Code.MISSING_FILE, message, node.location, node.length)
@@ -99,52 +82,23 @@ def _path_hint(path: Path) -> str:
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
-def read_cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory | None:
+def read_cluster(node: MapNode, problems: Problems, references: References) -> Inventory | None:
     """Read the cluster in a document, or in the file that it refers to; None if that file is missing or has errors."""
     file = node.get("file")
     if file is None:
         return build_inventory("", node.location, node, problems)
-    path = resolve_path(file, folder, problems, references)
+    path = resolve_path(file, problems, references)
     cluster = references.cluster(path) if path else None
     if path and cluster is None:
         problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
     return cluster
 
 
-def build_inventory(name: str, location: Location, spec: MapNode, problems: Problems) -> Inventory:
-    """Read the cluster of an inventory's spec."""
-    cluster = build_cluster(spec, problems)
-    _warn_of_selectors(spec, problems)
-    objects = cache(lambda: inventory_objects(spec, cluster))
-    return Inventory(name=name, location=location, cluster=_with_devices(cluster), objects=objects)
-
-
-def _warn_of_selectors(spec: MapNode, problems: Problems) -> None:
-    """Warn of selectors of DeviceClasses that do not compile."""
-    for name, selector in selector_sources(spec):
-        # Imported here: a cluster without drivers needs no module of devices.
-        from rules_engine.cluster.devices.selectors import selector_problems
-
-        for each in selector_problems(selector):
-            message = f"a selector of DeviceClass {name} does not compile: {each.message}"
-            problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
-
-
-def _with_devices(cluster: Cluster) -> Cluster:
-    """Return a cluster whose nodes offer what its drivers allocate."""
-    if not cluster.devices.classes:
-        return cluster
-    # Imported here: a cluster without drivers needs no module of devices.
-    from rules_engine.cluster.devices.offers import with_device_offers
-
-    return with_device_offers(cluster)
-
-
 def read_manifests(
-    file: YamlNode | None, folder: Path, problems: Problems, references: References, *, single: bool = False
+    file: YamlNode | None, problems: Problems, references: References, *, single: bool = False
 ) -> tuple[YamlNode, ...] | None:
     """Return the documents of a file, at least one; None, with a problem, on errors, or on several with `single`."""
-    path = resolve_path(file, folder, problems, references)
+    path = resolve_path(file, problems, references)
     if file is None or path is None:
         return None
     roots = references.manifests(path)

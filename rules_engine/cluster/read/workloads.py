@@ -1,9 +1,8 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path as FilePath
 
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
@@ -15,10 +14,9 @@ from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
 from rules_engine.model.json.lenient import as_list, as_mapping, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import JsonPath, PodError, TooLargeError, json_type
+from rules_engine.model.json.strict import PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import truncate
@@ -45,10 +43,9 @@ class Workload:
 
 
 class ArrivalReader:
-    """Reader of the Pods and workloads of a Simulation, in its folder."""
+    """Reader of the Pods and workloads of a Simulation."""
 
-    def __init__(self, folder: FilePath, problems: Problems, references: References, priorities: Priorities) -> None:
-        self._folder = folder
+    def __init__(self, problems: Problems, references: References, priorities: Priorities) -> None:
         self._problems = problems
         self._references = references
         self._priorities = priorities
@@ -60,7 +57,7 @@ class ArrivalReader:
         value, file = line.get(name), line.get(f"{name}File")
         roots: Sequence[YamlNode] = () if value is None else (value,)
         if value is None:
-            roots = read_manifests(file, self._folder, self._problems, self._references, single=is_pod) or ()
+            roots = read_manifests(file, self._problems, self._references, single=is_pod) or ()
         place = line.key(name) or file or line
         templates = (self._pod if is_pod else self._workload)(roots, place) if roots else ()
         if not templates:
@@ -141,7 +138,13 @@ def _check_pod(manifest: Manifest, problems: Problems) -> None:
         pod = Pod.parse(manifest.pod)
     except PodError:  # which Manifest.check reports
         return
-    for path, name, amount in _container_amounts(pod):
+    amounts = [
+        (path, name, amount)
+        for each in pod.containers
+        for path, of in ((each.requests_path, each.requests), (each.limits_path, each.limits))
+        for name, amount in of.items()
+    ]
+    for path, name, amount in amounts:
         wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
         if amount.nanos < 0 or ("/" in name and not amount.is_whole):
             place = find_node(manifest.node, (*path, name))
@@ -178,16 +181,6 @@ def _submitted_pod(
     if priority is None:
         return priorities.with_priority(pod)
     return {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
-
-
-def _container_amounts(pod: Pod) -> Iterator[tuple[JsonPath, str, Quantity]]:
-    """Yield the amounts of containers, each with the path of its map."""
-    for container in pod.containers:
-        for path, amounts in (
-            (container.requests_path, container.requests),
-            (container.limits_path, container.limits),
-        ):
-            yield from ((path, name, amount) for name, amount in amounts.items())
 
 
 def object_name(manifest: Manifest, fallback: str) -> str:

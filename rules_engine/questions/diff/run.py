@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rules_engine.cluster.read.clusters import ClusterReading, load_view, reading_of
+from rules_engine.cluster.read.clusters import ClusterReading, read_cluster, reading_of
 from rules_engine.language.files import each_of
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -75,7 +75,7 @@ def diff(
     if not (paths or readings or log):
         raise ValueError("there are no pods to decide: give manifests, clusters or a log")
     if default is None:
-        default, default_name = load_view(DEFAULT_CLUSTER)[0], DEFAULT_CLUSTER.stem
+        default, default_name = read_cluster([DEFAULT_CLUSTER]).cluster, DEFAULT_CLUSTER.stem
         assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()

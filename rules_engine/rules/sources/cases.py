@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rules_engine.cluster.read.amounts import read_amounts
+from rules_engine.cluster.read.inventory import Inventory, build_inventory
 from rules_engine.cluster.read.loader import DocumentKind, Part
 from rules_engine.cluster.read.manifests import Manifest, read_single_pod
 from rules_engine.cluster.read.references import (
-    Inventory,
     References,
-    build_inventory,
     read_cluster,
     read_manifests,
     report_conflict,
@@ -45,17 +44,17 @@ def read_test(root: MapNode, problems: Problems, references: References) -> rule
     folder = Path(location.file).parent
     lines = map_items(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), problems)
-    rules = [resolve_path(item, folder, problems, references) for item in list_items(spec, "rules")] or [folder]
+    rules = [resolve_path(item, problems, references) for item in list_items(spec, "rules")] or [folder]
     if folder in rules:
-        references.refer(folder)
+        references.paths.setdefault(folder)
     report_conflict(spec, "cluster", "clusters", problems)
     cluster_maps = {name.source.text: node for name, node in map_members(spec, "clusters")}
-    cases = tuple(_read_case(line, tuple(cluster_maps), folder, problems, references) for line in lines)
+    cases = tuple(_read_case(line, tuple(cluster_maps), problems, references) for line in lines)
     diagnoses = tuple(_read_diagnosis(line) for line in map_items(spec, "diagnoses"))
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in map_items(spec, "diagnoses")), problems)
     used = {cluster for case in cases for cluster in case.clusters} | (cluster_maps.keys() if diagnoses else set())
-    clusters = {name: _read_cluster(node, folder, problems, references) for name, node in cluster_maps.items()}
-    own = _read_cluster(map_field(spec, "cluster"), folder, problems, references)
+    clusters = {name: _read_cluster(node, problems, references) for name, node in cluster_maps.items()}
+    own = _read_cluster(map_field(spec, "cluster"), problems, references)
     objects = {name: inventory.objects for name, inventory in clusters.items()} or {"": own.objects}
     for key, _ in map_members(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
@@ -75,8 +74,8 @@ def read_test(root: MapNode, problems: Problems, references: References) -> rule
     )
 
 
-def _read_cluster(node: MapNode, folder: Path, problems: Problems, references: References) -> Inventory:
-    cluster = read_cluster(node, folder, problems, references)
+def _read_cluster(node: MapNode, problems: Problems, references: References) -> Inventory:
+    cluster = read_cluster(node, problems, references)
     return cluster or build_inventory("", node.location, MapNode(location=node.location), problems)
 
 
@@ -102,9 +101,7 @@ def _read_finding(line: MapNode) -> rule_test.ExpectedFinding:
     )
 
 
-def _read_case(
-    line: MapNode, clusters: Sequence[str], folder: Path, problems: Problems, references: References
-) -> rule_test.Case:
+def _read_case(line: MapNode, clusters: Sequence[str], problems: Problems, references: References) -> rule_test.Case:
     name = line.get("name") or line
     request = map_field(line, "request")
     request_fields = scalar_arguments(request, rule_test.Case)
@@ -122,16 +119,16 @@ def _read_case(
         message = "oldPod is ignored: with operation: CREATE there is no old pod"
         problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     old_manifest = read_single_pod(old, line.key("oldPod") or old, problems) if old is not None else None
-    manifest = _read_pod(line, folder, problems, references)
+    manifest = _read_pod(line, problems, references)
     if manifest and manifest.namespace:
         request_fields.setdefault("namespace", manifest.namespace)
     return rule_test.Case(
         name=string_field(line, "name"),
         location=name.location,
         pod=manifest.pod if manifest else None,
-        expect=_read_expectation(map_field(line, "expect"), line.key("expect") or line, folder, problems, references),
+        expect=_read_expectation(map_field(line, "expect"), line.key("expect") or line, problems, references),
         expect_on={
-            key.source.text: _read_expectation(node, key, folder, problems, references)
+            key.source.text: _read_expectation(node, key, problems, references)
             for key, node in map_members(line, "expectOn")
         },
         clusters=_case_clusters(line, clusters, problems),
@@ -157,26 +154,26 @@ def _case_clusters(line: MapNode, cluster_names: Sequence[str], problems: Proble
     return tuple(key.source.text for key in own)
 
 
-def _read_pod(line: MapNode, folder: Path, problems: Problems, references: References) -> Manifest | None:
+def _read_pod(line: MapNode, problems: Problems, references: References) -> Manifest | None:
     pod = line.get("pod")
     if pod is not None:
         return read_single_pod(pod, line.key("pod") or pod, problems, template="")
     named = map_field(line, "podFile")
     file, name = named.get("file") or line.get("podFile"), named.get("template")
-    roots = read_manifests(file, folder, problems, references, single=True)
+    roots = read_manifests(file, problems, references, single=True)
     template = name.source.text if isinstance(name, ScalarNode) else ""
     return read_single_pod(roots[0], name or file, problems, template) if file is not None and roots else None
 
 
 def _read_expectation(
-    expect: MapNode, place: YamlNode, folder: Path, problems: Problems, references: References
+    expect: MapNode, place: YamlNode, problems: Problems, references: References
 ) -> rule_test.Expectation:
     report_conflict(expect, "pod", "podFile", problems)
     message = expect.key("message")
     if message is not None and bool_field(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
         problems.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
-    whole = _read_pod(expect, folder, problems, references)
+    whole = _read_pod(expect, problems, references)
     return rule_test.Expectation(
         location=place.location,
         allowed=bool_field(expect, "allowed") if expect.get("allowed") else None,

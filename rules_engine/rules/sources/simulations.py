@@ -9,8 +9,9 @@ from msgspec import structs
 
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.clusters import ClusterReading, load_inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.cluster.read.loader import DocumentKind, Part, load
-from rules_engine.cluster.read.references import Inventory, References, Sources, read_cluster
+from rules_engine.cluster.read.references import References, Sources, read_cluster
 from rules_engine.cluster.read.workloads import ArrivalReader, Workload
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
@@ -38,9 +39,8 @@ def read_simulation(root: MapNode, problems: Problems, references: References) -
     Without a cluster, it can be checked but not run.
     """
     spec = map_field(root, "spec")
-    folder = Path(root.location.file).parent
     has_cluster = spec.get("cluster") is not None
-    inventory = read_cluster(map_field(spec, "cluster"), folder, problems, references) if has_cluster else None
+    inventory = read_cluster(map_field(spec, "cluster"), problems, references) if has_cluster else None
     return _build_simulation(root, inventory, problems, references)
 
 
@@ -113,20 +113,16 @@ def _build_simulation(
 ) -> simulation.Simulation:
     spec = map_field(root, "spec")
     name, location, _ = document_name(root)
-    folder = Path(location.file).parent
     objects = inventory.objects() if inventory is not None else None
     priorities = Priorities.of(objects)
     until = _read_duration(spec.get("until"), problems)
-    arrivals = _Arrivals(ArrivalReader(folder, problems, references, priorities), problems, until)
-    for line in map_items(spec, "arrivals"):
-        arrivals.read(line)
-    arrivals.report_names(objects)
+    reader = ArrivalReader(problems, references, priorities)
     return simulation.Simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
         objects=ClusterObjects({}) if objects is None else priorities.add_to_pods(objects),
-        arrivals=tuple(arrivals.items),
+        arrivals=tuple(_read_arrivals(map_items(spec, "arrivals"), reader, objects, until, problems)),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),
         until=until,
@@ -142,79 +138,59 @@ def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:
     return replace(options, resources=weights) if weights else options
 
 
-class _Arrivals:
-    """Reader of arrivals. `items`: the arrivals read so far."""
-
-    def __init__(self, workloads: ArrivalReader, problems: Problems, until: int | None) -> None:
-        self.items: list[simulation.Arrival] = []
-        self._workloads = workloads
-        self._problems = problems
-        self._until = until
-        self._line_count = 0
-        self._pod_count = 0
-        self._names: list[tuple[_ObjectKey, int, YamlNode]] = []
-        """The name of each Pod or workload, with its number and place."""
-
-    def read(self, line: MapNode) -> None:
-        """Read an arrival."""
-        self._line_count += 1
-        at = _read_duration(line.get("at"), self._problems) or 0
-        _report_after(line.get("at"), at, self._until, self._problems)
+def _read_arrivals(
+    lines: Sequence[MapNode],
+    reader: ArrivalReader,
+    objects: ClusterObjects | None,
+    until: int | None,
+    problems: Problems,
+) -> Iterator[simulation.Arrival]:
+    """Read arrivals; report names of earlier objects of the same kind and namespace, or of pods of the cluster."""
+    names, pods = _TakenNames(), 0
+    for pod in objects.pods if objects is not None else ():
+        names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
+    for number, line in enumerate(lines, 1):
+        at = _read_duration(line.get("at"), problems) or 0
+        _report_after(line.get("at"), at, until, problems)
         count = int_field(line, "count") or 1
         if count > simulation.MAX_PODS:  # which the schema reports
             count = 1
-        every = _read_distribution(line.get("every"), self._problems)
-        key = line.key("every")
+        every, key = _read_distribution(line.get("every"), problems), line.key("every")
         if key is not None and line.get("count") is None:
             message = "'every' needs 'count', the number of arrivals"
-            self._problems.error(Code.MISSING_FIELD, message, key.location, key.length)
-        run_for = _read_distribution(line.get("runFor"), self._problems)
-        priority = int_field(line, "priority")
-        fallback = f"arrival-{self._line_count}"
-        workload = self._workloads.read(line, fallback, priority)
+            problems.error(Code.MISSING_FIELD, message, key.location, key.length)
+        run_for = _read_distribution(line.get("runFor"), problems)
+        workload = reader.read(line, f"arrival-{number}", int_field(line, "priority"))
         if workload is None or not workload.groups:
-            return
-        namespace = self._namespace(line, workload)
+            continue
+        namespace = _read_namespace(line, workload, problems)
         place = next(key for name in _FIELDS if (key := line.key(name)) is not None)
-        self._names.append(((workload.kind, namespace, workload.name), count, place))
-        self._count(count * sum(group.total for group in workload.groups), place)
-        self.items.append(
-            simulation.Arrival(
-                title=f"{workload.kind}/{workload.name}",
-                namespace=namespace,
-                groups=workload.groups,
-                at=at,
-                every=every or simulation.Distribution(),
-                count=count,
-                run_for=run_for,
-            )
+        taken = names.take((workload.kind, namespace, workload.name), count, f"is in line {place.location.line}")
+        if taken:
+            message = f"{workload.kind} '{truncate(taken[0])}' {taken[1]} already: write 'name' for another one"
+            problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+        before, pods = pods, pods + count * sum(group.total for group in workload.groups)
+        if before <= simulation.MAX_PODS < pods:
+            message = f"more than {simulation.MAX_PODS:,} pods arrive"
+            problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
+        yield simulation.Arrival(
+            title=f"{workload.kind}/{workload.name}",
+            namespace=namespace,
+            groups=workload.groups,
+            at=at,
+            every=every or simulation.Distribution(),
+            count=count,
+            run_for=run_for,
         )
 
-    def _namespace(self, line: MapNode, workload: Workload) -> str:
-        chosen, node = string_field(line, "namespace"), line.get("namespace")
-        if node is not None and workload.namespace not in ("", chosen):
-            name = f"{workload.kind}/{workload.name}"
-            message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
-            self._problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
-        return chosen or workload.namespace or DEFAULT_NAMESPACE
 
-    def _count(self, pods: int, place: YamlNode) -> None:
-        before = self._pod_count
-        self._pod_count += pods
-        if before <= simulation.MAX_PODS < self._pod_count:
-            message = f"more than {simulation.MAX_PODS:,} pods arrive"
-            self._problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
-
-    def report_names(self, objects: ClusterObjects | None) -> None:
-        """Report objects with the name of an earlier object of their kind and namespace, or of a pod of the cluster."""
-        names = _TakenNames()
-        for pod in objects.pods if objects is not None else ():
-            names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
-        for key, count, place in self._names:
-            taken = names.take(key, count, f"is in line {place.location.line}")
-            if taken:
-                message = f"{key[0]} '{truncate(taken[0])}' {taken[1]} already: write 'name' for another one"
-                self._problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+def _read_namespace(line: MapNode, workload: Workload, problems: Problems) -> str:
+    chosen, node = string_field(line, "namespace"), line.get("namespace")
+    if node is not None and workload.namespace not in ("", chosen):
+        name = f"{workload.kind}/{workload.name}"
+        message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
+        problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
+    return chosen or workload.namespace or DEFAULT_NAMESPACE
 
 
 _ObjectKey = tuple[str, str, str]

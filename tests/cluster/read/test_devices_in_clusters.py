@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.devices import offers
-from rules_engine.cluster.read.clusters import load_inventory, load_view, read_cluster
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.clusters import load_inventory, read_cluster
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
 from tests.support.api import DRIVER, device, device_class, node, resource_claim, resource_slice
 from tests.support.authoring import cli, write
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, asks, compiled, ladder, mutated, resources, rung
-from tests.support.loading import codes, load_text, rule
+from tests.support.loading import codes, load_text, load_view, rule
 
 NODE = node("n1", {"cpu": 8})
 MIG = ladder(MIG3, MIG2, MIG1, rung(GPU, assume=True))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_inventory, load_view
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.clusters import load_inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.rules.sources.documents import load_documents
-from tests.support.loading import codes, load_text, rule
+from tests.support.loading import codes, load_text, load_view, rule
 
 
 def loaded(folder: Path, spec: str) -> Cluster:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.devices.pools import Pools
 from rules_engine.cluster.read import drivers
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.devices import Devices
 from tests.support.loading import codes, load_text, rule

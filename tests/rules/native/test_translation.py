@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.exports.offers import MAX_SHAPES, build_offers
 from rules_engine.exports.policies import MAX_RULES, NativeObjects
 from rules_engine.exports.settings import Settings
@@ -33,6 +32,7 @@ from tests.support.evaluation import (
     rung,
     validation,
 )
+from tests.support.loading import load_view
 from tests.support.native import admitted
 
 IGNORE = FailurePolicy.IGNORE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.check.problem_reference import RULES, ProblemEntry, reference_entries
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.language.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.rules.sources.documents import DOCUMENTS, load_documents

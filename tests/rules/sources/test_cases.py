@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.rule_test import RuleTest
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import GPU, api_object, event, node, pod
-from tests.support.loading import codes, load_text, rule
+from tests.support.loading import codes, load_text, load_view, rule
 
 DIAGNOSES = """diagnoses:
     - name: one is found

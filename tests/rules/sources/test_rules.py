@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.cluster.read.references import Inventory
+from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import (

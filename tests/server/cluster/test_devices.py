@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes.reservations import PodKey
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
@@ -22,6 +21,7 @@ from rules_engine.server.cluster.store import Store
 from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
 from tests.support.cluster import Clock, capture, reserve, settle, viewing
+from tests.support.loading import load_view
 
 MIG = "nvidia.com/mig-3g.40gb"
 NEEDS = ClusterRequirements(nodes=True, pods=True, devices=True)

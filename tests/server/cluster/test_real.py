@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Connection, load_kubeconfig
 from rules_engine.server.cluster.live import LiveCluster
 from rules_engine.server.commands import main
 from tests.support.cluster import EVERYTHING, PODS
+from tests.support.loading import load_view
 from tests.support.real import GPU, MIG, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes
 from tests.support.server import Running
 

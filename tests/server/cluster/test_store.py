@@ -23,7 +23,6 @@ from rules_engine.cluster.nodes.reservations import (
     Room,
     is_extended_resource,
 )
-from rules_engine.cluster.read.clusters import load_view
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.server.cluster.live import namespace_sink, node_sink, pod_sink
@@ -40,6 +39,7 @@ from rules_engine.server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
 from tests.support.cluster import reserve
 from tests.support.evaluation import node as model_node
+from tests.support.loading import load_view
 from tests.support.placing import expression, lookups, requiring
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

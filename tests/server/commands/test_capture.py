@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules_engine.cluster.read.clusters import load_view, read_cluster
+from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.removed_values import removed_values
@@ -15,6 +15,7 @@ from rules_engine.server.commands import main
 from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import capture, viewing
 from tests.support.cluster_files import PLANTED, SECRET
+from tests.support.loading import load_view
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 

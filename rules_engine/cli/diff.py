@@ -31,10 +31,9 @@ from rules_engine.cli.program import (
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from rules_engine.questions.diff.run import DifferenceRun, RulesSide
-    from rules_engine.questions.diff.values import Kind
+    from rules_engine.questions.diff.run import RulesSide
     from rules_engine.rules.sources.rule_files import RuleFiles
-    from rules_engine.rules.sources.rule_sources import RuleSource, Sides
+    from rules_engine.rules.sources.rule_sources import RuleSource
 
 KINDS = (
     *POD_KINDS,
@@ -135,20 +134,29 @@ def diff(
     if not (manifests or log or clusters):
         raise click.UsageError("Missing option '-f', '--cluster' or '--from-log': the pods to decide.")
     from rules_engine.questions.diff.answer import Verdict
-    from rules_engine.questions.diff.input.recorded_input import find_logs
     from rules_engine.questions.diff.report import difference_report
     from rules_engine.questions.diff.values import Kind
     from rules_engine.rules.sources.rule_sources import read_sides
 
     problems = InputProblems("diff", targets)
-    sides = read_sides(old, new)
-    for option, names, side in (("--old", old, sides.old), ("--new", new, sides.new)):
+    before, after = read_sides(old, new)
+    for option, names, side in (("--old", old, before), ("--new", new, after)):
         problems.add(side.problems, side.loaded.sources, f"{option} {_source_names(names)}:")
-    logs = find_logs([*manifests, *(Path(each.name) for each in clusters)])
-    problems.add(logs, {})
-    if sides.failed or logs:
+    if before.failed or after.failed:
         problems.end()
-    run = _decide_pods(manifests, log, clusters, sides, (old, new), namespace, frozenset(map(Kind, allow)))
+    # A cluster that is named twice has one column.
+    readings = [each.read(whole=True) for each in {each.name: each for each in clusters}.values()]
+    with progress_bar("remaining") as report:
+        run = rules_engine.diff(
+            _rule_set_side(old, before),
+            _rule_set_side(new, after),
+            manifests=manifests,
+            log=log,
+            clusters=readings,
+            namespace=namespace,
+            allowed=frozenset(map(Kind, allow)),
+            report=report,
+        )
     problems.add(run.problems, run.sources)
     if run.answer is None:
         problems.end()
@@ -162,32 +170,6 @@ def _source_names(sources: "Sequence[RuleSource]") -> str:
     from rules_engine.model.problems.source import escape_controls
 
     return escape_controls(" ".join(map(str, sources)))
-
-
-def _decide_pods(
-    manifests: Sequence[Path],
-    log: Path | None,
-    clusters: Sequence[ClusterArgument],
-    sides: "Sides",
-    sources: "tuple[Sequence[RuleSource], Sequence[RuleSource]]",
-    namespace: str,
-    allowed: "frozenset[Kind]",
-) -> "DifferenceRun":
-    """Decide all pods."""
-    old, new = (_rule_set_side(names, files) for names, files in zip(sources, (sides.old, sides.new), strict=True))
-    # A cluster that is named twice has one column.
-    readings = [each.read(whole=True) for each in {each.name: each for each in clusters}.values()]
-    with progress_bar("remaining") as report:
-        return rules_engine.diff(
-            old,
-            new,
-            manifests=manifests,
-            log=log,
-            clusters=readings,
-            namespace=namespace,
-            allowed=allowed,
-            report=report,
-        )
 
 
 def _rule_set_side(sources: "Sequence[RuleSource]", files: "RuleFiles") -> "RulesSide":

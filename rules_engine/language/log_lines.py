@@ -1,5 +1,6 @@
 """Lines of a decision log, read in bounded memory."""
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -8,6 +9,16 @@ CHUNK_BYTES = 1024 * 1024
 
 MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
+
+
+DECISION_LOG = "this is a decision log: explain and diff read it by --from-log"
+
+_DECISION = re.compile(rb'^[ \t]*\{[^\n]*"endpoint": ?"(?:mutate|validate)"', re.MULTILINE)
+
+
+def is_decision_log(data: bytes) -> bool:
+    """Return True if a line near the beginning has a decision: lines of other programs may precede."""
+    return _DECISION.search(data, 0, MAX_LINE_BYTES) is not None
 
 
 class Readable(Protocol):

@@ -20,6 +20,7 @@ from rules_engine.language.files import (
     read_bytes,
     without_garbage_collection,
 )
+from rules_engine.language.log_lines import DECISION_LOG, is_decision_log
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
@@ -105,7 +106,9 @@ def read_cluster(
             data = read_bytes(path, MAX_CLUSTER_BYTES, problems, regular=regular)
             if data is None:
                 continue
-            if _OWN.search(data, 0, MAX_FILE_BYTES):
+            if is_decision_log(data):
+                problems.error(Code.NOT_A_CLUSTER, DECISION_LOG, Location(str(path), 1, 1))
+            elif _OWN.search(data, 0, MAX_FILE_BYTES):
                 inventories += _read_inventory(path, data, problems, sources, required=required)
             else:
                 reader.read(path, data, EXPECTED, required=required)

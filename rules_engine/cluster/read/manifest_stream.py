@@ -4,7 +4,6 @@ A file larger than MAX_FILE_BYTES is read object by object, as JSON. A problem h
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +34,7 @@ from rules_engine.language.files import (
     report_too_large,
 )
 from rules_engine.language.headers import RULE_KINDS
+from rules_engine.language.log_lines import DECISION_LOG, is_decision_log
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
@@ -42,9 +42,6 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems, unknown_pods, warn_of
 from rules_engine.model.problems.source import Location, SourceText, truncate
-
-_LOG = re.compile(rb'\s*\{[^\n]*"endpoint": ?"(?:mutate|validate)"')
-"""The first line of a decision log."""
 
 _NO_POD = "no pod and no object with a pod template found"
 
@@ -135,8 +132,8 @@ def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
     pods: Sequence[Manifest] = ()
     sources: Sources = {}
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
-    if data is not None and _LOG.match(data):  # its requests have pods, which are no manifests
-        problems.error(Code.NOT_A_POD, "this is a decision log: explain and diff read it by --from-log", place)
+    if data is not None and is_decision_log(data):  # its requests have pods, which are no manifests
+        problems.error(Code.NOT_A_POD, DECISION_LOG, place)
     elif data is not None and len(data) <= MAX_FILE_BYTES:
         source = decode_source(path, data, problems)
         if source is not None:

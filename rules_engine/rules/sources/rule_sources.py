@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -171,17 +171,11 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     return replace(files, problems=(*files.problems, problem))
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(NamedTuple):
     """The rules before and after a change, each with its own problems."""
 
     old: RuleFiles
     new: RuleFiles
-
-    @property
-    def failed(self) -> bool:
-        """True if the rules of a side cannot be used."""
-        return self.old.failed or self.new.failed
 
 
 def _near_paths(path: Path) -> Sequence[str]:

@@ -6,7 +6,7 @@ are for the same pod.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from rules_engine.language.files import STDIN, report_unreadable, standard_input
 from rules_engine.language.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
 from rules_engine.model.rules.logged_decision import LEFT_OUT
@@ -28,15 +28,11 @@ from rules_engine.questions.diff.values import RecordedAdmissions, SubmittedPods
 MAX_LINE_WARNINGS = 3
 """Unreadable lines of one file with a warning of their own: the others are counted."""
 
-HEAD_LINES = 100
-"""Lines by which a decision log is recognized: lines of other programs may precede."""
-
 MUTATE, VALIDATE = (endpoint.path[1:] for endpoint in Endpoint)
 
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
 NO_DECISION = "not a line of a decision log"
-DECISION_LOG = "this is a decision log: give the file with --from-log"
 NOT_A_LOG = "no decision: is it a decision log?"
 
 NOT_RECORDED = "the request was not recorded, or too long for a line"
@@ -73,25 +69,6 @@ def _parse_line(text: bytes) -> _DecisionLine | str:
         return NO_DECISION
     except _DECODE_ERRORS:
         return NO_JSON
-
-
-def find_logs(paths: Iterable[Path]) -> Sequence[Problem]:
-    """Return a problem of each decision log among other inputs: its requests have pods, which are not manifests."""
-    return [
-        Problem(code=Code.NOT_A_POD, message=DECISION_LOG, location=Location(str(path), 1, 1))
-        for path in paths
-        if path.is_file() and _begins_with_decision(path)
-    ]
-
-
-def _begins_with_decision(path: Path) -> bool:
-    """Return True if one of the first lines of a file has a decision."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(MAX_LINE_BYTES)
-    except OSError:
-        return False  # reported when it is read
-    return any(isinstance(_parse_line(line), _DecisionLine) for line in head.split(b"\n", HEAD_LINES)[:HEAD_LINES])
 
 
 _decode_line = Decoder(_DecisionLine).decode

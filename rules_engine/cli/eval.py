@@ -103,7 +103,8 @@ def evaluate(
             errors.problems(evaluated.problems, places)
         if has_errors(evaluated.problems):
             failed = True
-            _point_to_rule(expression, rule_id)
+            if rule_id is None and _OF_A_RULE.search(expression):
+                click.echo("variables and params are those of a rule: --rule KIND/NAME names it", err=True)
             break
         if len(subjects) > 1:
             click.echo(f"{subject.title}:")
@@ -114,9 +115,3 @@ def evaluate(
             sys.stdout.flush()
             errors.problems((evaluated.failure,), places)
     fail_if(failed)
-
-
-def _point_to_rule(expression: str, rule_id: str | None) -> None:
-    """Print the option that adds the variables and params of a rule, if an expression reads them without it."""
-    if rule_id is None and _OF_A_RULE.search(expression):
-        click.echo("variables and params are those of a rule: --rule KIND/NAME names it", err=True)

@@ -180,10 +180,6 @@ def explain(
     fail_if(bool(problems.unknown) or Verdict.UNKNOWN in verdicts, UNKNOWN)
 
 
-_WITH_LOG = frozenset({"log", "pod", "every", "output"})
-"""Parameters of explain that --from-log does not exclude."""
-
-
 def _check_only(context: click.Context, allowed: frozenset[str], reason: str) -> None:
     """Raise UsageError, with the reason, for an option whose parameter is not among those that are allowed."""
     for name, option in given_options(context).items():
@@ -192,7 +188,6 @@ def _check_only(context: click.Context, allowed: frozenset[str], reason: str) ->
 
 
 def _explain_recorded(context: click.Context, log: Path | None, pod: str | None, *, every: bool, output: str) -> None:
-    """Show the decisions of a decision log."""
     from rules_engine.model.problems.source import escape_controls
     from rules_engine.questions.explain.recorded import PodName, read_log
     from rules_engine.questions.explain.text import decision_blocks
@@ -201,7 +196,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     if log is None or pod is None:
         missing, present = ("--from-log", "--pod") if log is None else ("--pod", "--from-log")
         raise click.UsageError(f"{present} requires {missing}")
-    _check_only(context, _WITH_LOG, "--from-log: its decisions are made")
+    _check_only(context, frozenset({"log", "pod", "every", "output"}), "--from-log: its decisions are made")
     namespace, _, name = pod.partition("/")
     if not namespace or not name:
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")

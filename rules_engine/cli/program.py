@@ -62,11 +62,17 @@ class Target:
     file: Path | None
 
 
+def _write_examples(self: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG001 - click's signature
+    """Write the examples of a command, each in its own line and never wrapped."""
+    with formatter.section("Examples"):
+        for line in (self.epilog or "").splitlines():
+            formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
 class CommandGroup(click.Group):
     """A command that has commands of its own."""
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        _write_examples(self, formatter)
+    format_epilog = _write_examples
 
 
 class Root(CommandGroup):
@@ -112,13 +118,6 @@ def help_examples(*lines: str) -> str:
     return "\n".join(lines)
 
 
-def _write_examples(command: click.Command, formatter: click.HelpFormatter) -> None:
-    """Write the examples of a command, each in its own line and never wrapped."""
-    with formatter.section("Examples"):
-        for line in (command.epilog or "").splitlines():
-            formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-
-
 class Command(click.Command):
     """A command that ends quietly when interrupted, and replaces characters that the terminal's encoding lacks.
 
@@ -143,8 +142,7 @@ class Command(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        _write_examples(self, formatter)
+    format_epilog = _write_examples
 
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
@@ -363,12 +361,10 @@ class InputProblems:
     def end(self) -> NoReturn:
         """End the command, which has no answer; its JSON has the problems only."""
 
-        def write(_format: str, stream: TextIO) -> None:
-            print_json(NoAnswer(problems=self.items), stream)
-
         from rules_engine.report.answer import NoAnswer
 
-        write_answer(self._command, self._json, write)
+        answer = NoAnswer(problems=self.items)
+        write_answer(self._command, self._json, lambda _, stream: print_json(answer, stream))
         raise SystemExit(UNUSABLE)
 
     def write(
@@ -397,7 +393,6 @@ class InputProblems:
 
 
 def _write_report(report: "Report", format: str, stream: TextIO) -> None:
-    """Write a report as text, as one HTML page or as Markdown."""
     match format:
         case "html":
             from rules_engine.report.html import render_html

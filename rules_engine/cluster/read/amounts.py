@@ -95,11 +95,8 @@ def warn_of_units(
 ) -> None:
     """Warn of implausible quantities of a field; `per_gpu`: they are multiplied by the number of GPUs."""
     for resource, value in scalar_members(node, name):
-        message = (
-            _amount_warning(resource, quantities[resource], value.source.text, per_gpu)
-            if resource in quantities
-            else ""
-        )
+        amount = quantities.get(resource)
+        message = "" if amount is None else _amount_warning(resource, amount, value.source.text, per_gpu)
         if message:
             problems.warning(Code.UNLIKELY_UNIT, message, value.location, value.length)
 

@@ -46,9 +46,6 @@ _AFTER_YAML = re.compile(
 )
 """A line that kubectl, klog, Markdown or a shell writes after an output in YAML."""
 
-_OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
-"""Other API groups of kinds that are read. In all other groups, these kinds are other objects, as OpenShift's Node."""
-
 _NO_NOISE = re.compile(r"\{|apiVersion|kind:|\A[\s,{}\[\]]*\Z")
 """Text that a terminal does not add: it may be a part of the output."""
 
@@ -205,11 +202,11 @@ def _expand(
     value: Any, kind: str, place: Callable[[], Location], find: Callable[[Raw], Location] | None = None
 ) -> Iterator[ListedObject]:
     """Yield the objects and lists of a value. `find` returns the place of an item that is raw JSON."""
-    items = value
     if isinstance(value, _KubectlOutput):
-        kind, items = list_kind({"apiVersion": value.api_version, "kind": value.kind}), value.items or []
-        yield ListedObject(kind, None, place, capture_time(value.metadata))
-    elif isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
+        members = {"apiVersion": value.api_version, "kind": value.kind, "metadata": value.metadata}
+        value = {**members, "items": value.items}
+    items = value
+    if isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
         kind, items = list_kind(value), value["items"] or []
         yield ListedObject(kind, None, place, capture_time(value.get("metadata")))
     if not isinstance(items, list):
@@ -243,7 +240,9 @@ def kind_name(version: str, kind: str) -> str:
     if api_kind is not None and kind in DEVICE_KINDS:  # earlier versions have other members
         is_read = version in ("", api_kind.api_version)
     else:
-        is_read = not version or api_kind is None or group == api_kind.group or (kind, group) in _OTHER_GROUPS
+        # In other groups, these kinds are other objects, as OpenShift's Node.
+        is_event = (kind, group) == ("Event", "events.k8s.io")
+        is_read = not version or api_kind is None or group == api_kind.group or is_event
     return kind if is_read else f"{kind} of {version}"
 
 

@@ -24,9 +24,6 @@ PACKAGED = {
 ObjectKey = tuple[str, str, str]
 """Kind, name and namespace."""
 
-FindObject = Callable[[str, ObjectKey], Json]
-"""A function that returns an object of the same input by its API group and key; None if there is none."""
-
 INPUT_COST = 2_000_000
 """Cost units of all expressions for one input, some seconds: an object with 100 templates takes some 50,000."""
 
@@ -35,12 +32,12 @@ INPUT_COST = 2_000_000
 class WorkloadTable:
     """The kinds of workloads that an input may have.
 
-    `added`: kinds of the user, which win over packaged ones. `find` finds objects to which others refer. `budget`: of
-    all expressions for the input.
+    `added`: kinds of the user, which win over packaged ones. `find` returns an object to which others refer by its API
+    group and key, or None. `budget`: of all expressions for the input.
     """
 
     added: Sequence[WorkloadKind] = ()
-    find: FindObject = lambda _group, _key: None
+    find: Callable[[str, ObjectKey], Json] = lambda _group, _key: None
     budget: Budget = field(default_factory=lambda: Budget(INPUT_COST, "the workload kinds of one input"))
 
     def row(self, group: str, kind: str) -> WorkloadKind | None:

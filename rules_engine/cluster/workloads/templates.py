@@ -258,16 +258,13 @@ def find_templates(value: Json, path: JsonPath = ()) -> Iterator[tuple[JsonPath,
         for index, item in enumerate(value):
             yield from find_templates(item, (*path, index))
     elif isinstance(value, dict):
-        if _is_pod(value, at_root=not path):
+        spec = value.get("spec")
+        is_pod = isinstance(spec, dict) and isinstance(spec.get("containers"), list)
+        if not path and "kind" in value:
+            # Custom resources of some operators have a spec with containers, and are not pods.
+            is_pod = value["kind"] == "Pod"
+        if is_pod:
             yield path, value
         else:
             for name, member in value.items():
                 yield from find_templates(member, (*path, name))
-
-
-def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
-    if at_root and "kind" in value:
-        # Custom resources of some operators have a spec with containers, and are not pods.
-        return value["kind"] == "Pod"
-    spec = value.get("spec")
-    return isinstance(spec, dict) and isinstance(spec.get("containers"), list)

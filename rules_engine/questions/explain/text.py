@@ -123,7 +123,6 @@ def print_rules(listing: RuleList, screen: Screen) -> None:
 
 
 def _applicable_blocks(listing: RuleList, namespace: str) -> Iterator[Block]:
-    """Yield the rules that can apply in a namespace as a tree, then the rules that cannot."""
     labels = f", {_labels_text('namespace', listing.labels)}, {_labels_text('pod', listing.pod_labels)}"
     branches: dict[str, list[Tree]] = {}
     for rule in listing.rules:

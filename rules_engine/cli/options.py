@@ -309,8 +309,6 @@ class ClusterArgument:
         else:
             objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
             reading = reading_of(objects, KUBECONFIG)
-                _cluster_access(self.context).objects(self.context, self.kinds, whole=whole), KUBECONFIG
-            )
         if reading.objects is not None and self.plugins:
             reading = replace(reading, objects=reading.objects.with_objects({}, self.plugins))
         return reading

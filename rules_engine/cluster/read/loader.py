@@ -266,9 +266,10 @@ class _Loader:
             self._unread.append(kind)
         if not is_foreign(root, self._known_kinds):
             return False
-        name = kind.source.text if isinstance(kind, ScalarNode) else ""
-        has_pods = name in own_kinds() or any(find_templates(manifest_json(root)))
-        return self._single or name.endswith("List") or api_version(root) is not None or has_pods
+        name = document_kind(root) or ""
+        if self._single or name.endswith("List") or api_version(root) is not None or name in own_kinds():
+            return True
+        return any(find_templates(manifest_json(root)))
 
     def _take(self, document: Document) -> None:
         root = document.root

@@ -137,10 +137,8 @@ def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
     elif data is not None and len(data) <= MAX_FILE_BYTES:
         source = decode_source(path, data, problems)
         if source is not None:
-            pods, sources = (
-                _read_pods(manifest_documents(source, problems), place, problems, table),
-                {source.name: source.lines},
-            )
+            sources = {source.name: source.lines}
+            pods = _read_pods(manifest_documents(source, problems), place, problems, table)
     elif data is not None and data.lstrip().startswith((b"{", b"[")):
         try:
             items = (item for item in read_output(path, data, problems) if item.value is not None)

@@ -18,7 +18,7 @@ from rules_engine.model.json.strict import PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems, did_you_mean
+from rules_engine.model.problems.problem import Problems, Severity, did_you_mean
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import LabelSelector
 from rules_engine.model.rules.simulation import PodGroup
@@ -159,7 +159,8 @@ def _check_pod(manifest: Manifest, problems: Problems) -> None:
         Requirements.of(manifest.pod)
     except (PodError, TooLargeError) as error:
         place = node_at_pointer(error.path, manifest.node)
-        if all(problem.location != place.location for problem in problems.items):  # of Manifest.check
+        errors = (problem for problem in problems.items if problem.severity is Severity.ERROR)
+        if place.location not in {each.location for each in errors}:  # else Manifest.check has reported it
             problems.error(Code.BAD_POD, str(error), place.location, place.length)
 
 

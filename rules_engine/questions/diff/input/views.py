@@ -1,13 +1,13 @@
 """Views of a cluster without the pod that is submitted again."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from msgspec import structs
 
 from rules_engine.cluster.devices.offers import DeviceOffers, cluster_view, without_device_offers
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, requests_of
 from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -36,7 +36,9 @@ class ViewsWithout:
             return self._cluster
         nodes = list(self._cluster.nodes)
         old = nodes[position]
-        new = _reduce_usage(without_device_offers(old), amounts)
+        new = without_device_offers(old)
+        used = {name: Quantity(amount.nanos - amounts.get(name, 0)) for name, amount in new.used.items()}
+        new = replace(new, used={name: amount for name, amount in used.items() if amount.nanos})
         if self._offers is not None:
             claim = self._objects.find("ResourceClaim", extended_claim(pod), pod.namespace)
             held = {key for key, _ in read_allocated(claim or {})}
@@ -45,11 +47,6 @@ class ViewsWithout:
             new = DeviceOffers(structs.replace(devices, allocated=allocated), self._offers).node(new)
         nodes[position] = new
         return self._cluster.changed(tuple(nodes), [(old, new)], self._cluster.namespaces)
-
-
-def _reduce_usage(node: Node, amounts: Mapping[str, int]) -> Node:
-    remaining = {resource: Quantity(used.nanos - amounts.get(resource, 0)) for resource, used in node.used.items()}
-    return replace(node, used={resource: used for resource, used in remaining.items() if used.nanos})
 
 
 def extended_claim(pod: Object) -> str:

@@ -70,6 +70,9 @@ class Priorities:
         return objects if all(map(is_, pods, objects.pods)) else objects.with_objects({"Pod": pods})
 
 
+_NO_CLASS: Mapping[str, Json] = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+
+
 def mutate(creation: PodCreation) -> None:
     """Set the priority of the pod's class. A pod without a class may have a priority already, from a Simulation."""
     spec, priorities = creation.spec, Priorities.of(creation.objects)
@@ -80,9 +83,12 @@ def mutate(creation: PodCreation) -> None:
             creation.unknown.append(f"PriorityClass {name}, which was not read: the pods count with priority 0")
         elif name:
             raise RefusedError(f"no PriorityClass with name {truncate(name)} was found")
+        else:
+            creation.add_to_spec(**{**_NO_CLASS, **spec})
         return
     if spec.get("priority", found.value) != found.value:
         computed = f"priority admission controller computed {found.value} from the given PriorityClass name"
         given = f"the integer value of priority ({spec['priority']})"
         raise RefusedError(f"{given} must not be provided in pod spec; {computed}")
     creation.pod = priorities.with_priority({**creation.pod})
+    creation.add_to_spec(**{**_NO_CLASS, **creation.spec})

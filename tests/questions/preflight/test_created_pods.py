@@ -182,8 +182,6 @@ spec:
 def test_a_ladder_that_denies_is_asked_with_the_plugin_too(tmp_path: Path) -> None:
     (tmp_path / "ladder.yaml").write_text(DENYING)
     objects = ClusterObjects({"Node": TAINTED, "Pod": []})
-    (found,) = preflight(
-        load_rules([tmp_path / "ladder.yaml"]), load_manifests([single()]), objects
-    ).workloads
+    (found,) = preflight(load_rules([tmp_path / "ladder.yaml"]), load_manifests([single()]), objects).workloads
     assert found.verdict == "Unknown"
     assert found.unknown[0].endswith("denied without it, starts with it")

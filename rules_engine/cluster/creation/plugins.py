@@ -21,7 +21,7 @@ from rules_engine.cluster.creation import (
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
 
 Plugin = Callable[[PodCreation], None]
 """Changes or refuses a pod. Raises RefusedError."""
@@ -55,6 +55,10 @@ class CreatedPod:
     pod: Object
     refusal: str = ""
     unknown: tuple[str, ...] = ()
+
+
+NOTHING_READ = ClusterObjects({}, absent=frozenset(API_KINDS))
+"""A cluster of which nothing is known."""
 
 
 class ApiServer:

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert
+from msgspec.structs import replace
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
@@ -86,6 +87,10 @@ class AdmissionRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     def parse(cls, raw: Mapping[str, Json]) -> "AdmissionRequest":
         """Read the request of an AdmissionReview; null counts as absent. Raises msgspec.ValidationError."""
         return convert({**{name: value for name, value in raw.items() if value is not None}, "raw": raw}, cls)
+
+    def with_object(self, pod: Json) -> "AdmissionRequest":
+        """Return the request with another pod."""
+        return replace(self, object=pod, raw={**(self.raw or {}), "object": pod})
 
     @property
     def _is_of_pod(self) -> bool:

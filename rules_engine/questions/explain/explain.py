@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from rules_engine.cluster.creation.plugins import ApiServer
+from rules_engine.cluster.creation.plugins import NOTHING_READ, ApiServer
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
@@ -131,7 +131,7 @@ def explain(
     <Verdict.ALLOWED: 'Allowed'>
     """
     request = mutation_request(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
-    objects = cluster if isinstance(cluster, ClusterObjects) else ClusterObjects({}, absent=frozenset(API_KINDS))
+    objects = cluster if isinstance(cluster, ClusterObjects) else NOTHING_READ
     # The API server's own plugins change pods only when they are created.
     api_server = ApiServer(objects) if operation == "CREATE" else None
     admission = admit_pod(rule_set, request, cluster, api_server)

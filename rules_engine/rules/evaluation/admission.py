@@ -69,8 +69,7 @@ def admit_pod(
         mutation = rule_set.mutate(request, cluster)
     else:
         created = api_server.mutate(as_mapping(request.object), request.namespace)
-        pod = {**created.pod}
-        request = replace(request, object=pod, raw={**request.raw, "object": pod})
+        request = request.with_object({**created.pod})
         mutation = rule_set.mutate(request, cluster)
         stored = api_server.store(created, as_mapping(mutation.result), request.namespace)
     validation = None
@@ -88,8 +87,8 @@ def validation_request(request: AdmissionRequest, pod: Json) -> AdmissionRequest
     BeforeCreate).
     """
     named_pod = with_generated_name(pod)
-    raw = {**request.raw, "object": named_pod}
+    named = request.with_object(named_pod)
     if named_pod is pod:
-        return replace(request, object=pod, raw=raw)
+        return named
     name = text_member(as_mapping(as_mapping(named_pod).get("metadata")), "name")
-    return replace(request, name=name, object=named_pod, raw={**raw, "name": name})
+    return replace(named, name=name, raw={**named.raw, "name": name})

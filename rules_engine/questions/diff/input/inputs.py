@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from rules_engine.cluster.creation.plugins import NOTHING_READ, ApiServer
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.manifest_stream import stream_manifests
@@ -58,6 +59,7 @@ class DiffInputs:
         names = _column_names(clusters)
         read = {name: each.objects for name, each in zip(names, clusters, strict=True) if each.objects is not None}
         self.columns = {name: cluster_view(objects) for name, objects in read.items()} or {"": default}
+        self._servers = {name: ApiServer(objects) for name, objects in read.items()} or {"": ApiServer(NOTHING_READ)}
         self._nodes = {name: objects.empty_nodes for name, objects in read.items()}
         self._live = [LivePods(objects, name) for name, objects in read.items() if not (manifests or log)]
 
@@ -79,9 +81,17 @@ class DiffInputs:
         for submitted in self._submitted(namespace):
             for name, cluster in self.columns.items():
                 workload, count = structs.replace(submitted.workload, cluster=name), submitted.count
+                created = self._servers[name].mutate(submitted.request.object, submitted.request.namespace)
+                request = submitted.request.with_object({**created.pod})
                 if submitted.each_node and (nodes := self._nodes.get(name)):
                     count = sum(1 for _ in daemon_pods(submitted.request.object, nodes))
-                yield structs.replace(submitted, workload=workload, count=count), cluster
+                yield structs.replace(submitted, workload=workload, count=count, request=request), cluster
+        # After an error, the run has no answer.
+        if self.recorded is not None and not self._problems.failed:
+            for submitted in self.recorded.pods():
+                for name, cluster in self.columns.items():
+                    workload = structs.replace(submitted.workload, cluster=name)
+                    yield structs.replace(submitted, workload=workload), cluster
 
     def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
         refused: set[str] = set()
@@ -99,9 +109,6 @@ class DiffInputs:
             if problems.items:
                 self.sources.update(part.sources)
                 self._problems.items += problems.items
-        # After an error, the run has no answer.
-        if self.recorded is not None and not self._problems.failed:
-            yield from self.recorded.pods()
 
 
 def _refusal(manifest: Manifest) -> str:

@@ -1,13 +1,14 @@
 """Workloads played on a cluster leave no trace, and run where a simulation runs them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import assume, example, given
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
-from rules_engine.model.rules.simulation import Distribution, Simulation
+from rules_engine.model.rules.simulation import Arrival, Distribution, Gang, Simulation
 from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload
 from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.questions.simulate.record import State
@@ -24,6 +25,11 @@ def drawn_simulation(random: Random, **members: Any) -> Simulation:
     drawn = generator.draw()
     arrivals = [replace(each, at=0, count=1, every=Distribution(), run_for=None) for each in drawn.arrivals]
     return replace(drawn, arrivals=tuple(arrivals), events=(), running_for=None, until=0, **members)
+
+
+def with_gangs(random: Random, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    gangs = [Gang(minimum=random.choice((0, 1, 2, 4)), number=random.choice((1, 1, 2))) for _ in arrivals]
+    return [replace(each, gang=gang) for each, gang in zip(arrivals, gangs, strict=True)]
 
 
 def outcome(workloads: PodsByWorkload) -> list[list[tuple[Any, ...]]]:
@@ -46,13 +52,30 @@ def test_a_play_leaves_no_trace(seed: int, ending: bool) -> None:
     random = Random(seed)
     generator = SimulationGenerator(random)
     drawn, rule_set = drawn_simulation(random), generator.rules()
-    state = ClusterState(drawn, rule_set)
+    state, arrivals = ClusterState(drawn, rule_set), with_gangs(random, drawn.arrivals)
     before = whole_state(state)
-    with state.simulated(drawn.arrivals, ending=0 if ending else None) as plays:
+    with state.simulated(arrivals, ending=0 if ending else None) as plays:
         first = outcome(plays)
+        state.could_hold_together([*{pod.name: pod for pods in plays for pod in pods}.values()])
     assert whole_state(state) == before
-    with state.simulated(drawn.arrivals, ending=0 if ending else None) as plays:
+    with state.simulated(arrivals, ending=0 if ending else None) as plays:
         assert outcome(plays) == first
+
+
+@given(SEEDS)
+def test_a_gang_that_does_not_start_changes_nothing_for_others(seed: int) -> None:
+    random = Random(seed)
+    generator = SimulationGenerator(random)
+    drawn, rule_set = drawn_simulation(random), generator.rules()
+    state, arrivals = ClusterState(drawn, rule_set), with_gangs(random, drawn.arrivals)
+    with state.simulated(arrivals) as plays:
+        first = outcome(plays)
+        stopped = [bool(pods) and all(pod.alone for pod in pods) for pods in plays]
+    assert not any(node for pods, stops in zip(first, stopped, strict=True) if stops for _, _, node, *_ in pods)
+    others = [replace(each, groups=()) if stops else each for each, stops in zip(arrivals, stopped, strict=True)]
+    with state.simulated(others) as plays:
+        assert outcome(plays) == [[] if stops else pods for pods, stops in zip(first, stopped, strict=True)]
+    event(f"{sum(stopped)} of {len(stopped)} stopped")
 
 
 @given(SEEDS)

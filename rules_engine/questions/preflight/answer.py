@@ -27,13 +27,7 @@ from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch
 from rules_engine.questions.preflight.gangs import explain_gang
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
-from rules_engine.questions.preflight.state import (
-    ClusterState,
-    PodsByWorkload,
-    SimulatedPod,
-    Verdict,
-    worst_verdict,
-)
+from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, worst_verdict
 from rules_engine.questions.preflight.volumes import unknown_claims
 from rules_engine.questions.simulate.admission import SCHEDULING_GATES
 from rules_engine.report.answer import Answer
@@ -188,7 +182,7 @@ def _answer(
         problems=problems,
         cluster=name,
         objects={kind: len(simulation.objects.of(kind)) for kind in COUNTED},
-        started_before={name: state.node_of_pod[name] for name in state.started},
+        started_before=state.started,
         verdict=worst_verdict([each.verdict for each in answers]),
         workloads=tuple(answers),
     )
@@ -254,15 +248,13 @@ def _stopped_pods(
 
 def _node_reasons(state: ClusterState, pods: Sequence[SimulatedPod]) -> Iterator[tuple[str, str]]:
     """Yield why each node cannot run the pods that do not start; once for equal pods."""
-    stopped = {id(pod.admitted): pod.admitted.pod for pod in pods if not pod.starts}
-    for pod in filter(None, stopped.values()):
+    for pod in filter(None, [pod.admitted.pod for pod in _distinct(pod for pod in pods if not pod.starts)]):
         with suppress(CostExceeded):  # too many labels would be compared
             scheduling = state.play.cycle.explain(pod)
-            reasons: dict[str, list[str]] = {name: [] for name in scheduling.nodes}
-            for why, nodes in scheduling.nodes_by_reason.items():
-                for name in scheduling.names(nodes):
-                    reasons[name].append(why)
-            yield from ((name, ", ".join(words)) for name, words in reasons.items() if words)
+            for number, name in enumerate(scheduling.nodes):
+                words = [why for why, nodes in scheduling.nodes_by_reason.items() if nodes >> number & 1]
+                if words:
+                    yield name, ", ".join(words)
 
 
 def _namespace_notices(state: ClusterState, workload: SubmittedWorkload) -> Iterator[str]:

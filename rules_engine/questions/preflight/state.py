@@ -95,8 +95,8 @@ class ClusterState:
         self.play.settle()
         self.node_of_pod = self.play.node_of_pod
         """The nodes of pods that run, by namespace/name."""
-        self.started = [name for name in self.node_of_pod if name not in before]
-        """Pods that waited and can run now."""
+        self.started = {name: node for name, node in self.node_of_pod.items() if name not in before}
+        """Pods that waited and can run now, with their nodes."""
         objects = simulation.objects
         self.quotas: dict[str, list[Quota]] = {}
         """Quotas by namespace."""

@@ -116,15 +116,15 @@ def test_an_error_of_a_manifest_leaves_problems_alone_or_the_other_pods(folder: 
 
 
 def test_the_output_has_warnings_and_audited_steps(folder: Path) -> None:
-    warn = validation("warned", "has(object.spec.priority)", validationActions="[Warn]")
-    audit = validation("audited", "has(object.spec.priority)", mode="Audit")
+    warn = validation("warned", "has(object.spec.runtimeClassName)", validationActions="[Warn]")
+    audit = validation("audited", "has(object.spec.runtimeClassName)", mode="Audit")
     holds = validation("fine", "has(object.spec)")
     write(folder, {"rules/validation.yaml": f"{warn}---\n{audit}---\n{holds}"})
     result = cli(*EXPLAINED)
     assert result.exit_code == 0
-    assert "Validation/warned  warned: failed expression: has(object.spec.priority)" in result.stdout
+    assert "Validation/warned  warned: failed expression: has(object.spec.runtimeClassName)" in result.stdout
     assert (
-        "\nwarning: Validation/warned: failed expression: has(object.spec.priority)\nallowed, changed\n"
+        "\nwarning: Validation/warned: failed expression: has(object.spec.runtimeClassName)\nallowed, changed\n"
         in result.stdout
     )
     assert "Validation/audited  denied (audit mode): failed expression" in result.stdout
@@ -193,7 +193,7 @@ def test_each_pod_template_of_each_document_is_explained(folder: Path) -> None:
 
 
 def test_one_denied_pod_of_several_is_exit_code_1(folder: Path) -> None:
-    rule = validation("labelled", "has(object.metadata.labels)")
+    rule = validation("labelled", "!('job-name' in object.metadata.labels)")
     write(folder, {"rules/validation.yaml": rule, "pod.yaml": f"{DEPLOYMENT}---\n{CRON_JOB}"})
     result = cli(*EXPLAINED)
     assert result.stdout.count("\nallowed, ") == 1
@@ -398,8 +398,8 @@ READS = "object.metadata.name + ' ' + request.name + ' ' + object.spec.container
 @pytest.mark.parametrize(
     ("kind", "operation", "name"),
     [
-        ("Deployment", "CREATE", "serve-xxxxx"),
-        ("Deployment", "UPDATE", "serve-xxxxx"),
+        ("ReplicaSet", "CREATE", "serve-xxxxx"),
+        ("ReplicaSet", "UPDATE", "serve-xxxxx"),
         ("StatefulSet", "CREATE", "serve-0"),
     ],
 )
@@ -421,7 +421,10 @@ def test_default_requests_and_names_are_not_changes(folder: Path) -> None:
 
 
 def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:
-    rule = validation("v", "has(object.spec.priority)") + "      messageExpression: object.metadata.annotations.a\n"
+    rule = (
+        validation("v", "has(object.spec.runtimeClassName)")
+        + "      messageExpression: object.metadata.annotations.a\n"
+    )
     annotated = POD.replace("{name: train}", '{name: train, annotations: {a: "\\e[31mred\\a"}}')
     write(folder, {"rules/validation.yaml": rule, "pod.yaml": annotated})
     result = cli(*EXPLAINED)

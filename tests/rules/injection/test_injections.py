@@ -114,6 +114,13 @@ class TestArithmetic:
         decision = mutated(typed(container("main", {GPU: gpus})), injection(coefficient))
         assert given(decision) == dict.fromkeys(coefficient, amount)
 
+    def test_extended_resources_are_floored_after_multiplying(self) -> None:
+        made = typed(container("a", {GPU: 1}), container("b", {GPU: 3}), container("plain", {"x.com/y": 5}))
+        decision = mutated(made, injection({"x.com/y": "1.5"}))
+        assert given(decision, "a") == {"x.com/y": "1"}
+        assert given(decision, "b") == {"x.com/y": "4"}
+        assert given(decision, "plain") == {"x.com/y": "5"}
+
     def test_a_shortfall_is_denied_and_one_message_names_all(self) -> None:
         made = typed(container("main", {GPU: 2}), container("plain", {"memory": "3Gi", "cpu": "9"}))
         decision = mutated(made, injection({"cpu": 4, "memory": "1Gi", "ephemeral-storage": 1}))
@@ -189,6 +196,13 @@ class TestInitContainersAndSidecars:
         assert given(decision, "prepare") == {"cpu": "8", "memory": "3"}
         assert decision.trace[0].message == f"1 × {GPU}, 2 in init containers"
         assert [amount.container for amount in decision.trace[0].amounts] == ["main", "prepare", "main", "prepare"]
+
+    def test_inject_checks_the_count_of_a_sidecar_too(self) -> None:
+        made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: "1500m"}, sidecar=True)])
+        decision = mutated(made, injection({"cpu": 4}, init_containers=INJECT))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert "helper requests 1500m" in decision.warnings[0]
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
 
     def test_in_audit_mode_nobody_is_warned(self) -> None:
         made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: 1})])

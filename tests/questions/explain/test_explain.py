@@ -193,7 +193,7 @@ def test_each_pod_template_of_each_document_is_explained(folder: Path) -> None:
 
 
 def test_one_denied_pod_of_several_is_exit_code_1(folder: Path) -> None:
-    rule = validation("labelled", "!('job-name' in object.metadata.labels)")
+    rule = validation("labelled", "has(object.metadata.labels) ? !('job-name' in object.metadata.labels) : true")
     write(folder, {"rules/validation.yaml": rule, "pod.yaml": f"{DEPLOYMENT}---\n{CRON_JOB}"})
     result = cli(*EXPLAINED)
     assert result.stdout.count("\nallowed, ") == 1
@@ -421,10 +421,7 @@ def test_default_requests_and_names_are_not_changes(folder: Path) -> None:
 
 
 def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:
-    rule = (
-        validation("v", "has(object.spec.runtimeClassName)")
-        + "      messageExpression: object.metadata.annotations.a\n"
-    )
+    rule = validation("v", "has(object.spec.hostIPC)") + "      messageExpression: object.metadata.annotations.a\n"
     annotated = POD.replace("{name: train}", '{name: train, annotations: {a: "\\e[31mred\\a"}}')
     write(folder, {"rules/validation.yaml": rule, "pod.yaml": annotated})
     result = cli(*EXPLAINED)

@@ -1,8 +1,9 @@
 """Pod Security: the checks of the level that a namespace enforces.
 
 Source: k8s.io/pod-security-admission 1.36 (admission/admission.go; policy/registry.go and checks; api/helpers.go).
-Left out: exemptions and the default level, which are in the API server's configuration; and annotations of seccomp,
-which only levels before v1.19 check.
+Left out: exemptions and the default level, which are in the API server's configuration; annotations of seccomp, which
+only levels before v1.19 check; and the fields that the API server copies from annotations of AppArmor, which it names,
+too.
 """
 
 import re

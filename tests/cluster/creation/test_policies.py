@@ -258,5 +258,17 @@ def test_policies_that_cost_too_much_are_not_evaluated(monkeypatch: pytest.Monke
     assert doubts(policy(expensive), policy("false", name="q"), bindings=[binding(), binding("q")]) == [
         "is not evaluated, nor those after it: policies cost more than 400 units"
     ]
-    monkeypatch.setattr(policies, "POLICY_COST", 10**6)
-    assert message(policy(denial(f"{expensive} ? 'a' : 'b'"))) == "a"
+    monkeypatch.setattr(policies, "POLICY_COST", 5000)
+    for _ in range(2):
+        expensive = f"[1, 2, 3, 4, 5].all(c, {expensive})"
+    assert doubts(policy(denial(f"{expensive} ? 'a' : 'b'"))) == [
+        "is not evaluated, nor those after it: policies cost more than 5000 units"
+    ]
+
+
+def test_policies_are_read_once_for_all_pods() -> None:
+    objects = ClusterObjects({VALIDATING: [policy("object.metadata.name == 'a'")], f"{VALIDATING}Binding": [binding()]})
+    creations = [PodCreation(pod={"metadata": {"name": name}}, namespace="ml", objects=objects) for name in "ab"]
+    validate(creations[0])
+    with pytest.raises(RefusedError, match="failed expression"):
+        validate(creations[1])

@@ -73,7 +73,7 @@ def test_a_quota_without_status_counts_the_pods_of_its_namespace() -> None:
 
 def test_what_a_quota_limits_beside_pods_is_not_checked() -> None:
     found = objects({"hard": {"count/jobs.batch": "0", "services": "0", "pods": "1"}})
-    assert Quota.read(found.of("ResourceQuota")[0], ()).unchecked == "count/jobs.batch, services of ResourceQuota q"
+    assert Quota.read(found.of("ResourceQuota")[0], ()).unchecked == ["count/jobs.batch", "services"]
 
 
 def test_containers_without_amounts_are_named_before_any_amount() -> None:

@@ -61,9 +61,9 @@ def cluster_text(*objects: str, pods: str = "") -> str:
     return f"{text}  objects:\n{lines}" if objects else text
 
 
-def quota(name: str = "gpus", hard: str = f"{{requests.{MIDDLE}: 6}}", spec: str = "", **status: str) -> str:
+def quota(name: str = "gpus", hard: str = f"{{requests.{MIDDLE}: 6}}", **status: str) -> str:
     lines = "".join(f", status: {{{', '.join(f'{key}: {value}' for key, value in status.items())}}}" if status else "")
-    return f"{{kind: ResourceQuota, metadata: {{name: {name}, namespace: ml}}, spec: {{hard: {hard}{spec}}}{lines}}}"
+    return f"{{kind: ResourceQuota, metadata: {{name: {name}, namespace: ml}}, spec: {{hard: {hard}}}{lines}}}"
 
 
 @pytest.fixture(autouse=True)

@@ -80,6 +80,14 @@ def taint(written: str) -> Object:
     return {"key": key, "effect": effect, **({"value": value} if value else {})}
 
 
+def budget(
+    labels: Mapping[str, str] | None, spec: Object, name: str = "b", *, status: Mapping[str, Any] | None = None
+) -> Object:
+    """Return a PodDisruptionBudget of the pods with these labels; without `status`, it has none yet."""
+    selector = {} if labels is None else {"selector": {"matchLabels": dict(labels)}}
+    return api_object("PodDisruptionBudget", name, "ml", spec={**selector, **spec}, status=status or {})
+
+
 def pod(
     name: str = "p",
     requests: Amounts | None = None,

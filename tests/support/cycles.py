@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.cluster.scheduling.cycle import SchedulingCycle
+from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
@@ -17,7 +18,9 @@ def cycle(
     strategy: Strategy = Strategy.LEAST_ALLOCATED,
     seed: int = 1,
     devices: Devices = NO_DEVICES,
+    budgets: Sequence[Object] = (),
 ) -> SchedulingCycle:
     view = ClusterObjects({"Node": nodes, "Namespace": namespaces}, now=NOW).view
     options = SchedulerOptions(scoring=strategy, preemption=preemption)
-    return SchedulingCycle(view.nodes, view.namespaces, options, seed, devices)
+    read = DisruptionBudgets(ClusterObjects({"PodDisruptionBudget": budgets}, now=NOW))
+    return SchedulingCycle(view.nodes, view.namespaces, options, seed, devices, read)

@@ -15,7 +15,7 @@ from rules_engine.model.rules.simulation import (
     Strategy,
 )
 from rules_engine.rules.evaluation import RuleSet
-from tests.support.api import GPU
+from tests.support.api import GPU, budget, node, pod
 from tests.support.clusters import MIG, Generator
 from tests.support.evaluation import check, compiled, ladder, validation
 from tests.support.simulation import NO_RULES, at, load, simulation
@@ -127,3 +127,49 @@ class SimulationGenerator:
 
     def _chance(self, probability: float) -> bool:
         return self._random.random() < probability
+
+
+def full_cluster(random: Random) -> Simulation:
+    """Draw a simulation of full nodes, on which pods with budgets are preempted again and again."""
+    nodes = [node(f"n{number}", {GPU: random.choice(("2", "3"))}) for number in range(random.randint(1, 4))]
+
+    def draw_pod(name: str, most: int) -> Object:
+        labels = {key: random.choice(("x", "y")) for key in ("app", "tier") if random.random() < 0.7}
+        namespace = random.choice(("ml", "ml", "other"))
+        priority = random.choice((0, 0, 1, 2, 5)[:most])
+        return pod(name, {GPU: str(random.choice((1, 1, 2)))}, labels=labels, namespace=namespace, priority=priority)
+
+    def draw_budget(number: int) -> Object:
+        spec: Object = {random.choice(("minAvailable", "maxUnavailable")): random.choice((0, 1, 1, 2, "30%", "60%"))}
+        return budget(random.choice(({}, {"app": "x"}, {"tier": "x"}, {"app": "y"})), spec, f"b{number}")
+
+    existing = []
+    for number in range(random.randint(2, 9)):
+        made = draw_pod(f"e{number}", 3)
+        made["spec"]["nodeName"] = random.choice((*(each["metadata"]["name"] for each in nodes), ""))
+        if random.random() < 0.8:
+            owner = random.choice(("ReplicaSet", "ReplicaSet", "StatefulSet", "Job"))
+            made["metadata"]["ownerReferences"] = [{"kind": owner, "name": "owner", "controller": True}]
+        if random.random() < 0.1:
+            made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        existing.append(made)
+    arrivals = []
+    for number in range(random.randint(1, 5)):
+        made = draw_pod("p", 5)
+        namespace = made["metadata"].pop("namespace")
+        controlled, parallel = random.random() < 0.8, random.randint(1, 3)
+        arrivals.append(
+            load(
+                f"a{number}",
+                pod=made,
+                namespace=namespace,
+                controlled=controlled,
+                parallel=parallel if controlled else 1,
+                at=random.randint(0, 5) * 1000,
+                run_for=random.choice((None, 1000, 3000)),
+                selector=read_selector({"matchLabels": {"app": "x"}}) if random.random() < 0.7 else None,
+            )
+        )
+    budgets = [draw_budget(number) for number in range(random.randint(1, 2))]
+    running_for = Distribution(least=0, most=9000) if random.random() < 0.5 else None
+    return simulation(nodes, *arrivals, pods=existing, budgets=budgets, seed=1, running_for=running_for)

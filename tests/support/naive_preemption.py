@@ -39,6 +39,7 @@ class Cluster(NamedTuple):
     nodes: Sequence[Object]
     running: Sequence[Running]
     namespaces: Sequence[Object]
+    budgets: Sequence[Object] = ()
 
     def reasons(self, pod: Object, without: Sequence[Running] = ()) -> dict[str, list[str]]:
         bound = [found.pod for found in self.running if found not in without]
@@ -50,37 +51,70 @@ def best_candidates(pod: Object, cluster: Cluster) -> dict[str, list[str]]:
     found = {
         node: victims
         for node, reasons in cluster.reasons(pod).items()
-        if reasons and not any(why in _LASTING for why in reasons) and (victims := _victims(pod, node, cluster))
+        if reasons and not any(why in _LASTING for why in reasons) and (victims := _victims(pod, node, cluster))[0]
     }
-    for order in (_highest, _sum, len, _start):
+    for order in (_exceeding, _highest, _sum, _number, _start):
         best = min(map(order, found.values()), default=0)
         found = {node: victims for node, victims in found.items() if order(victims) == best}
-    return {node: [victim.name for victim in victims] for node, victims in found.items()}
+    return {node: [victim.name for victim in victims] for node, (victims, _) in found.items()}
 
 
-def _victims(pod: Object, node: str, cluster: Cluster) -> list[Running]:
+def exceeding(pods: Sequence[Running], budgets: Sequence[Object]) -> list[Running]:
+    """Return the pods that exceed a budget if all end in this order."""
+    found: list[Running] = []
+    for budget in budgets:
+        metadata, status = budget["metadata"], budget["status"]
+        wanted = budget["spec"].get("selector", {}).get("matchLabels")
+        if not wanted:
+            continue
+        left = status["disruptionsAllowed"]
+        for one in pods:
+            labels = one.pod["metadata"].get("labels", {})
+            disrupted = one.pod["metadata"]["name"] in status.get("disruptedPods", {})
+            own = one.pod["metadata"]["namespace"] == metadata["namespace"]
+            if own and labels and not disrupted and wanted.items() <= labels.items():
+                left -= 1
+                if left < 0 and one not in found:
+                    found.append(one)
+    return [one for one in pods if one in found]
+
+
+def _victims(pod: Object, node: str, cluster: Cluster) -> tuple[list[Running], int]:
+    """Return the victims on a node, and how many of them exceed a budget."""
     lower = [
         found
         for found in cluster.running
         if found.pod["spec"]["nodeName"] == node and found.priority < pod["spec"].get("priority", 0)
     ]
     if cluster.reasons(pod, lower)[node]:
-        return []
+        return [], 0
     victims = sorted(lower, key=lambda found: (-found.priority, found.start, found.name))
-    for one in [*victims]:
+    spared = exceeding(victims, cluster.budgets)
+    for one in [*spared, *(one for one in victims if one not in spared)]:
         others = [victim for victim in victims if victim is not one]
         if not cluster.reasons(pod, others)[node]:
             victims = others
-    return victims
+    return victims, sum(one in spared for one in victims)
 
 
-def _highest(victims: Sequence[Running]) -> int:
-    return max(victim.priority for victim in victims)
+Victims = tuple[list[Running], int]
 
 
-def _sum(victims: Sequence[Running]) -> int:
-    return sum(victim.priority + 2**31 for victim in victims)
+def _exceeding(victims: Victims) -> int:
+    return victims[1]
 
 
-def _start(victims: Sequence[Running]) -> int:
-    return -min(victim.start for victim in victims if victim.priority == _highest(victims))
+def _highest(victims: Victims) -> int:
+    return max(victim.priority for victim in victims[0])
+
+
+def _sum(victims: Victims) -> int:
+    return sum(victim.priority + 2**31 for victim in victims[0])
+
+
+def _number(victims: Victims) -> int:
+    return len(victims[0])
+
+
+def _start(victims: Victims) -> int:
+    return -min(victim.start for victim in victims[0] if victim.priority == _highest(victims))

@@ -3,11 +3,16 @@
 Only filters, scores and preemption are those of the product.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
+from rules_engine.cluster.scheduling.requirements import Footprint
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -15,6 +20,7 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import Arrival, PodGroup, Simulation
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import admit_pod
+from tests.support.naive_preemption import Running, exceeding
 from tests.support.placing import takes
 
 Object = dict[str, Any]
@@ -49,6 +55,18 @@ class NaivePod:
     schedulable: SchedulablePod | None = None
 
     @property
+    def metadata(self) -> Object:
+        return {**self.raw["metadata"], "name": self.name, "namespace": self.namespace}
+
+    @property
+    def scaled(self) -> bool:
+        """True if its controller has a scale."""
+        if self.batch.group is not None:
+            return self.batch.group.selector is not None
+        owners = self.raw["metadata"].get("ownerReferences", [])
+        return any(owner["kind"] in ("ReplicaSet", "StatefulSet") for owner in owners)
+
+    @property
     def full_name(self) -> str:
         return f"{self.namespace}/{self.name}"
 
@@ -79,6 +97,48 @@ class Batch:
     numbers: int = 0
 
 
+class NaiveBudgets(DisruptionBudgets):
+    """PodDisruptionBudgets, whose statuses are computed from all pods each time."""
+
+    def __init__(self, simulated: "NaiveSimulation") -> None:
+        super().__init__()
+        self.simulated = simulated
+
+    def of(self, pod: Footprint) -> Any:
+        return ["possibly"]
+
+    def count_running(self, pod: BoundPod, number: int) -> None:
+        pass
+
+    def exceeding(self, pods: Iterable[BoundPod]) -> dict[str, BoundPod]:
+        made: Any = self.simulated.simulation.objects.of("PodDisruptionBudget")
+        running = {pod.full_name: Running({**pod.raw, "metadata": pod.metadata}, 0) for pod in self.simulated.running()}
+        budgets = [{**found, "status": {"disruptionsAllowed": self.allowed(found)}} for found in made]
+        lower = {pod.name: pod for pod in pods}
+        return {found.name: lower[found.name] for found in exceeding([running[name] for name in lower], budgets)}
+
+    def allowed(self, budget: Object) -> int:
+        """Return what the controller would compute (pkg/controller/disruption)."""
+        namespace, labels = budget["metadata"]["namespace"], budget["spec"]["selector"]["matchLabels"].items()
+        pods = [
+            pod
+            for pod in self.simulated.pods
+            if pod.namespace == namespace and labels <= pod.metadata.get("labels", {}).items() and pod.schedulable
+        ]
+        healthy = sum(pod.state == "Running" and not pod.metadata.get("deletionTimestamp") for pod in pods)
+        controlled = [pod for pod in pods if pod.controlled and not pod.replaces]
+        ended = sum(pod.state == "Succeeded" and pod.controlled and pod.scaled for pod in pods)
+        expected = len(controlled) - ended
+        least, most = (budget["spec"].get(name) for name in ("minAvailable", "maxUnavailable"))
+        if isinstance(least, int):
+            return max(0, healthy - least)
+        if expected <= 0 or not all(pod.scaled for pod in controlled):
+            return 0
+        share = least if most is None else most
+        number = share if isinstance(share, int) else ceil(Fraction(share.rstrip("%")) * expected / 100)
+        return max(0, healthy - (number if most is None else max(0, expected - number)))
+
+
 class NaiveSimulation:
     def __init__(self, simulation: Simulation, rule_set: RuleSet) -> None:
         self.simulation, self.rule_set = simulation, rule_set
@@ -88,7 +148,9 @@ class NaiveSimulation:
         listed: Any = simulation.objects.of("Namespace")
         labels: dict[str, dict[str, str]] = {found.name: found["metadata"]["labels"] for found in listed}
         spaces = {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
-        self.cycle = SchedulingCycle([*self.nodes.values()], spaces, simulation.scheduler, simulation.seed)
+        self.cycle = SchedulingCycle(
+            [*self.nodes.values()], spaces, simulation.scheduler, simulation.seed, budgets=NaiveBudgets(self)
+        )
         self.not_ready_since = {name: 0 for name, node in self.nodes.items() if not node.ready}
         self.pods: list[NaivePod] = []
         self.reserved: dict[int, tuple[str, dict[str, int]]] = {}

@@ -98,10 +98,12 @@ def simulation(
     pods: Sequence[Object] = (),
     namespaces: Sequence[Object] = (),
     drivers: Mapping[str, Sequence[Object]] = MappingProxyType({}),
+    budgets: Sequence[Object] = (),
     **members: Any,
 ) -> Simulation:
     """Build a simulation on objects of the API; `drivers`: DeviceClasses and other objects by kind."""
-    objects = ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces, **drivers}, now=NOW)
+    kinds = {"Node": nodes, "Pod": pods, "Namespace": namespaces, "PodDisruptionBudget": budgets}
+    objects = ClusterObjects({**kinds, **drivers}, now=NOW)
     cluster = with_device_offers(replace(objects.view, devices=usable_devices(drivers))) if drivers else objects.view
     return Simulation(name="test", location=HERE, cluster=cluster, objects=objects, arrivals=arrivals, **members)
 

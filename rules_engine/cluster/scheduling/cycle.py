@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.choice import NodeChoice
+from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.cluster.scheduling.filters.devices import DevicesError, DeviceUse
 from rules_engine.cluster.scheduling.preemption import Preemption
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
@@ -40,15 +41,17 @@ class SchedulingCycle:
         options: SchedulerOptions,
         seed: int,
         devices: Devices = NO_DEVICES,
+        budgets: DisruptionBudgets | None = None,
     ) -> None:
-        """Take the nodes without their pods, the labels of namespaces, if known, and what drivers offer."""
+        """Take the nodes without their pods, the labels of namespaces, if known, what drivers offer, and budgets."""
+        self.budgets = budgets or DisruptionBudgets()
         self._options = options
         self._choice = NodeChoice(seed, [node.name for node in nodes])
         self._scheduler = KubeScheduler(
             nodes, namespaces, devices=devices, comparisons=COMPARISONS, tallies=CACHED_TALLIES
         )
         self._scores = Scores(self._scheduler, options)
-        self._preemption = Preemption(self._scheduler, self._choice)
+        self._preemption = Preemption(self._scheduler, self._choice, self.budgets)
 
     @property
     def scheduler(self) -> KubeScheduler:

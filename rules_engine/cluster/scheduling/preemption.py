@@ -1,19 +1,19 @@
 """Preemption: the choice of pods of lower priority that end so that a pod can run.
 
 Source: pkg/scheduler/framework/preemption/preemption.go, plugins/defaultpreemption/default_preemption.go.
-PodDisruptionBudgets are not modelled. Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the
-candidates are not a random sample.
+Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the candidates are not a random sample.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.cluster.scheduling.amounts import PODS, FreeAmounts
 from rules_engine.cluster.scheduling.choice import NodeChoice
+from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
@@ -33,18 +33,22 @@ CACHED_PODS = 16
 
 _LEAST_PRIORITY = -(2**31)
 
-CandidateKey = tuple[int, int, int, int]
-"""Order of candidates: highest priority of a victim, sum of their priorities, their number, and minus the earliest
-start of the victims with the highest priority. The lowest is the best one."""
+CandidateKey = tuple[int, int, int, int, int]
+"""Order of candidates: victims that exceed a PodDisruptionBudget, highest priority of a victim, sum of their
+priorities, their number, and minus the earliest start of the victims with the highest priority. The lowest is the best
+one."""
 
 
 class Preemption:
     """The pods of each node by priority, with the resources that they use, from which victims are chosen."""
 
-    def __init__(self, scheduler: KubeScheduler, choice: NodeChoice) -> None:
+    def __init__(self, scheduler: KubeScheduler, choice: NodeChoice, budgets: DisruptionBudgets) -> None:
         """Take a scheduler without bound pods. Each change is made to the scheduler before this."""
         self._scheduler = scheduler
         self._choice = choice
+        self._budgets = budgets
+        self._protected: NodeSet = 0
+        """The nodes that have, or had, pods with a budget."""
         self._nodes = [_NodePods() for _ in scheduler.nodes]
         self._every = (1 << len(self._nodes)) - 1
         self._having: dict[int, NodeSet] = {}
@@ -60,6 +64,9 @@ class Preemption:
             priority = pod.pod.priority
             self._having[priority] = self._having.get(priority, 0) | 1 << pod.node
         self._record_change(pod, -1)
+        self._budgets.count_running(pod, 1)
+        if self._budgets.of(pod.pod.requirements):
+            self._protected |= 1 << pod.node
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node."""
@@ -71,6 +78,7 @@ class Preemption:
             else:
                 del self._having[priority]
         self._record_change(pod, 1)
+        self._budgets.count_running(pod, -1)
 
     def forget(self) -> None:
         """Clear the caches, since the allocatable amounts of a node have changed."""
@@ -108,21 +116,35 @@ class Preemption:
         # Victims do not free their devices for others: their claims live until the pods are gone.
         candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
         other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
-        victims_by_node = {}
+        victims_by_node: dict[int, tuple[BoundPod, ...]] = {}
+        exceeding: dict[int, int] = {}
+        """The numbers of victims that exceed a budget."""
         # Where resources alone decide, the victims follow from amounts, and are cached; elsewhere a dry run is needed.
-        if by_resources := self._lowest_victims(pod, lower, candidates & ~other_filters):
+        if by_resources := self._lowest_victims(pod, lower, candidates & ~(other_filters | self._protected)):
             cached = self._victim_cache(pod)
             for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
                 victims = cached.get(number)
                 if victims is None:
-                    victims = cached[number] = self._victims(pod, number)
+                    victims = cached[number] = self._victims(pod, number, {})
                 victims_by_node[number] = victims
-        for number in numbers_of(self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS)):
-            if victims := self._dry_run(pod, number):
-                victims_by_node[number] = victims
+        others = candidates & (other_filters | self._protected)
+        while others:
+            several = self._choice.first(name, others, MAX_DRY_RUNS)
+            others ^= several
+            for number in numbers_of(several):
+                spared = self._budgets.exceeding(self._nodes[number].lower(pod.priority))
+                find_victims = self._dry_run if other_filters >> number & 1 else self._victims
+                if victims := find_victims(pod, number, spared):
+                    victims_by_node[number] = victims
+                    exceeding[number] = sum(victim.name in spared for victim in victims)
+            # Like the scheduler, look on for a node whose victims exceed no budget.
+            if not victims_by_node or not all(exceeding.get(number) for number in victims_by_node):
+                break
         if not victims_by_node:
             return None
-        keys = {number: _candidate_key(victims) for number, victims in victims_by_node.items()}
+        keys = {
+            number: _candidate_key(victims, exceeding.get(number, 0)) for number, victims in victims_by_node.items()
+        }
         best = min(keys.values())
         chosen = self._choice.choose_node(name, node_set([number for number, key in keys.items() if key == best]))
         return Bound(chosen, victims_by_node[chosen])
@@ -173,15 +195,15 @@ class Preemption:
                 free += used.get(resource, 0)
         return free
 
-    def _victims(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
+    def _victims(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
         """Return the victims on a node where the pod fits without the pods below its priority.
 
-        Resources alone decide there.
+        Resources alone decide there. `spared`: pods that stay rather than others.
         """
         left = {resource: self._free_below(number, pod.priority, resource) - amount for resource, amount in pod.amounts}
         victims = []
-        # The most important pods stay as long as they fit together with the pod.
-        for other in self._nodes[number].lower(pod.priority):
+        # Pods stay as long as they fit together with the pod.
+        for other in self._reprieve_order(pod, number, spared):
             used = [(resource, amount) for resource, amount in other.pod.amounts if resource in left]
             for resource, amount in used:
                 if amount > left[resource]:
@@ -190,14 +212,19 @@ class Preemption:
             else:
                 for resource, amount in used:
                     left[resource] -= amount
-        return tuple(victims)
+        return tuple(sorted(victims, key=_importance_order))
 
-    def _dry_run(self, pod: SchedulablePod, number: int) -> tuple[BoundPod, ...]:
+    def _reprieve_order(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> Iterable[BoundPod]:
+        """Return the pods below the priority of a pod in the order in which they may stay: the most important first."""
+        lower = self._nodes[number].lower(pod.priority)
+        return [*spared.values(), *(other for other in lower if other.name not in spared)] if spared else lower
+
+    def _dry_run(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
         """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
         scheduler, requirements = self._scheduler, pod.requirements
-        waiting = deque(self._nodes[number].lower(pod.priority))
+        waiting = deque(self._reprieve_order(pod, number, spared))
         victims: list[BoundPod] = []
-        # All pods of lower priority leave, then return one by one, the most important first, while the pod still fits.
+        # All pods of lower priority leave, then return one by one while the pod still fits.
         for other in waiting:
             scheduler.release(number, _dry_run_requirements(other))
         try:
@@ -209,7 +236,7 @@ class Preemption:
                 if not scheduler.feasible_without_devices(requirements) >> number & 1:
                     scheduler.release(number, _dry_run_requirements(other))
                     victims.append(other)
-            return tuple(victims)
+            return tuple(sorted(victims, key=_importance_order))
         finally:
             # Undone even if the comparison budget ends the dry run.
             for other in (*victims, *waiting):
@@ -271,12 +298,12 @@ def _importance_order(pod: BoundPod) -> tuple[int, int, str]:
     return -pod.pod.priority, pod.start, pod.name
 
 
-def _candidate_key(victims: Sequence[BoundPod]) -> CandidateKey:
+def _candidate_key(victims: Sequence[BoundPod], exceeding: int) -> CandidateKey:
     """Return the order of a candidate by its victims, the most important one first."""
     first = victims[0]
     # None counts less than 0, so that few victims of negative priority are better than many.
     total = sum(victim.pod.priority - _LEAST_PRIORITY for victim in victims)
-    return first.pod.priority, total, len(victims), -first.start
+    return exceeding, first.pod.priority, total, len(victims), -first.start
 
 
 def nodes_needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:

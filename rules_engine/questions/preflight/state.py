@@ -240,6 +240,8 @@ class _WorkloadRun:
             pod.message = self._exceeded_quota(template.namespace, admitted)
         if pod.message or admitted.pod is None:
             return pod
+        play.expect(run, admitted.pod, 1)
+        self._undo.callback(play.expect, run, admitted.pod, -1)
         if self._starts(pod, admitted.pod):
             self._retry(every=bool(pod.victims))
         else:

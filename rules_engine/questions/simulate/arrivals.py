@@ -45,8 +45,8 @@ class Run(Struct, eq=False):
     """Pods that arrive together from one template: `parallel` at once, then one for each that ends, `total` in all.
 
     `arrival`: the number of the arrival; None: the pod existed at the beginning. `base`: the name of the pods, or its
-    prefix if they are `controlled`. `drained`: they leave drained nodes. `created` and `named` count the pods without
-    replacements.
+    prefix if they are `controlled`. `scaled`: their controller has a scale. `drained`: they leave drained nodes.
+    `created` and `named` count the pods without replacements.
     """
 
     template: Template
@@ -54,6 +54,7 @@ class Run(Struct, eq=False):
     arrival: int | None
     run_for: Distribution | None
     controlled: bool
+    scaled: bool = False
     drained: bool = True
     parallel: int = 1
     total: int = 1
@@ -115,6 +116,7 @@ class PlannedArrival:
                 arrival=self.number,
                 run_for=self.arrival.run_for,
                 controlled=group.controlled,
+                scaled=group.selector is not None,
                 parallel=min(group.parallel, group.total),
                 total=group.total,
             )
@@ -140,6 +142,10 @@ def _own_labels(group: PodGroup) -> Sequence[str]:
 
 STAYING_KINDS = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers whose pods stay on drained nodes and do not end; a static pod is controlled by its Node."""
+
+
+SCALED_KINDS = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
+"""Kinds of controllers whose scale PodDisruptionBudgets count."""
 
 
 class ExistingPods:
@@ -171,6 +177,7 @@ class ExistingPods:
             arrival=None,
             run_for=None if stays else run_for,
             controlled=owner is not None,
+            scaled=owner is not None and text_member(owner, "kind") in SCALED_KINDS,
             drained=not stays,
             created=1,
         )

@@ -19,6 +19,7 @@ from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
@@ -149,7 +150,12 @@ class Play:
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
         devices = simulation.cluster.devices
         self.cycle = SchedulingCycle(
-            nodes, _namespace_labels(simulation), simulation.scheduler, simulation.seed, devices
+            nodes,
+            _namespace_labels(simulation),
+            simulation.scheduler,
+            simulation.seed,
+            devices,
+            DisruptionBudgets(simulation.objects),
         )
         offers = self.cycle.devices.offers
         self._offering_nodes = [*map(offers.capacity, nodes)] if devices.classes else nodes
@@ -186,6 +192,7 @@ class Play:
         for pod in self._simulation.objects.pods:
             if not is_finished(pod):
                 self._add_existing(pod)
+        self.cycle.budgets.use_statuses()
         for number, event in enumerate(self._simulation.events):
             self._plan(event.at, _EventKind.NODE, number, event)
         for number, arrival in enumerate(self._simulation.arrivals):
@@ -307,6 +314,7 @@ class Play:
             return
         record = self._create_record(run, name, admitted)
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, name, 0)
+        self.expect(run, admitted.pod, 1)
         if node_name:
             started = _start_time(pod, self._simulation.objects.now)
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[node_name], started)
@@ -357,6 +365,8 @@ class Play:
             record.state, record.ended = State.DENIED, self._now
             return
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
+        if replaced is None:
+            self.expect(run, admitted.pod, 1)
         # If an equal pod waits, this one cannot run either.
         if self._queue.is_waiting(arrived.pod) or not self._attempt(arrived):
             self._queue.add(arrived)
@@ -435,9 +445,17 @@ class Play:
         if state is not State.SUCCEEDED:
             if run.controlled:
                 self._arriving.append((run, arrived_pod))
-        elif run.created < run.total:
+            return
+        if run.scaled:  # other controllers keep their ended pods
+            self.expect(run, arrived_pod.pod, -1)
+        if run.created < run.total:
             run.created += 1
             self._arriving.append((run, None))
+
+    def expect(self, run: Run, pod: SchedulablePod, number: int) -> None:
+        """Let budgets count a pod that its controller should have from now on (1) or no longer (-1)."""
+        if run.controlled:
+            self.cycle.budgets.count_expected(pod.requirements, number, scaled=run.scaled)
 
     def hold(self, number: int, amounts: NanosByResource, sign: int) -> None:
         """Let rules see that a pod holds amounts of a node or, with the sign -1, has left it."""

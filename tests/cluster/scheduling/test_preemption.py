@@ -1,9 +1,12 @@
 """Pods of lower priority make room, as kube-scheduler chooses them."""
 
 from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +14,7 @@ from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from tests.support.api import GPU, NOW, Object, node, pod
+from tests.support.api import GPU, NOW, Object, budget, node, pod
 from tests.support.clusters import HOSTNAME, Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
@@ -19,6 +22,7 @@ from tests.support.scheduling import REQUIRED
 
 PRIORITIES = (-10, 0, 5, 10)
 MOST_NODES = 12
+X = {"app": "x"}
 
 
 def _bind(subject: SchedulingCycle, nodes: Sequence[Object], running: Running) -> BoundPod:
@@ -66,34 +70,65 @@ def test_victims_agree_with_a_second_implementation(random: Random) -> None:
         made["metadata"]["name"] += str(len(running))
         made["spec"]["priority"] = random.choice(PRIORITIES)
         running.append(Running(made, random.randint(-3, 3)))
-    cluster = Cluster(nodes, running, namespaces)
+    cluster = Cluster(
+        nodes, running, namespaces, [_random_budget(random, running) for _ in range(random.randint(0, 2))]
+    )
     for _ in range(3):
-        subject = cycle(nodes, namespaces, seed=random.randint(0, 9))
+        subject = cycle(nodes, namespaces, seed=random.randint(0, 9), budgets=cluster.budgets)
         for one in running:
             _bind(subject, nodes, one)
+        subject.budgets.use_statuses()
         made = generator.pending(nodes)
         made["spec"]["priority"] = random.choice(PRIORITIES)
         _check(subject, cluster, made, 9)
 
 
+def _random_budget(random: Random, running: Sequence[Running]) -> Object:
+    labels = {key: random.choice(("x", "y")) for key in ("app", "tier") if random.random() < 0.6}
+    disrupted = {one.pod["metadata"]["name"]: NOW.isoformat() for one in running if random.random() < 0.1}
+    status = {"disruptionsAllowed": random.choice((0, 0, 1, 2)), "disruptedPods": disrupted}
+    made = budget(labels, {"minAvailable": random.randint(0, 5)}, status=status)
+    made["metadata"]["namespace"] = random.choice(["ml", *(one.pod["metadata"]["namespace"] for one in running)])
+    return made
+
+
+def _computed(spec: Object, running: int, expected: int) -> Object:
+    """Return the budget of all pods with the status that its controller would compute."""
+    (share,) = spec.values()
+    number = share if isinstance(share, int) else ceil(Fraction(share.rstrip("%")) * expected / 100)
+    desired = number if "minAvailable" in spec else max(0, expected - number)
+    return budget(X, spec, status={"disruptionsAllowed": max(0, running - desired)})
+
+
 @given(st.randoms(use_true_random=True))
 def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
     nodes = [node(f"n{number}", {GPU: random.choice(("2", "4"))}) for number in range(random.randint(1, 9))]
-    subject = cycle(nodes)
+    spec = {random.choice(("minAvailable", "maxUnavailable")): random.choice((0, 1, 3, 8, "25%", "50%"))}
+    subject = cycle(nodes, budgets=[budget(X, spec)])
+    expected = 0
     bound: dict[str, tuple[Running, BoundPod]] = {}
     for now in range(40):
         if bound and random.random() < 0.2:
             _, ended = bound.pop(random.choice(sorted(bound)))
             subject.release(ended)
+            if ended.pod.requirements.labels == X:
+                subject.budgets.count_expected(ended.pod.requirements, -1, scaled=True)
+                expected -= 1
             continue
-        made = _gpus(f"p{now}", random.choice((0, 1, 1, 2)), priority=random.choice(PRIORITIES))
-        cluster = Cluster(nodes, [running for running, _ in bound.values()], [])
+        labels = {"app": random.choice(("x", "y"))}
+        made = _gpus(f"p{now}", random.choice((0, 1, 1, 2)), labels=labels, priority=random.choice(PRIORITIES))
+        running = [running for running, _ in bound.values()]
+        protected = sum(one.pod["metadata"]["labels"] == X for one in running)
+        if labels == X:
+            subject.budgets.count_expected(SchedulablePod.of(made).requirements, 1, scaled=True)
+            expected += 1
+        cluster = Cluster(nodes, running, [], [_computed(spec, protected, expected)])
         binding = _check(subject, cluster, made, now // 4)
         if binding is None:
             continue
         for victim in binding.victims:
             del bound[victim.name]
-        placed = _gpus(f"p{now}", 0) | {"spec": {**made["spec"], "nodeName": f"n{binding.node}"}}
+        placed = _gpus(f"p{now}", 0, labels=labels) | {"spec": {**made["spec"], "nodeName": f"n{binding.node}"}}
         bound[f"ml/p{now}"] = (
             Running(placed, now // 4),
             BoundPod(f"ml/p{now}", SchedulablePod.of(made), binding.node, now // 4),
@@ -262,3 +297,79 @@ def test_more_pods_than_are_cached_change_no_answer() -> None:
         binding = subject.schedule(f"high-{number}", SchedulablePod.of(_gpus("high", 1, priority=99 + number)), 10)
         assert binding is not None
         assert [other.name for other in binding.victims] == [victim.name]
+
+
+def _low(number: int, *, gpus: int = 1, node: int = 0, **options: Any) -> BoundPod:
+    made = _gpus(f"low-{number}", gpus, **options)
+    return BoundPod(f"ml/low-{number}", SchedulablePod.of(made), node, number)
+
+
+def _victims(pods: Sequence[BoundPod], *budgets: Object, gpus: int = 1, nodes: int = 1) -> list[str]:
+    """Return the victims of a pod of high priority on nodes that are full."""
+    used = [sum(dict(one.pod.amounts).get(GPU, 0) for one in pods if one.node == number) for number in range(nodes)]
+    subject = cycle([node(f"n{number}", {GPU: str(amount)}) for number, amount in enumerate(used)], budgets=budgets)
+    for one in pods:
+        subject.bind(one)
+    subject.budgets.use_statuses()
+    bound = subject.schedule("ml/p", SchedulablePod.of(_gpus("p", gpus, priority=99)), 9)
+    assert bound is not None
+    return [victim.name.removeprefix("ml/low-") for victim in bound.victims]
+
+
+NONE_ALLOWED = {"disruptionsAllowed": 0}
+
+
+class TestBudgets:
+    def test_a_pod_of_a_budget_without_disruptions_stays_while_another_can_end(self) -> None:
+        pods = [_low(0, priority=1), _low(1, labels=X, node=1)]
+        assert _victims(pods, nodes=2) == ["1"]
+        assert _victims(pods, budget(X, {"minAvailable": 1}, status=NONE_ALLOWED), nodes=2) == ["0"]
+
+    def test_it_ends_if_no_other_helps(self) -> None:
+        assert _victims([_low(0, labels=X)], budget(X, {"minAvailable": 1}, status=NONE_ALLOWED)) == ["0"]
+
+    def test_its_pods_are_reprieved_before_more_important_ones(self) -> None:
+        pods = [_low(0, priority=2), _low(1, priority=1), _low(2, labels=X)]
+        assert _victims(pods, gpus=2) == ["1", "2"]
+        assert _victims(pods, budget(X, {"minAvailable": 1}, status=NONE_ALLOWED), gpus=2) == ["0", "1"]
+
+    def test_reprieved_pods_count_against_the_budget(self) -> None:
+        """kube-scheduler counts the candidates by importance, whether they stay or not."""
+        pods = [_low(0, labels=X, priority=2), _low(1, labels=X, priority=1), _low(2, priority=3)]
+        one = budget(X, {"minAvailable": 1}, status={"disruptionsAllowed": 1})
+        assert _victims(pods, one) == ["0"]
+
+    def test_of_two_nodes_that_of_fewer_exceeding_pods_is_chosen(self) -> None:
+        pods = [_low(0, labels=X), _low(1, labels=X), _low(2, labels=X, gpus=2, priority=5, node=1)]
+        assert _victims(pods, budget(X, {"minAvailable": 3}, status=NONE_ALLOWED), gpus=2, nodes=2) == ["2"]
+
+    @pytest.mark.parametrize("labels", [None, {}, {"app": "y"}])
+    def test_an_absent_or_empty_selector_and_other_labels_match_nothing(self, labels: dict[str, str] | None) -> None:
+        pods = [_low(0, priority=1), _low(1, labels=X, node=1)]
+        assert _victims(pods, budget(labels, {"minAvailable": 1}, status=NONE_ALLOWED), nodes=2) == ["1"]
+
+    def test_a_budget_of_another_namespace_matches_nothing(self) -> None:
+        made = budget(X, {"minAvailable": 1}, status=NONE_ALLOWED)
+        made["metadata"]["namespace"] = "other"
+        assert _victims([_low(0, priority=1), _low(1, labels=X, node=1)], made, nodes=2) == ["1"]
+
+    def test_a_pod_without_labels_matches_no_budget(self) -> None:
+        made = budget(None, {"minAvailable": 1}, status=NONE_ALLOWED)
+        made["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
+        pods = [_low(0, priority=1, labels={"app": "y"}), _low(1, labels={}, node=1)]
+        assert _victims(pods, made, nodes=2) == ["1"]
+
+    def test_a_pod_whose_eviction_was_counted_exceeds_nothing(self) -> None:
+        status = {"disruptionsAllowed": 0, "disruptedPods": {"low-1": "2026-11-23T12:00:00Z"}}
+        pods = [_low(0, labels=X, priority=1), _low(1, labels=X, node=1)]
+        assert _victims(pods, budget(X, {"minAvailable": 1}, status=status), nodes=2) == ["1"]
+
+    def test_all_nodes_are_tried_for_one_that_exceeds_no_budget(self) -> None:
+        last = 2 * MAX_DRY_RUNS
+        pods = [_low(number, labels=X, node=number) for number in range(last)] + [_low(last, priority=9, node=last)]
+        pods[last] = _low(last, priority=9, labels={"app": "y"}, node=last)
+        budgets = [
+            budget(X, {"minAvailable": last}, status=NONE_ALLOWED),
+            budget({"app": "y"}, {"minAvailable": 0}, "other"),
+        ]
+        assert _victims(pods, *budgets, nodes=last + 1) == [str(last)]

@@ -687,6 +687,27 @@ def test_pods_of_the_manifest_may_be_evicted() -> None:
     assert (high["verdict"], high["evicted"]) == ("Starts", ["ml/one"])
 
 
+@pytest.mark.parametrize(
+    ("status", "evicted"), [("{disruptionsAllowed: 0}", "two"), ("{disruptionsAllowed: 1}", "one"), ("", "two")]
+)
+def test_a_pod_of_a_budget_without_disruptions_is_evicted_only_if_no_other_helps(status: str, evicted: str) -> None:
+    node = f"{{kind: Node, metadata: {{name: gpu-1}}, status: {{allocatable: {{{NODE}, {MIDDLE}: 4}}}}}}"
+    pods = [
+        f"{{kind: Pod, metadata: {{name: {name}, namespace: ml, labels: {{app: {name}}}}}, "
+        f"spec: {pod_spec(f'{MIDDLE}: 2', nodeName='gpu-1', priority=priority)}, status: {{phase: Running}}}}"
+        for name, priority in (("one", "1"), ("two", "2"))
+    ]
+    spec = "{minAvailable: 1, selector: {matchLabels: {app: one}}}"
+    metadata = "{name: b, namespace: ml}"
+    protected = f"{{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {metadata}, spec: {spec}"
+    protected += f", status: {status}}}" if status else "}"
+    high = "{kind: PriorityClass, metadata: {name: high}, value: 9}"
+    items = ", ".join((node, *pods, protected, high, "{kind: Namespace, metadata: {name: ml}}"))
+    assert workload(pod(f"{MIDDLE}: 2", priorityClassName="high"), on=f"{{kind: List, items: [{items}]}}\n")[
+        "evicted"
+    ] == [f"ml/{evicted}"]
+
+
 @pytest.mark.parametrize("field", ["schedulingGates: [{name: g}]", "schedulerName: volcano"])
 def test_waiting_pods_that_the_scheduler_does_not_try_hold_nothing(field: str) -> None:
     node = f"{{kind: Node, metadata: {{name: gpu-1}}, status: {{allocatable: {{{NODE}, {MIDDLE}: 4}}}}}}"

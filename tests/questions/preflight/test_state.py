@@ -12,7 +12,8 @@ from rules_engine.model.rules.simulation import Arrival, Distribution, Gang, Sim
 from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload
 from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.questions.simulate.record import State
-from tests.support.generated_simulations import SimulationGenerator
+from tests.support.generated_simulations import SimulationGenerator, full_cluster
+from tests.support.simulation import NO_RULES
 
 SEEDS = st.integers(0, 2**32)
 
@@ -44,7 +45,8 @@ def whole_state(state: ClusterState) -> tuple[Any, ...]:
     free = [[scheduler.free(number, name) for name in (*resources, "pods")] for number in range(len(scheduler.nodes))]
     victims = [sorted(use.pods) for use in cycle._preemption._nodes]
     available = [{name: each.available(name) for name in resources} for each in view.cluster.nodes]
-    return free, victims, sorted(cycle.devices.held.items()), available, state.play.node_of_pod
+    allowed = [each.allowed for each in cycle.budgets._budgets]
+    return free, victims, allowed, sorted(cycle.devices.held.items()), available, state.play.node_of_pod
 
 
 @given(SEEDS, st.booleans())
@@ -76,6 +78,18 @@ def test_a_gang_that_does_not_start_changes_nothing_for_others(seed: int) -> Non
     with state.simulated(others) as plays:
         assert outcome(plays) == [[] if stops else pods for pods, stops in zip(first, stopped, strict=True)]
     event(f"{sum(stopped)} of {len(stopped)} stopped")
+
+
+@given(SEEDS)
+def test_a_play_leaves_no_trace_in_budgets(seed: int) -> None:
+    drawn = full_cluster(Random(seed))
+    state = ClusterState(drawn, NO_RULES)
+    before = whole_state(state)
+    with state.simulated(drawn.arrivals) as plays:
+        first = outcome(plays)
+    assert whole_state(state) == before
+    with state.simulated(drawn.arrivals) as plays:
+        assert outcome(plays) == first
 
 
 @given(SEEDS)

@@ -13,7 +13,7 @@ from rules_engine.model.rules.simulation import Simulation
 from rules_engine.questions.simulate.play import play_simulation
 from rules_engine.questions.simulate.record import PodRecord, Record
 from tests.support.api import GPU, node
-from tests.support.generated_simulations import SimulationGenerator
+from tests.support.generated_simulations import SimulationGenerator, full_cluster
 from tests.support.naive_simulation import NaiveSimulation
 from tests.support.simulation import NO_RULES, load, played
 
@@ -47,6 +47,13 @@ def test_records_agree_with_a_second_implementation(seed: int) -> None:
     record = play_simulation(drawn, rule_set, "rules")
     assert [key(found) for found in record.pods] == [found.key for found in expected]
     assert record.ended == (naive.now if drawn.until is None else drawn.until)
+
+
+@given(SEEDS)
+def test_budgets_agree_with_a_second_implementation(seed: int) -> None:
+    drawn = full_cluster(Random(seed))
+    expected = NaiveSimulation(drawn, NO_RULES).play()
+    assert [key(found) for found in play_simulation(drawn, NO_RULES, "rules").pods] == [each.key for each in expected]
 
 
 @given(SEEDS)

@@ -305,10 +305,10 @@ class ClusterArgument:
             with progress_bar("elapsed") as report:
                 reading = read_cluster([self.path], whole=whole, progress=partial(report, "reading"))
             gc.freeze()  # the objects stay: the collector would traverse them again and again
-            reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
         else:
             objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
             reading = reading_of(objects, KUBECONFIG)
+        reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
         if reading.objects is not None and self.plugins:
             reading = replace(reading, objects=reading.objects.with_objects({}, self.plugins))
         return reading

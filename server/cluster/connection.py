@@ -135,6 +135,8 @@ class Access:
     headers: Callable[[], Mapping[str, str]]
 
 
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
 Configure = Callable[["Configuration"], None]
 """Function that fills in a Configuration of the kubernetes package."""
 
@@ -173,7 +175,7 @@ def load_kubeconfig(configuration: "Configuration", paths: str = "", context: st
     from kubernetes import config
 
     paths = paths or os.environ.get("KUBECONFIG", "")
-    files = paths or "~/.kube/config"
+    files = paths or DEFAULT_KUBECONFIG
     if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
         hint = "" if paths else ", and KUBECONFIG is not set"
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files} not found{hint}")
@@ -195,11 +197,26 @@ def load_kubeconfig(configuration: "Configuration", paths: str = "", context: st
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 
+def context_namespace(paths: str = "", context: str | None = None) -> str:
+    """Return the namespace of a context of files, chosen as for `load_kubeconfig`; "" if it has none."""
+    from kubernetes import config
+
+    files = paths or os.environ.get("KUBECONFIG", "") or DEFAULT_KUBECONFIG
+    try:
+        contexts, current = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
+        named = next((each for each in contexts if each["name"] == context), current)
+        return str(named["context"].get("namespace") or "")
+    except Exception:  # in a pod there is no file; otherwise it is reported when it is loaded
+        return ""
+
+
 def as_kubectl(folder: Path = SERVICE_ACCOUNT, *, file: str = "", context: str | None = None) -> Configure:
     """Configure as kubectl does: from a kubeconfig, and in a pod without one from its service account."""
 
     def configure(configuration: "Configuration") -> None:
-        has_file = bool(file or context or os.environ.get("KUBECONFIG")) or Path("~/.kube/config").expanduser().exists()
+        has_file = (
+            bool(file or context or os.environ.get("KUBECONFIG")) or Path(DEFAULT_KUBECONFIG).expanduser().exists()
+        )
         if not has_file and missing_in_cluster(folder) is None:
             in_cluster(folder)(configuration)
         else:

@@ -69,7 +69,7 @@ _decoder = Decoder(_ListPage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedObjects:
-    """The objects of a cluster; `unread`: why a kind could not be read."""
+    """The objects of a cluster; `unread`: why a kind could not be read, or only in one namespace."""
 
     objects: ClusterObjects
     unread: Mapping[str, ApiError]
@@ -98,16 +98,23 @@ class Listing:
         self._left = 0
 
     def read(
-        self, kinds: Iterable[str], *, whole: bool = False, needed: Collection[str] = ("Node", "Pod")
+        self,
+        kinds: Iterable[str],
+        *,
+        whole: bool = False,
+        needed: Collection[str] = ("Node", "Pod"),
+        namespace: str = "",
     ) -> ListedObjects:
         """List the objects of some kinds. Raises ApiError, also if one of the `needed` kinds may not be listed.
 
-        `whole`: with the values that are never kept.
+        `whole`: with the values that are never kept. `namespace`: of which kinds are listed that may not be listed in
+        all namespaces.
         """
         self._end = self._clock() + self._seconds
         self._left = MAX_READ_BYTES
         objects: dict[str, list[dict[str, Json]]] = {}
         unread: dict[str, ApiError] = {}
+        partial: set[str] = set()
         with without_garbage_collection():
             for kind in kinds:
                 try:
@@ -118,22 +125,32 @@ class Listing:
                         raise list_error from None
                     if kind == OFFERS and error.cause is Cause.MISSING:
                         objects[kind] = []  # only clusters with native policies have the kind
+                    elif namespace and API_KINDS[kind].namespaced and error.cause is Cause.FORBIDDEN:
+                        try:
+                            objects[kind] = self._list(kind, whole=whole, namespace=namespace)
+                        except ApiError:
+                            unread[kind] = list_error
+                        else:
+                            partial.add(kind)
+                            text = f"only {API_KINDS[kind].resource} of namespace {namespace} are read: {error}"
+                            unread[kind] = ApiError(error.cause, text)
                     else:
                         unread[kind] = list_error
         # If nothing was listed, every failure counts: an empty answer would look like an empty cluster.
-        if missing := [error for kind, error in unread.items() if kind in needed or not objects]:
+        if missing := [error for kind, error in unread.items() if kind in {*needed} - partial or not objects]:
             raise ApiError(missing[0].cause, "; ".join(map(str, missing)))
-        listed = ClusterObjects(objects, absent=frozenset(API_KINDS) - objects.keys(), now=self._now())
+        absent = frozenset(API_KINDS) - objects.keys()
+        listed = ClusterObjects(objects, absent=absent, partial=frozenset(partial), now=self._now())
         return ListedObjects(objects=listed, unread=MappingProxyType(unread))
 
-    def _list(self, kind: str, *, whole: bool) -> list[dict[str, Json]]:
-        """List the objects of a kind, again if its pages expire."""
+    def _list(self, kind: str, *, whole: bool, namespace: str | None = None) -> list[dict[str, Json]]:
+        """List the objects of a kind, again if its pages expire; `namespace`: only its own."""
         attempt = 1
         while True:
             objects: list[dict[str, Json]] = []
             shared = _SharedValues()
             try:
-                for page in self._pages(kind, whole=whole):
+                for page in self._pages(kind, whole=whole, namespace=namespace):
                     for each in page:
                         shared.share(each)
                     objects += page
@@ -145,8 +162,8 @@ class Listing:
             else:
                 return objects
 
-    def _pages(self, kind: str, *, whole: bool) -> Iterator[Sequence[dict[str, Json]]]:
-        path = api_path(API_KINDS[kind].resource, group=API_KINDS[kind].group)
+    def _pages(self, kind: str, *, whole: bool, namespace: str | None) -> Iterator[Sequence[dict[str, Json]]]:
+        path = api_path(API_KINDS[kind].resource, group=API_KINDS[kind].group, namespace=namespace)
         query = {"fieldSelector": _SELECTORS[kind]} if kind in _SELECTORS else {}
         pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
         following = True

@@ -12,6 +12,7 @@ import click
 from rules_engine.cli.options import ClusterAccess, kubeconfig_options
 from rules_engine.cli.program import end_without_answer
 from rules_engine.cli.progress import progress_bar
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.server.option_types import READ_SECONDS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class KubeconfigCluster(ClusterAccess):
         """Read kinds. Ends the command if they cannot be read."""
         from rules_engine.server.cluster.connection import Cause
 
-        listed = list_objects(context, kinds, whole=whole)
+        listed = list_objects(context, kinds, whole=whole, needed=["Node"], own_namespace=True)
         # Older clusters lack the APIs of devices and of some policies.
         report_unread(context, [why for why in listed.unread.values() if why.cause is not Cause.MISSING])
         return listed.objects
@@ -76,10 +77,17 @@ def ending_if_unreadable() -> Iterator[None]:
 
 
 def list_objects(
-    context: click.Context, kinds: Iterable[str], *, whole: bool = False, needed: Collection[str] = ("Node", "Pod")
+    context: click.Context,
+    kinds: Iterable[str],
+    *,
+    whole: bool = False,
+    needed: Collection[str] = ("Node", "Pod"),
+    own_namespace: bool = False,
 ) -> "ListedObjects":
     """List the objects of the live cluster, and print its name and their numbers; the parameters are those of Listing.
 
+    `own_namespace`: kinds that may be listed in one namespace only are listed in that of `--namespace`, else of the
+    kubeconfig's context.
     Ends the command if it cannot be read.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
@@ -91,8 +99,9 @@ def list_objects(
             seconds=context.params.get("timeout", READ_SECONDS),
             progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
         )
-        listed = listing.read(kinds, whole=whole, needed=needed)
-    counts = {kind: len(listed.objects.of(kind)) for kind in kinds if kind not in listed.unread}
+        namespace = _own_namespace(context) if own_namespace else ""
+        listed = listing.read(kinds, whole=whole, needed=needed, namespace=namespace)
+    counts = {kind: len(listed.objects.of(kind)) for kind in kinds if kind not in listed.objects.absent}
     shown = [kind for kind, count in counts.items() if count or kind in ("Node", "Pod")]
     amounts = ", ".join(f"{API_KINDS[kind].resource} {counts[kind]:,}" for kind in shown)
     name = kubeconfig_options(context).get("--context", "the current context")
@@ -100,6 +109,16 @@ def list_objects(
         f"cluster: {name} of the kubeconfig, read at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}: {amounts}", err=True
     )
     return listed
+
+
+def _own_namespace(context: click.Context) -> str:
+    """Return the namespace of `--namespace`, else of the kubeconfig's context; as kubectl, default otherwise."""
+    from rules_engine.server.cluster.connection import context_namespace
+
+    given, options = context.params.get("namespace"), kubeconfig_options(context)
+    if isinstance(given, str) and given:
+        return given
+    return context_namespace(options.get("--kubeconfig", ""), options.get("--context")) or DEFAULT_NAMESPACE
 
 
 def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) -> None:

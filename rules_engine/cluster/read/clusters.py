@@ -61,8 +61,10 @@ class ClusterReading:
         """Return the reading with warnings of what is assumed where none of these kinds was read."""
         problems = Problems()
         for kind, meaning in _ASSUMED.items():
-            if self.objects is not None and kind in self.objects.absent and kind in kinds:
-                problems.warning(Code.UNREAD_OBJECT, f"no {kind} was read: {meaning}", self.location)
+            if self.objects is None or kind not in kinds or not (unread := self.objects.unread(kind)):
+                continue
+            what = f"no {kind} was read" if kind in self.objects.absent else f"{unread} were not read"
+            problems.warning(Code.UNREAD_OBJECT, f"{what}: {meaning}", self.location)
         return replace(self, problems=(*self.problems, *problems.items))
 
     @property

@@ -63,19 +63,22 @@ class ObjectReader:
         self._captured = ""
         """The latest time of a capture; "" if there is none."""
         self._declared: tuple[Node, ...] = ()
+        self._has_inventory = False
 
     def objects(self) -> ClusterObjects:
         """Return all objects. GPUOffers are not missing: only clusters with native policies have them."""
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items()},
             absent=frozenset(API_KINDS) - self.seen - {OFFERS},
-            partial=frozenset(["Pod"] if not self._captured and self._lacks_system_pods() else []),
+            partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=parse_change_time(self._captured) if self._captured else None,
             declared=self._declared,
         )
 
     def _lacks_system_pods(self) -> bool:
         """Return True if only pods of some namespaces were read, as by kubectl get without -A."""
+        if self._captured or self._has_inventory:
+            return False
         namespaces = {namespace for namespace, _ in self._objects.get("Pod", ())}
         system = any(name == SYSTEM_NAMESPACE for _, name in self._objects.get("Namespace", ()))
         return bool(namespaces and self._objects.get("Node")) and system and SYSTEM_NAMESPACE not in namespaces
@@ -85,6 +88,7 @@ class ObjectReader:
         always = {"Node", "Pod", "Namespace", *DEVICE_KINDS, "ResourceQuota", "LimitRange", "PodDisruptionBudget"}
         self.seen |= always.union(ADMISSION_POLICIES) | {kind for kind in API_KINDS if objects.of(kind)}
         self._declared += objects.declared
+        self._has_inventory = True
         for kind in API_KINDS:
             for each in objects.of(kind):
                 self._add(kind, dict(each), lambda: place)

@@ -31,12 +31,13 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 class ApiKind:
     """A kind of objects, read in version v1: its resource name, as in `kubectl get`, and its API group, "": core.
 
-    `diagnosed`: a diagnosis reads it.
+    `diagnosed`: a diagnosis reads it. `namespaced`: its objects are in namespaces.
     """
 
     resource: str
     group: str = ""
     diagnosed: bool = True
+    namespaced: bool = True
 
     @property
     def api_version(self) -> str:
@@ -57,7 +58,7 @@ FINDINGS = "gpu-rules-doctor"
 """The source of the Events of findings, which are not read: they would be findings themselves."""
 
 API_KINDS: Mapping[str, ApiKind] = {
-    "Node": ApiKind("nodes"),
+    "Node": ApiKind("nodes", namespaced=False),
     "Pod": ApiKind("pods"),
     "Event": ApiKind("events"),
     "DaemonSet": ApiKind("daemonsets", "apps"),
@@ -65,23 +66,23 @@ API_KINDS: Mapping[str, ApiKind] = {
     "StatefulSet": ApiKind("statefulsets", "apps"),
     "Job": ApiKind("jobs", "batch"),
     "PersistentVolumeClaim": ApiKind("persistentvolumeclaims"),
-    "RuntimeClass": ApiKind("runtimeclasses", "node.k8s.io"),
+    "RuntimeClass": ApiKind("runtimeclasses", "node.k8s.io", namespaced=False),
     "ResourceQuota": ApiKind("resourcequotas"),
-    "DeviceClass": ApiKind("deviceclasses", "resource.k8s.io"),
-    "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io"),
+    "DeviceClass": ApiKind("deviceclasses", "resource.k8s.io", namespaced=False),
+    "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io", namespaced=False),
     "ResourceClaim": ApiKind("resourceclaims", "resource.k8s.io"),
-    "Namespace": ApiKind("namespaces"),
-    OFFERS: ApiKind(OFFERS_RESOURCE, GROUP),
-    PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False),
+    "Namespace": ApiKind("namespaces", namespaced=False),
+    OFFERS: ApiKind(OFFERS_RESOURCE, GROUP, namespaced=False),
+    PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False, namespaced=False),
     "LimitRange": ApiKind("limitranges", diagnosed=False),
-    "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False),
+    "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False, namespaced=False),
     "ReplicationController": ApiKind("replicationcontrollers", diagnosed=False),
     "ControllerRevision": ApiKind("controllerrevisions", "apps", diagnosed=False),
     "PodDisruptionBudget": ApiKind("poddisruptionbudgets", "policy", diagnosed=False),
     "ServiceAccount": ApiKind("serviceaccounts", diagnosed=False),
-    "StorageClass": ApiKind("storageclasses", "storage.k8s.io", diagnosed=False),
+    "StorageClass": ApiKind("storageclasses", "storage.k8s.io", diagnosed=False, namespaced=False),
     **{
-        kind: ApiKind(resource, "admissionregistration.k8s.io", diagnosed=False)
+        kind: ApiKind(resource, "admissionregistration.k8s.io", diagnosed=False, namespaced=False)
         for kind, resource in ADMISSION_POLICIES.items()
     },
 }

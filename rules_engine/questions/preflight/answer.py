@@ -281,6 +281,8 @@ def _pod_notices(pods: Iterable[SimulatedPod]) -> Iterator[str]:
 
 def _unknown_of_pods(pods: Iterable[SimulatedPod], namespace: str, objects: ClusterObjects) -> Iterator[str]:
     """Yield what could prevent the start of pods and is not in the input, or not modelled."""
+    if "Pod" in objects.partial:
+        yield f"{objects.unread('Pod')}, which were not read"
     for pod in pods:
         known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES, VOLUME_CLAIMS)
         yield from (what for what in pod.admitted.record.not_modelled if what not in known)

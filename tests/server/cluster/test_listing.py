@@ -146,6 +146,24 @@ def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads:
     assert [one.name for one in listed.nodes] == ["one"]
 
 
+def test_kinds_that_may_be_listed_in_one_namespace_only_are_listed_there(api: ApiServer) -> None:
+    api.forbidden = {"pods", "jobs", "runtimeclasses"}
+    page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "p", "namespace": "ml"}}]}
+    api.single["/api/v1/namespaces/ml/pods"] = page
+
+    listed = Listing(Connection(plain(api)), seconds=SECONDS).read(API_KINDS, namespace="ml")
+
+    assert listed.objects.partial == {"Pod"}
+    assert listed.objects.absent == {"Job", "RuntimeClass"}
+    assert [each.name for each in listed.objects.pods] == ["p"]
+    assert str(listed.unread["Pod"]).startswith("only pods of namespace ml are read: 403: pods is forbidden")
+    assert listed.unread.keys() == {"Pod", "Job", "RuntimeClass"}
+    assert [each.collection for each in api.requests if "namespaces/" in each.collection] == [
+        "/api/v1/namespaces/ml/pods",
+        "/apis/batch/v1/namespaces/ml/jobs",
+    ]
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_an_api_without_native_policies_has_none(api: ApiServer, reads: Reads, status: int) -> None:
     api.fail("gpuoffers", Status(status, "not for you"))

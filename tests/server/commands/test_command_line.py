@@ -314,6 +314,26 @@ def test_commands_that_create_pods_read_what_the_api_server_reads_for_them(api: 
     assert [kind for kind in POD_KINDS if f" {API_KINDS[kind].resource} " not in read] == []
 
 
+@pytest.mark.parametrize(("own", "options"), [("ml", ["-n", "ml"]), ("team", []), ("default", [])])
+def test_with_rights_in_one_namespace_its_objects_are_read(
+    api: ApiServer, folder: Path, own: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.forbidden = {"pods", "resourcequotas"}
+    page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "p", "namespace": own}}]}
+    api.single[f"/api/v1/namespaces/{own}/pods"] = page
+    config = api.kubeconfig(folder)
+    if own == "team":
+        config.write_text(config.read_text().replace('"user": "me"}', '"user": "me", "namespace": "team"}'))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    write(folder, {"cpu.yaml": "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m}]}}\n"})
+    result = run("preflight", "-f", "cpu.yaml", "--rules", "rules.yaml", *options)
+    assert result.exit_code == 3, result.output
+    assert f"only pods of namespace {own} are read: 403" in result.stderr
+    assert "warning: pods of other namespaces were not read: all that nodes have counts as free" in result.stderr
+    assert "warning: no ResourceQuota was read: quotas count as having room" in result.stderr
+    assert "pods of other namespaces, which were not read" in result.stdout
+
+
 def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:
     config = api.kubeconfig(folder)
     name = re.search(r"current-context: (\S+)", config.read_text())

@@ -41,21 +41,25 @@ def mutate(pod: Any, rules: Sequence[Any], nodes: Sequence[Any] | None) -> Outco
     """Evaluate the ladders in order. `nodes`: None if the cluster is unknown."""
     outcome = Outcome(copy.deepcopy(pod))
     decided: set[str] = set()
+    found: set[str] = set()
     before: list[Any] = []
     fixed: set[str] = set()
-    for rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
-        if rule["mode"] != "Enforce" or skipped(rule, pod, outcome):
+    given = {name for rule in rules if rule["mode"] == "Enforce" for name in resources(rule)}
+    for plain_rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
+        if plain_rule["mode"] != "Enforce" or skipped(plain_rule, pod, outcome):
             continue
+        rule = {**plain_rule, "decided": {*decided}, "found": {*found}, "given": given}
+        again = {**rule, "decided": set()}
         if keys_of(rule):
-            decide_pools(rule, outcome, nodes, decided, fixed, before)
-            before.append(rule)
+            decide_pools(rule, outcome, nodes, decided, found, fixed, before)
+            before.append(again)
             continue
         undecided = [name for name in resources(rule) if name not in decided and requested(outcome.pod, name)]
         if undecided:
             taken = [name for name in resources(rule) if name in decided and requested(outcome.pod, name)]
-            decide(rule, outcome, nodes, undecided, taken, before)
+            decide(rule, outcome, nodes, undecided, taken, found, before)
             decided |= {*undecided, *(target for name, _, target in outcome.moves if name == rule["name"])}
-        before.append(rule)
+        before.append(again)
     return outcome
 
 
@@ -76,9 +80,18 @@ def skipped(rule: Any, pod: Any, outcome: Outcome) -> bool:
 
 
 def decide(
-    rule: Any, outcome: Outcome, nodes: Sequence[Any] | None, undecided: list[str], taken: list[str], before: list[Any]
+    rule: Any,
+    outcome: Outcome,
+    nodes: Sequence[Any] | None,
+    undecided: list[str],
+    taken: list[str],
+    found: set[str],
+    before: list[Any],
 ) -> None:
-    """Choose rungs for the pod's resources. `taken`: resources decided by the ladders `before`."""
+    """Choose rungs for the pod's resources.
+
+    `taken`: resources decided by the ladders `before`; `found`: resources that ladders found offered, which grows.
+    """
     pod = outcome.pod
     if any(invalid(container, name) for container in all_containers(pod) for name in resources(rule)):
         outcome.warned = True
@@ -88,20 +101,29 @@ def decide(
         return
     now = copy.deepcopy(pod)
     moves: dict[str, str] = {}
-    staying = [name for name in undecided if offered(rule, nodes, now, [name])]
-    leaving = [name for name in undecided if name not in staying]
+    order = undecided if rule["direction"] == "Up" else undecided[::-1]
+    staying: list[str] = []
+    for name in order:
+        if rungs(rule)[name]["assume"] or offered(rule, nodes, now, [name, *unassumed(rule, staying)]):
+            staying.append(name)
+    leaving = [name for name in order if name not in staying]
     settled = [*taken, *staying]
-    for name in leaving if rule["direction"] == "Up" else reversed(leaving):
+    found_before = {*found}
+    found.update(unassumed(rule, staying))
+    for name in leaving:
         for target in targets(rule, name, pod):
             after = moved(rule, now, name, target)
-            others = [earlier for earlier in before if target in resources(earlier)]
             assumed = rungs(rule)[target]["assume"]
-            if (assumed or offered(rule, nodes, after, [*settled, target], assumption=False)) and all(
-                keeps(earlier, nodes, after) if keys_of(earlier) else offered(earlier, nodes, after, [target])
-                for earlier in others
+            if (assumed or offered(rule, nodes, after, [*settled, target])) and all(
+                keeps(earlier, nodes, after)
+                if keys_of(earlier)
+                else keeps_rung(earlier, nodes, after, target, found_before)
+                for earlier in before
+                if target in resources(earlier)
             ):
                 now, moves[name] = after, target
                 settled.append(target)
+                found.update(unassumed(rule, [target]))
                 break
         else:
             settled.append(name)
@@ -121,13 +143,33 @@ def targets(rule: Any, name: str, pod: Any) -> list[str]:
     return sorted(given, key=lambda target: rungs(rule)[target]["assume"])
 
 
-def offered(rule: Any, nodes: Sequence[Any], pod: Any, names: list[str], *, assumption: bool = True) -> bool:
-    """Return whether one node has all of these resources, as much as the whole pod requests."""
-    if assumption and len(names) == 1 and rungs(rule)[names[0]]["assume"]:
-        return True
-    needs = {name: need(pod, name) for name in names}
+def unassumed(rule: Any, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not rungs(rule)[name]["assume"]]
+
+
+def keeps_rung(rule: Any, nodes: Sequence[Any], pod: Any, target: str, found: set[str]) -> bool:
+    """Return whether an earlier ladder would keep a rung, given what ladders found offered."""
+    beside = [name for name in resources(rule) if name != target and name in found and requested(pod, name)]
+    return rungs(rule)[target]["assume"] or offered(rule, nodes, pod, [target, *unassumed(rule, beside)])
+
+
+def others(rule: Any, pod: Any) -> dict[str, Fraction]:
+    """Return what the pod needs of other extended resources, without those that rules may still change."""
+    names = {name for item in all_containers(pod) for section in item.get("resources", {}).values() for name in section}
+    names |= pod["spec"].get("overhead", {}).keys()
+    needs = {
+        name: need(pod, name, ("requests", "limits"))
+        for name in names - ({*resources(rule)} - rule["decided"])
+        if "/" in name and (name not in rule["given"] or name in rule["found"])
+    }
+    return {name: amount for name, amount in needs.items() if amount > 0}
+
+
+def offered(rule: Any, nodes: Sequence[Any], pod: Any, names: list[str]) -> bool:
+    """Return whether one node has all of these resources and of the pod's others, as much as the whole pod requests."""
+    needs = {**others(rule, pod), **{name: need(pod, name) for name in names}}
     return any(
-        considers(rule, node, pod) and all(offer(rule, node, name) >= needs[name] for name in names) for node in nodes
+        considers(rule, node, pod) and all(offer(rule, node, name) >= needs[name] for name in needs) for node in nodes
     )
 
 
@@ -153,16 +195,16 @@ def offer(rule: Any, node: Any, name: str) -> int:
     return free - node["used"].get(name, 0) if rule["offered"] == "Available" else free
 
 
-def need(pod: Any, name: str) -> int:
+def need(pod: Any, name: str, sections: Sequence[str] = ("limits", "requests")) -> Fraction:
     """Return the pod's request: of the running containers, or the most that an init container needs before."""
-    started = peak = 0
+    started = peak = Fraction(0)
     for container in pod["spec"].get("initContainers", []):
         if container.get("restartPolicy") == "Always":
-            started += count(container, name)
+            started += first(container, name, sections)
         else:
-            peak = max(peak, started + count(container, name))
-    running = started + sum(count(container, name) for container in pod["spec"]["containers"])
-    return max(running, peak) + int(amount(pod["spec"].get("overhead", {}).get(name, "0")))
+            peak = max(peak, started + first(container, name, sections))
+    running = sum((first(container, name, sections) for container in pod["spec"]["containers"]), started)
+    return max(running, peak) + amount(pod["spec"].get("overhead", {}).get(name, "0"))
 
 
 def moved(rule: Any, pod: Any, name: str, target: str) -> Any:
@@ -239,12 +281,16 @@ def invalid(container: Any, name: str) -> bool:
 
 def count(container: Any, name: str) -> int:
     """Return the container's limit, else its request."""
-    return int(amount(next(iter(named(container, name)), "0")))
+    return int(first(container, name, ("limits", "requests")))
 
 
-def named(container: Any, name: str) -> list[str]:
-    sections = container.get("resources", {})
-    return [sections[key][name] for key in ("limits", "requests") if name in sections.get(key, {})]
+def first(container: Any, name: str, sections: Sequence[str]) -> Fraction:
+    return amount(next(iter(named(container, name, sections)), "0"))
+
+
+def named(container: Any, name: str, sections: Sequence[str] = ("limits", "requests")) -> list[str]:
+    amounts = container.get("resources", {})
+    return [amounts[key][name] for key in sections if name in amounts.get(key, {})]
 
 
 def amount(text: str) -> Fraction:
@@ -338,13 +384,20 @@ def applies(rule: Any, pod: Any) -> bool:
 def keeps(rule: Any, nodes: Sequence[Any], pod: Any) -> bool:
     """Return whether a ladder, evaluated first, would leave the pod as it is."""
     if not keys_of(rule):
-        return all(offered(rule, nodes, pod, [name]) for name in {*resources(rule)} if requested(pod, name))
+        names = unassumed(rule, [name for name in resources(rule) if requested(pod, name)])
+        return not names or offered(rule, nodes, pod, names)
     own = own_rungs(rule, pod)
     return not own or (not pool_of(rule, pod)[1] and together(rule, nodes, pod, {index: index for index in own}, []))
 
 
 def decide_pools(
-    rule: Any, outcome: Outcome, nodes: Sequence[Any] | None, decided: set[str], fixed: set[str], before: list[Any]
+    rule: Any,
+    outcome: Outcome,
+    nodes: Sequence[Any] | None,
+    decided: set[str],
+    found: set[str],
+    fixed: set[str],
+    before: list[Any],
 ) -> None:
     pod = outcome.pod
     unplaced = pool_of(rule, pod)[1]
@@ -388,16 +441,21 @@ def decide_pools(
     if not choice:
         stay = {index: index for index in order}
         if unplaced and allowed(rule, nodes or [], pod, stay, fixed_before, before):
-            choice = stay
+            choice, found_again = stay, {*found}
             again = Outcome(arrived(rule, pod, stay))
             if not skipped(rule, again.pod, again):
-                decide_pools(rule, again, nodes, decided_before, fixed_before, before)
+                decide_pools(rule, again, nodes, decided_before, found_again, fixed_before, before)
             if again.moves:
+                found |= found_again
                 outcome.pod = again.pod
                 outcome.moves += again.moves
                 decided |= decided_before
                 return
         outcome.allowed &= rule["whenExhausted"] == "Keep"
+    else:
+        found |= {
+            rule["rungs"][option]["resource"] for option in choice.values() if not rule["rungs"][option]["assume"]
+        }
     moves = {index: option for index, option in choice.items() if index != option}
     decided |= {rule["rungs"][option]["resource"] for option in moves.values()}
     outcome.moves += [(rule["name"], title(rule, index), title(rule, option)) for index, option in moves.items()]
@@ -453,6 +511,7 @@ def together(rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], 
         considers(rule, node, after)
         and all(node["labels"].get(key) == value for key, value in pool.items())
         and all(offer(rule, node, name) >= need(after, name) for name in {*names, *taken})
+        and all(offer(rule, node, name) >= amount for name, amount in others(rule, pod).items())
         for node in nodes
     )
 

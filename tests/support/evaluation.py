@@ -23,6 +23,7 @@ from tests.support.patching import apply_as_api_server, apply_strictly, resolve,
 HERE = Location("rules.yaml", 1, 1)
 
 MIG3 = "nvidia.com/mig-3g.40gb"
+HCA = "rdma/hca"
 MIG2 = "nvidia.com/mig-2g.20gb"
 MIG1 = "nvidia.com/mig-1g.10gb"
 GPU = "nvidia.com/gpu"

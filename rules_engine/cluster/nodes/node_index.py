@@ -12,7 +12,7 @@ from typing import Final
 from rules_engine.cluster.nodes.capacity import Capacity
 from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate, node_set, numbers_of
 from rules_engine.cluster.nodes.places import Label, Places
-from rules_engine.cluster.nodes.query import NodeQuery
+from rules_engine.cluster.nodes.query import NodeQuery, is_extended_resource
 from rules_engine.model.kubernetes.cluster import Cluster, Node, NodeUpdate
 
 MAX_CAPACITIES = 64
@@ -66,6 +66,11 @@ class NodeIndex:
     @property
     def every(self) -> NodeSet:
         return self.by_name.present
+
+    @property
+    def extended(self) -> list[str]:
+        """The extended resources of all nodes, in order of name."""
+        return sorted(filter(is_extended_resource, self.resources))
 
     @property
     def places(self) -> Places:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from rules_engine.cluster.nodes import (
+    ABSENT,
     Capacity,
     Demand,
     NodeQuery,
@@ -21,8 +22,8 @@ from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES
 from rules_engine.model.kubernetes.placement import Placement
-from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.kubernetes.pod import NO_AMOUNTS, Pod
+from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
@@ -91,9 +92,12 @@ class Reach:
 
 
 class Offers:
-    """The amounts that nodes offer to one ladder's pod; with a `pool`, nodes with these labels, None: without it."""
+    """The amounts that nodes offer to one ladder's pod; with a `pool`, nodes with these labels, None: without it.
 
-    __slots__ = ("_budget", "_capacity", "_cluster", "_pool", "_query", "_reach")
+    `others`: the pod's requests of resources that the ladder does not have, of which a node must offer all.
+    """
+
+    __slots__ = ("_budget", "_capacity", "_cluster", "_others", "_pool", "_query", "_reach")
 
     def __init__(
         self,
@@ -102,8 +106,11 @@ class Offers:
         cluster: Cluster,
         budget: Budget,
         pool: Sequence[tuple[str, str | None]] = (),
+        others: Demand = NO_AMOUNTS,
     ) -> None:
-        self._query = query
+        # One capacity for all pods with other requests: they may name any combination of resources.
+        self._query = query.with_resources(node_index_of(cluster).extended) if others else query
+        self._others = others
         self._reach = reach
         self._pool = pool
         self._cluster = cluster
@@ -111,21 +118,41 @@ class Offers:
         self._capacity: Capacity | None = None
 
     def cover(self, demand: Demand) -> bool:
-        """Return True if one node that counts offers all of `demand`, in resources of the ladder.
+        """Return True if one node that counts offers all of `demand`, and the pod's other requests.
 
         Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on,
         CostExceeded if the budget does not cover comparisons and searches, and UnknownOfferError.
         """
         among = self._find_nodes()
-        capacity = self._find_capacity()
-        self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
-        covered = capacity.covers(demand, among) and self._is_served(demand, among)
+        demand = {**self._others, **demand}
+        covered = self._has_amounts(demand, among) and self._is_served(demand, among)
         for resource in demand:
             # Amounts of device plugins do not depend on drivers.
             problem = self._cluster.unread_problem(resource)
             if problem and (not covered or self.may_be_served(resource)):
                 raise UnknownOfferError(problem)
         return covered
+
+    def excluding_request(self, demand: Demand) -> str:
+        """Return the pod's other request that no node offers together with `demand`; "" if no node offers `demand`.
+
+        By amounts: whether devices of drivers fit together is not tried.
+        """
+        among = self._find_nodes()
+        if not self._others or not self._has_amounts(demand, among):
+            return ""
+        for name, nanos in self._others.items():
+            if not self._has_amounts({name: nanos, **demand}, among):
+                return f"{Quantity(nanos)} of {name}"
+        together = self._has_amounts({**self._others, **demand}, among)
+        return "" if together else "the pod's other resources"
+
+    def _has_amounts(self, demand: Demand, among: NodeSet | None) -> bool:
+        capacity = self._find_capacity()
+        self._budget.spend(len(capacity.classes) * (1 + len(self._others)) // AMOUNTS_PER_UNIT)
+        # No node has a resource that the query lacks.
+        known = not self._others or demand.keys() <= {*self._query.resources}
+        return known and capacity.covers(demand, among)
 
     def _find_capacity(self) -> Capacity:
         if self._capacity is None:
@@ -150,6 +177,7 @@ class Offers:
 
         Raises the errors of `cover` except UnknownOfferError.
         """
+        demand = {**self._others, **demand}
         _, uncertain = self._find_uncertain(demand, self._find_nodes())
         free = self._query.offered is Offered.AVAILABLE
         for node, counts, _, answer in self._answers(demand, uncertain):
@@ -199,7 +227,7 @@ class Offers:
             node = index.nodes[number]
             if self._query.counts(node):
                 offered = dict(zip(self._query.resources, self._query.class_of(node), strict=True))
-                lacking = {name for name, nanos in demand.items() if offered[name] < nanos}
+                lacking = {name for name, nanos in demand.items() if offered.get(name, ABSENT) < nanos}
                 own = node.service.resources if node.service else frozenset[str]()
                 counts = {name: nanos // NANOS for name, nanos in demand.items() if name in own}
                 answer = Served.YES

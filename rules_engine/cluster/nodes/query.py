@@ -1,7 +1,7 @@
 """Queries for the amounts of resources that nodes offer, and classes of nodes that offer equal amounts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rules_engine.model.kubernetes.cluster import Node
@@ -56,6 +56,10 @@ class NodeQuery:
         """True if a node counts only for the pods that may run on it."""
         return NodeRequirement.MATCHES_POD in self.nodes.require
 
+    def with_resources(self, names: Iterable[str]) -> "NodeQuery":
+        """Return the query for more resources, too."""
+        return replace(self, resources=tuple(dict.fromkeys((*self.resources, *names))))
+
     def counts(self, node: Node) -> bool:
         """Return True if a node passes the filter, as far as it does not depend on the pod."""
         require = self.nodes.require
@@ -72,6 +76,15 @@ class NodeQuery:
             # Node.available without its Quantities, since this runs for every node.
             return tuple([_nanos_of(allocatable, name, 0) - _nanos_of(used, name, 0) for name in self.resources])
         return tuple([_nanos_of(allocatable, name, ABSENT) for name in self.resources])
+
+
+def is_extended_resource(resource: str) -> bool:
+    """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
+    offers.
+    """
+    return "/" in resource
 
 
 def _nanos_of(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> int:

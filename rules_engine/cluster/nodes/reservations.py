@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from sys import intern
 
-from rules_engine.cluster.nodes import NodeSet, node_index_of
+from rules_engine.cluster.nodes import NodeSet, is_extended_resource, node_index_of
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 
 LIFETIME_SECONDS = 10.0
@@ -52,15 +52,6 @@ def device_usage(requests: Mapping[str, int]) -> ReservedAmounts:
     return usage_of_requests(
         (resource, nanos) for resource, nanos in requests.items() if nanos > 0 and is_extended_resource(resource)
     )
-
-
-def is_extended_resource(resource: str) -> bool:
-    """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
-
-    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
-    offers.
-    """
-    return "/" in resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cluster.nodes import Demand, NodeQuery, Offered
+from rules_engine.cluster.nodes import Demand, NodeQuery, Offered, is_extended_resource
 from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
 from rules_engine.language.cel import Budget, CostExceeded, NamedProgram, Program
 from rules_engine.language.cel.program import constant_texts
@@ -161,21 +161,30 @@ class Claims(Struct, frozen=True):
     """The decisions of the enforcing ladders of one admission so far.
 
     `winners`: the ladder that decided or assigned each resource. `ladders`: all ladders that applied, even without a
-    request to decide: in a second admission of the result, each is evaluated before later ladders. `pool_keys`: the
-    keys of the pools of ladders that decided a resource: later ladders see these labels as fixed.
+    request to decide: in a second admission of the result, each is evaluated before later ladders; with each, the
+    `offered` before it. `pool_keys`: the keys of the pools of ladders that decided a resource: later ladders see these
+    labels as fixed. `offered`: the resources that ladders gave or left because nodes offer them.
     """
 
     winners: Mapping[str, RuleId] = {}
-    ladders: tuple[CompiledLadder, ...] = ()
+    ladders: tuple[tuple[CompiledLadder, frozenset[str]], ...] = ()
     pool_keys: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()
 
     def after(self, ladder: CompiledLadder, step: Step) -> "Claims":
         titles = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
+        assumed = next((rung.title for rung in ladder.rule.rungs if rung.assume), "")
+        given = [each.given for each in step.resources if each.reason in _OFFERED_REASONS and each.given != assumed]
         return Claims(
             {**dict.fromkeys(map(resource_of, titles), ladder.rule.id), **self.winners},
-            (*self.ladders, ladder),
+            (*self.ladders, (ladder, self.offered)),
             self.pool_keys.union(ladder.pool_keys) if titles else self.pool_keys,
+            self.offered.union(map(resource_of, given)),
         )
+
+
+_OFFERED_REASONS = frozenset({"moved", "offered", "placed"})
+"""Reasons of decisions by which a pod gets a rung that nodes offer, unless the rung is assumed."""
 
 
 def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Edits]:
@@ -215,9 +224,10 @@ class _Requests:
 
     `own`: the index of the rung that the pod is on, by requested resource. `before`: the devices of all resources of
     the ladder that it requests: a move adds to what a container requests of its target. `decided`: the resources that
-    earlier ladders decided. `pod_pool`: the pod's pool, if the rungs have pools. `unplaced`: the pod is treated as on
-    the first rung's pool, and does not select it. `reaches`: the pod's reach, by the titles of the rungs to which it
-    moves. `offers`: the nodes' offers, by pool and reach.
+    earlier ladders decided. `others`: nanos of each other extended resource that the pod's node must offer.
+    `pod_pool`: the pod's pool, if the rungs have pools. `unplaced`: the pod is treated as on the first rung's pool, and
+    does not select it. `reaches`: the pod's reach, by the titles of the rungs to which it moves. `offers`: the nodes'
+    offers, by pool and reach.
     """
 
     ladder: CompiledLadder
@@ -228,6 +238,7 @@ class _Requests:
     own: Mapping[str, int]
     before: DeviceCounts
     decided: Sequence[str]
+    others: Demand
     pod_pool: PodPool | None
     unplaced: bool
     reaches: dict[tuple[str, ...], Reach] = field(default_factory=dict)
@@ -288,7 +299,8 @@ class _Requests:
         """Return the offers of the rungs' pool to the pod as it would be on these rungs."""
         pool, reach = next((to.rung.pool for to in choice.values()), ()), self.reach_on(choice)
         if (pool, reach) not in self.offers:
-            self.offers[pool, reach] = Offers(self.ladder.query, reach, self.context.cluster, self.budget, pool)
+            query, cluster = self.ladder.query, self.context.cluster
+            self.offers[pool, reach] = Offers(query, reach, cluster, self.budget, pool, self.others)
         return self.offers[pool, reach]
 
 
@@ -343,9 +355,24 @@ def _read_requests(
         own=own,
         before=before,
         decided=[name for name in own if name in claims.winners and name in before.resources],
+        others={} if claims.winners.keys() >= own.keys() else _read_others(ladder, context, claims, budget),
         pod_pool=pod_pool,
         unplaced=unplaced,
     )
+
+
+def _read_others(ladder: CompiledLadder, context: Context, claims: Claims, budget: Budget) -> Demand:
+    """Return the pod's requests of other extended resources, without those that rules may still change."""
+    pod = context.pod
+    names = {name for name in pod.resources.union(pod.overhead) if is_extended_resource(name)}
+    names -= {*ladder.resources} - claims.winners.keys()
+    if names:
+        names -= context.given(context.namespace) - claims.offered
+    if not names:
+        return {}
+    budget.spend(1 + pod.amount_count // AMOUNTS_PER_UNIT)
+    requests = pod.effective_requests()
+    return {name: requests[name] for name in sorted(names) if requests[name] > 0}
 
 
 def _decide(
@@ -488,24 +515,16 @@ def _find_staying(requests: _Requests, indexes: Iterable[int]) -> list[int]:
 
 
 def _stays(requests: _Requests, index: int, others: Iterable[str]) -> bool:
-    """Return True if a request can stay. Devices of drivers must also fit with `others` on one node.
+    """Return True if a request can stay: one node offers it together with `others`.
 
-    Two parts of a card may each be offered though they do not fit together. The assumed rung may be on any node.
+    The assumed rung may be on any node.
     """
     rungs, effective = requests.ladder.rule.rungs, requests.before.effective
-    rung, offers = rungs[index], requests.offers_on({})
-    if rung.assume:
+    if rungs[index].assume:
         return True
-    demand = {rung.resource: effective(rung.resource)}
-    if not offers.cover(demand):
-        return False
-    if not offers.may_be_served(rung.resource):
-        return True
-    for name in others:
-        if offers.may_be_served(name) and not rungs[requests.own[name]].assume and (nanos := effective(name)):
-            demand[name] = nanos
-    requests.budget.spend(len(requests.before.by_container) * len(demand) // AMOUNTS_PER_UNIT)
-    return len(demand) == 1 or offers.cover(demand)
+    names = [rungs[index].resource, *(name for name in others if not rungs[requests.own[name]].assume)]
+    requests.budget.spend(len(requests.before.by_container) * len(names) // AMOUNTS_PER_UNIT)
+    return requests.offers_on({}).cover({name: effective(name) for name in names})
 
 
 def _targets(requests: _Requests, index: int) -> Sequence[CompiledRung]:
@@ -560,6 +579,8 @@ def _nodes_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
     if not demand or offers.cover(demand):
         return ""
     missing = " and ".join(f"{Quantity(nanos)} of {name}" for name, nanos in demand.items())
+    if other := offers.excluding_request(demand):
+        missing += f" together with {other}"
     if requests.pod_pool is None:
         return f"no node offers {missing}{_failure_clause(offers, demand)}"
     *_, index = choice
@@ -603,27 +624,29 @@ def _claims_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
     resources = [to.rung.resource for to in choice.values()]
     alone = requests.pod_pool is None
     after = requests.context.edited(edits, requests.reach_on(choice))
-    for earlier in requests.claims.ladders:
+    for earlier, offered in requests.claims.ladders:
         # Alone, the other resources were tried before.
         own = [name for name in (resources[-1:] if alone else resources) if name in earlier.resources]
         affected = not alone and (earlier.pool_keys or (moves_pod and earlier.query.by_pod))
         only = own[0] if alone and own and not earlier.pool_keys else ""
-        if (own or affected) and not _keeps(earlier, after, requests, only):
+        if (own or affected) and not _keeps(earlier, after, requests, offered, only):
             return f"{earlier.rule.id} would move it on"
     return ""
 
 
-def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, only: str) -> bool:
+def _keeps(earlier: CompiledLadder, context: Context, later: _Requests, offered: frozenset[str], only: str) -> bool:
     """Return True if an earlier ladder would leave this pod's requests where they are, on the budget of the later one.
 
-    `only`: check this resource alone; "" for all.
+    `offered`: the resources that were offered before the earlier ladder. `only`: check this resource, given the ones
+    that ladders found offered; "" for all.
     """
-    # Without claims: each earlier ladder is checked on its own.
-    requests = _read_requests(earlier, context, later.scope, Claims(), later.budget)
+    # Without winners: each earlier ladder is checked on its own.
+    requests = _read_requests(earlier, context, later.scope, Claims(offered=offered), later.budget)
     if isinstance(requests, _LeftAlone):
         return True
     if only:
-        return _stays(requests, requests.own[only], [name for name in requests.own if name != only])
+        beside = [name for name in requests.own if name != only and name in later.claims.offered]
+        return _stays(requests, requests.own[only], beside)
     indexes = [index for name, index in requests.own.items() if name in requests.before.resources]
     if earlier.pool_keys:
         choice = {index: earlier.rungs[index] for index in indexes}
@@ -635,10 +658,9 @@ def _leaving_reason(requests: _Requests, index: int, choice: _ChosenRungs) -> st
     """Return the reason why a request cannot stay on its rung."""
     resource, offers = requests.ladder.rungs[index].rung.resource, requests.offers_on({})
     demand = {resource: requests.moved(choice).effective(resource)}
-    alone = offers.may_be_served(resource) and offers.cover(demand)
-    beside = " beside the requests that stay" if alone else ""
-    failure = _failure_clause(offers, demand)
-    return f"requested, but no node offers {Quantity(demand[resource])}{beside}{failure}"
+    other = "the requests that stay" if offers.cover(demand) else offers.excluding_request(demand)
+    together = other and f" together with {other}"
+    return f"requested, but no node offers {Quantity(demand[resource])}{together}{_failure_clause(offers, demand)}"
 
 
 def _failure_clause(offers: Offers, demand: Demand) -> str:

@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from rules_engine.cluster.nodes import Offered
+from rules_engine.cluster.nodes import Offered, is_extended_resource
 from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.rules.rule import FailurePolicy
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.ladder.evaluation import CompiledLadder
 from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from rules_engine.rules.native.cel_text import (
+    CONTAINERS,
     any_of,
     cel_list,
     cel_literal,
     grouped,
     match_conditions,
     names_one_of,
+    namespace_conditions,
     unserved,
 )
 from rules_engine.rules.native.mutation import (
@@ -54,8 +56,8 @@ def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
     """Translate a ladder. Raises StaysError."""
     rule, earlier = ladder.rule, _earlier(ladder.rule, scope)
     _check_ladder(ladder, earlier)
-    draft, changes = Draft(ladder, scope), _may_change(rule)
-    _count(rule, scope, draft, earlier)
+    draft, changes, other = Draft(ladder, scope), _may_change(rule), _other_resource(rule, scope)
+    _count(rule, scope, draft, earlier, other)
     _decide(ladder, draft, earlier)
     _change(rule, draft)
     denies = rule.when_exhausted is WhenExhausted.DENY
@@ -73,8 +75,12 @@ def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
                 expression=draft.text("!$applies || $undecided.size() == 0 || params.spec.known == true"),
                 message=f"{rule.id} left the pod as it is: the nodes of the cluster are not known",
             ),
+            NativeCheck(
+                expression=draft.text("!$applies || $undecided.size() == 0 || !$requests_others"),
+                message=f"{rule.id} left the pod as it is: it requests other extended resources",
+            ),
         ),
-        warns=any_of([HAS_SKIP, "params.spec.known != true"]),
+        warns=any_of([HAS_SKIP, "params.spec.known != true", "has(object.spec.overhead)", _names_other(other)]),
         check_variables=variables_of(each for each, _ in earlier),
         is_stable=not reads_changes(ladder, [each.program for each in ladder.conditions], _histories(scope)),
         query=rule.query,
@@ -83,13 +89,40 @@ def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
     )
 
 
+def _other_resource(rule: FallbackLadder, scope: PolicyScope) -> str:
+    """Return the condition for a resource `r` of which the ladder may have to count what nodes offer.
+
+    Resources that other rules give do not count until an earlier ladder has decided them.
+    """
+    before = {
+        name
+        for each in scope.before
+        if isinstance(each.rule, FallbackLadder) and may_share_pods(each.rule, rule)
+        for name in each.rule.resources
+    }
+    unsettled = []
+    for each in scope.rules:
+        names = sorted(filter(is_extended_resource, each.interests.gives - before - {*rule.resources}))
+        if names:
+            unsettled.append(" && ".join([*namespace_conditions(each.match), f"r in {cel_list(names)}"]))
+    excluded = any_of([f"r in {cel_list(rule.resources)}", *unsettled])
+    return f"r.contains('/') && !({excluded})"
+
+
+def _names_other(other: str) -> str:
+    return f"{CONTAINERS}.exists(c, c.?resources.requests.orValue({{}}).exists(r, {other}))"
+
+
 def _may_change(rule: FallbackLadder) -> str:
     """Return the condition for pods that the ladder may change or deny, or for which an expression may fail."""
     conditions = [*match_conditions(rule.match), names_one_of(rule.resources)]
     if not rule.expressions:
         wanted = [rung.resource for rung in rule.rungs if not rung.assume]
         # The sum over containers lacks the overhead: with overhead, the pod always matches.
-        conditions.append(f"({any_of(['has(object.spec.overhead)', unserved(rule.name, wanted)])})")
+        several = (
+            f"{cel_list(wanted)}.filter(r, {CONTAINERS}.exists(c, r in c.?resources.requests.orValue({{}}))).size() > 1"
+        )
+        conditions.append(f"({any_of(['has(object.spec.overhead)', several, unserved(rule.name, wanted)])})")
     return join_operands(conditions)
 
 
@@ -136,13 +169,20 @@ def _earlier(rule: FallbackLadder, scope: PolicyScope) -> Earlier:
     ]
 
 
-def _count(rule: FallbackLadder, scope: PolicyScope, draft: Draft, earlier: Earlier) -> None:
+def _count(rule: FallbackLadder, scope: PolicyScope, draft: Draft, earlier: Earlier, other: str) -> None:
     """Define the pod's requests and, by rung, the sums of its devices at each point."""
     size = len(rule.rungs)
     draft.define("rungs", cel_list(rule.resources))
     draft.define("requested", f"$rungs.filter(r, {requested('r')})")
     decided = [f"(variables.{each.prefix}applies && r in {cel_list(first.resources)})" for each, first in earlier]
     draft.define("undecided", f"$requested.filter(r, !({' || '.join(decided)}))" if decided else "$requested")
+    # A node must offer these, too, which the API server does not know.
+    draft.define_literal(
+        "requests_others",
+        f"""variables.containers.exists(c, [c.limits, c.requests].exists(a,
+  a.exists(r, {other} && sign(quantity(a[r])) != 0))) ||
+object.spec.?overhead.orValue({{}}).exists(r, {other} && sign(quantity(object.spec.overhead[r])) != 0)""",
+    )
     known = [
         f"{cel_literal(rule.name)} in params.spec.?ladders.orValue({{}})",
         *(
@@ -154,7 +194,9 @@ def _count(rule: FallbackLadder, scope: PolicyScope, draft: Draft, earlier: Earl
         "decides",
         f"""!$applies ? false : $undecided.size() == 0 ? false :
 variables.containers.size() > {MAX_CONTAINERS} ? {too_many(rule, scope)} :
-params.spec.known == true && {" && ".join(known)} &&
+params.spec.known == true && {" && ".join(known)} && !$requests_others &&
+// With a request that an earlier ladder decided, the others must be offered on its node.
+$requested.size() == $undecided.size() &&
 // Amounts that the API server will refuse stay as they are.
 !variables.containers.exists(c, $requested.exists(r, {malformed("r")}))""",
     )
@@ -205,17 +247,19 @@ def _decide(ladder: CompiledLadder, draft: Draft, earlier: Earlier) -> None:
     """
     rule, size = ladder.rule, len(ladder.rungs)
     assumed = next((index for index, rung in enumerate(rule.rungs) if rung.assume), -1)
-    draft.define(
-        "moving",
-        f"lists.range({size}).filter(k, k != {assumed} && $rungs[k] in $undecided && $needs[k] > 0 &&\n"
-        "  !$nodes.exists(n, n[k] >= $needs[k]))",
-    )
+    order, staying, moving = _order(rule), "$nodes", []
+    for rung in order:
+        if rung != assumed:
+            draft.define(f"offering_{rung}", f"{staying}.filter(n, n[{rung}] >= $needs[{rung}])")
+            draft.define(f"staying_{rung}", f"$offering_{rung}.size() > 0 ? $offering_{rung} : {staying}")
+            staying = f"$staying_{rung}"
+            moving.append(f"($needs[{rung}] > 0 && $offering_{rung}.size() == 0 ? [{rung}] : [])")
+    draft.define("moving", " +\n".join(moving) or "[]")
     draft.define(
         "nodes_0",
         "// Nodes that offer all that stays.\n"
         f"$nodes.filter(n, lists.range({size}).all(k, k in $moving || n[k] >= $needs[k]))",
     )
-    order = _order(rule)
     for step, rung in enumerate(order, start=1):
         before = order[: step - 1]
         targets = ", ".join([str(rung), *(f"$to_{index}" for index in before)])

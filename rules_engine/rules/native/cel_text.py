@@ -10,11 +10,16 @@ from rules_engine.rules.rule_set.globs import is_glob
 
 def match_conditions(match: Match) -> Iterator[str]:
     """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
+    yield from namespace_conditions(match)
+    yield from map(label_condition, match.object_selector.requirements)
+
+
+def namespace_conditions(match: Match) -> Iterator[str]:
+    """Yield the conditions that a match has for the name of the namespace."""
     if "*" not in match.namespaces:
         yield namespace_condition(match.namespaces)
     if match.exclude_namespaces:
         yield f"!({namespace_condition(match.exclude_namespaces)})"
-    yield from map(label_condition, match.object_selector.requirements)
 
 
 def namespace_condition(patterns: Sequence[str]) -> str:

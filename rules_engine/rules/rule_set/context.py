@@ -1,6 +1,6 @@
 """The context that rules are evaluated in: a request, a pod, a view of the cluster, and the CEL variables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 
 from msgspec import Struct, field
 
@@ -20,7 +20,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 
     The budgets change: they count the cost of all expressions of the request. Rules in audit mode have their
-    own budget, so that their cost cannot fail a rule that enforces. `reach` is computed on first use.
+    own budget, so that their cost cannot fail a rule that enforces. `reach` is computed on first use. `given`: the
+    resources that rules may give to pods of a namespace, or move.
     """
 
     request: AdmissionRequest
@@ -29,6 +30,7 @@ class Context(Struct, frozen=True, kw_only=True):
     budget: Budget
     audit_budget: Budget
     reach: Reach
+    given: Callable[[str], Set[str]] = lambda _namespace: frozenset()
 
     @property
     def namespace(self) -> str:
@@ -51,6 +53,7 @@ class Context(Struct, frozen=True, kw_only=True):
             budget=self.budget,
             audit_budget=self.audit_budget,
             reach=reach or (Reach(pod, self.cluster, self.reach.found) if changes_placement(edits) else self.reach),
+            given=self.given,
         )
 
     def budget_of(self, rule: Rule) -> Budget:

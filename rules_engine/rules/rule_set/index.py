@@ -6,13 +6,13 @@ may apply to a pod. Only rules that would be skipped are excluded, and only by c
 a decision is the same with and without the index, but for the steps of the rules that it excludes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.rules.rule import ConditionKind, Match, Rule
+from rules_engine.model.rules.rule import ConditionKind, Match, Mode, Rule
 from rules_engine.rules.rule_set import globs
 from rules_engine.rules.rule_set.compiled import CompiledRule
 
@@ -58,7 +58,7 @@ class Demands:
 class RuleIndex:
     """Compiled rules of one kind in their order, indexed by the pods they may apply to. It never changes."""
 
-    __slots__ = ("_annotations", "_compiled", "_in_namespace", "_labels", "_operations", "_resources")
+    __slots__ = ("_annotations", "_compiled", "_in_namespace", "_labels", "_operations", "_resources", "given")
 
     def __init__(self, compiled: Sequence[CompiledRule[Rule]]) -> None:
         rules = [item.rule for item in compiled]
@@ -70,7 +70,12 @@ class RuleIndex:
         self._annotations = Demands.of(map(_annotation_facts, rules))
         self._resources = Demands.of(_resource_facts(rules))
         matches = tuple(rule.match for rule in rules)
-        self._in_namespace = lru_cache(MAX_NAMESPACES)(lambda namespace: _rules_in_namespace(matches, namespace))
+        self._in_namespace = in_namespace = lru_cache(MAX_NAMESPACES)(partial(_rules_in_namespace, matches))
+        gives = [rule.interests.gives if rule.mode is Mode.ENFORCE else frozenset[str]() for rule in rules]
+        self.given: Callable[[str], frozenset[str]] = lru_cache(MAX_NAMESPACES)(
+            lambda namespace: frozenset[str]().union(*[gives[each] for each in _positions_in(in_namespace(namespace))])
+        )
+        """The resources that rules which match a namespace give or move, without rules in audit mode."""
 
     def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[CompiledRule[Rule]]:
         """Return the rules that may apply to the pod, in their order."""

@@ -1,6 +1,6 @@
 """Rule sets: compiled rules of every kind, in the order of evaluation. They never change."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -60,11 +60,13 @@ class KindRules:
 class RuleSet:
     """Compiled rules by kind, in the order of evaluation. Rules that are Off are not in it.
 
-    `workload_kinds`: the kinds of workloads that stand beside the rules.
+    `workload_kinds`: the kinds of workloads that stand beside the rules. `whole`: the rule set of which this one is a
+    part: the API server evaluates the other rules.
     """
 
     kinds: tuple[KindRules, ...] = ()
     workload_kinds: tuple[WorkloadKind, ...] = ()
+    whole: "RuleSet | None" = field(default=None, repr=False, compare=False)
     _at: Mapping[Endpoint, tuple[KindRules, ...]] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[str] = field(init=False, repr=False, compare=False)
     """CREATE, and the operations that some rule at /validate matches: pods at other operations are not parsed."""
@@ -86,11 +88,17 @@ class RuleSet:
                 for group in self.kinds
             ),
             self.workload_kinds,
+            self.whole or self,
         )
 
     def kinds_at(self, endpoint: Endpoint) -> tuple[KindRules, ...]:
         """Return the kinds that are evaluated at an endpoint, in this order."""
         return self._at[endpoint]
+
+    def given(self, namespace: str) -> Set[str]:
+        """Return the resources that rules may give to pods of a namespace, or move."""
+        groups = (self.whole or self).kinds_at(Endpoint.MUTATE)
+        return frozenset().union(*[group.index.given(namespace) for group in groups])
 
     def mutate(
         self,
@@ -115,7 +123,7 @@ class RuleSet:
         request = _request(request)
         if not request.is_pod or request.operation != "CREATE":
             return Decision(object=request.object)
-        context = _build_context(request, cluster, budget)
+        context = _build_context(request, cluster, budget, self.given)
         if isinstance(context, HttpRefusal):
             return Decision(refusal=context, object=request.object)
         trace: tuple[Step, ...] = ()
@@ -154,7 +162,7 @@ class RuleSet:
             return Decision(object=request.object)
         if request.is_being_deleted:
             return Decision(object=request.object)
-        context = _build_context(request, cluster, budget)
+        context = _build_context(request, cluster, budget, self.given)
         if isinstance(context, HttpRefusal):
             return Decision(refusal=context, object=request.object)
         trace: tuple[Step, ...] = ()
@@ -195,7 +203,10 @@ def _request(request: AdmissionRequest | PodManifest | Mapping[str, Json]) -> Ad
 
 
 def _build_context(
-    request: AdmissionRequest, cluster: Cluster | ClusterObjects, budget: Callable[[], Budget]
+    request: AdmissionRequest,
+    cluster: Cluster | ClusterObjects,
+    budget: Callable[[], Budget],
+    given: Callable[[str], Set[str]],
 ) -> Context | HttpRefusal:
     if isinstance(cluster, ClusterObjects):
         cluster = cluster_view(cluster)
@@ -214,6 +225,7 @@ def _build_context(
         budget=budget(),
         audit_budget=budget(),
         reach=Reach(pod, cluster),
+        given=given,
     )
 
 

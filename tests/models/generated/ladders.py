@@ -30,6 +30,8 @@ RESOURCES = (
     "nvidia.com/gpu",
     "amd.com/mig-x",
 )
+OTHERS = ("rdma/hca", "example.com/x")
+"""Resources of no ladder."""
 COUNTS = ("1", "1", "1", "2", "3", "0", "2000m", "1e0", "1k", "999", "1500m", "-1")
 FALLBACK, WEBHOOK = "gpurules.io/fallback", "gpu-webhook.k8s.io/fallback"
 
@@ -116,8 +118,11 @@ def _plain(draw: st.DrawFn) -> Any:
     }
     offered = st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=2, unique=True)
     plain = {"labels": {}, "taints": [], "ready": True, "unschedulable": False, "used": {}}
-    nodes = [{**plain, "allocatable": dict.fromkeys(draw(offered), 3)} for _ in range(2)]
-    requested = draw(st.lists(st.sampled_from(RESOURCES), min_size=2, max_size=3, unique=True))
+    nodes = [
+        {**plain, "allocatable": dict.fromkeys([*draw(offered), *draw(st.sampled_from([(), OTHERS[:1]]))], 3)}
+        for _ in range(2)
+    ]
+    requested = draw(st.lists(st.sampled_from([*RESOURCES, OTHERS[0]]), min_size=2, max_size=3, unique=True))
     made = pod(*(container(f"c{index}", {name: 1}) for index, name in enumerate(requested)))
     return {"rules": [rule], "nodes": nodes, "pod": made}
 
@@ -197,7 +202,10 @@ def _pool_nodes(draw: st.DrawFn, pools: Any) -> Any:
     return {
         **draw(_nodes()),
         "labels": {"pool": draw(st.sampled_from("ab")), **{key: value for key, value in labels.items() if value}},
-        "allocatable": draw(st.dictionaries(st.sampled_from(POOLED), st.sampled_from([1, 2, 3, 7]), min_size=1)),
+        "allocatable": {
+            **draw(st.dictionaries(st.sampled_from(POOLED), st.sampled_from([1, 2, 3, 7]), min_size=1)),
+            **draw(st.dictionaries(st.sampled_from(OTHERS), st.sampled_from([1, 2]))),
+        },
     }
 
 
@@ -206,6 +214,7 @@ def _pods_on_pools(draw: st.DrawFn, pools: Any) -> Any:
     made: Any = draw(_pods()) if draw(st.integers(0, 4)) == 0 else pod(container("c0"), container("c1"))
     if draw(st.integers(0, 5)):
         wanted = draw(st.lists(st.sampled_from(POOLED), min_size=1, max_size=2, unique=True))
+        wanted += draw(_rarely([], OTHERS[:1], OTHERS))
         made["spec"]["containers"][0] = container("c0", {name: draw(st.sampled_from(["1", "2"])) for name in wanted})
     chosen = draw(st.sampled_from([*pools, *pools, {"card": "c"}, {"spot": "true"}]))
     pool = {key: value for key, value in chosen.items() if value}
@@ -292,7 +301,9 @@ def _nodes() -> st.SearchStrategy[Any]:
             "taints": _rarely([], ["gpu"]),
             "ready": _rarely(True, False),
             "unschedulable": _rarely(False, True),
-            "allocatable": st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([0, 1, 2, 3, 7, 2000])),
+            "allocatable": st.dictionaries(
+                st.sampled_from([*RESOURCES, *OTHERS]), st.sampled_from([0, 1, 2, 3, 7, 2000])
+            ),
             "used": st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 2), max_size=2),
         }
     )
@@ -319,6 +330,8 @@ def _containers(draw: st.DrawFn, name: str, init: bool) -> Any:
             sections[section][resource] = count
         if draw(st.integers(0, 29)) == 29:
             sections["requests"][resource] = draw(st.sampled_from(COUNTS))
+    for resource in draw(_rarely([], OTHERS[:1], OTHERS)):
+        sections["limits"][resource] = sections["requests"][resource] = draw(st.sampled_from(["1", "2", "0"]))
     return container(name, **sections, sidecar=init and draw(st.booleans()))
 
 

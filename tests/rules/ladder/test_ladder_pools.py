@@ -314,9 +314,11 @@ def test_the_first_ladder_that_decides_owns_its_keys() -> None:
 
 
 def test_a_move_that_an_earlier_ladder_would_change_is_not_made() -> None:
-    plain = ladder(MIG, "nvidia.com/mig-2g.20gb", name="a", nodes=MATCHES_POD)
+    ready = NodeFilter(require=MATCHES_POD.require | {NodeRequirement.READY})
+    plain = ladder(MIG, "nvidia.com/mig-2g.20gb", name="a", nodes=ready)
     made = asks({GPU: 1, MIG: 1}, nodeSelector={CARD: "h100"})
-    nodes = cluster(pool_node("a100"), pool_node("h100", 8, MIG))
+    both = node("both", {GPU: 1, MIG: 1}, labels={CARD: "a100"}, ready=False)
+    nodes = cluster(both, pool_node("h100", 8, MIG))
     decision = mutated(made, plain, cards(name="b"), on=nodes)
     assert decision.patch == ()
     assert step_of(decision, 1).resources[0].attempts[-1].reason == "FallbackLadder/a would move it on"

@@ -1,15 +1,18 @@
 """Behaviour of ladders that their model (tests/models) does not have: reasons, warnings, traces and rare inputs."""
 
+from dataclasses import replace
+
 import pytest
 
-from rules_engine.cluster.nodes import NodeFilter, NodeRequirement
+from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered, node_index_of
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
 from rules_engine.model.rules.decision import Action, Decision, ResourceDecision
 from rules_engine.model.rules.rule import ConditionKind as Kind
-from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Mode
+from rules_engine.model.rules.rule import LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, WhenExhausted
 from tests.support.evaluation import (
     GPU,
+    HCA,
     MIG1,
     MIG2,
     MIG3,
@@ -17,6 +20,7 @@ from tests.support.evaluation import (
     asks,
     cluster,
     container,
+    injection,
     ladder,
     mutated,
     node,
@@ -121,6 +125,110 @@ class TestOffered:
     def test_cpu_and_memory_are_ignored(self) -> None:
         made = asks({MIG2: 1, "cpu": 64, "memory": "1Ti"})
         assert mutated(made, down(), on=cluster({MIG2: 1, "cpu": 1})).patch == ()
+
+
+class TestOtherResources:
+    """One node must offer the pod's other extended resources, too."""
+
+    def test_a_pod_moves_to_the_rung_whose_nodes_have_them(self) -> None:
+        on = cluster({MIG3: 7}, {MIG1: 7}, {GPU: 8, HCA: 4})
+        decision = mutated(asks({MIG3: 1, HCA: 2}), down(MIG3, MIG1, GPU), on=on)
+        assert resources(decision)["limits"] == {GPU: "1", HCA: "2"}
+        assert [(each.resource, each.reason) for each in decided(decision, MIG3).attempts] == [
+            (MIG3, "requested, but no node offers 1 together with 2 of rdma/hca"),
+            (MIG1, "no node offers 1 of nvidia.com/mig-1g.10gb together with 2 of rdma/hca"),
+            (GPU, "offered"),
+        ]
+
+    def test_a_pod_is_not_moved_to_nodes_without_them(self) -> None:
+        for on in (cluster({GPU: 8}), cluster({GPU: 8}, {HCA: 4}), cluster({GPU: 8, HCA: 1})):
+            decision = mutated(asks({MIG3: 1, HCA: 2}), down(MIG3, GPU), on=on)
+            assert decided(decision, MIG3).reason == "exhausted"
+            denied = mutated(asks({MIG3: 1, HCA: 2}), down(MIG3, GPU, when_exhausted=WhenExhausted.DENY), on=on)
+            assert not denied.allowed
+        assert mutated(asks({MIG3: 1, HCA: 1}), down(MIG3, GPU), on=cluster({GPU: 8, HCA: 1})).patch
+
+    def test_a_rung_without_nodes_has_no_other_reason(self) -> None:
+        decision = mutated(asks({MIG3: 1, HCA: 2}), down(MIG3, GPU), on=cluster({HCA: 2}))
+        assert [each.reason for each in decided(decision, MIG3).attempts] == [
+            "requested, but no node offers 1",
+            "no node offers 1 of nvidia.com/gpu",
+        ]
+
+    def test_several_that_only_different_nodes_have(self) -> None:
+        made = asks({MIG3: 1, HCA: 1, "a.b/c": 1})
+        decision = mutated(made, down(MIG3, GPU), on=cluster({GPU: 1, HCA: 1}, {GPU: 1, "a.b/c": 1}))
+        assert decided(decision, MIG3).attempts[-1].reason == (
+            "no node offers 1 of nvidia.com/gpu together with the pod's other resources"
+        )
+
+    def test_sidecars_init_containers_and_overhead_count(self) -> None:
+        init = [container("s", {HCA: 1}, sidecar=True), container("i", {HCA: 3})]
+        made = pod(container("c", {MIG3: 1, HCA: 2}), init=init, overhead={HCA: 1})
+        assert mutated(made, down(MIG3, GPU), on=cluster({GPU: 8, HCA: 4})).patch == ()
+        assert mutated(made, down(MIG3, GPU), on=cluster({GPU: 8, HCA: 5})).patch
+
+    def test_free_devices_count_where_the_ladder_counts_free_ones(self) -> None:
+        used = cluster(node("a", {GPU: 8, HCA: 2}, {HCA: 1}))
+        for offered in Offered:
+            decision = mutated(asks({MIG3: 1, HCA: 2}), down(MIG3, GPU, offered=offered), on=used)
+            assert bool(decision.patch) == (offered is Offered.ALLOCATABLE)
+
+    def test_other_resources_do_not(self) -> None:
+        made = asks({MIG3: 1, "cpu": 1, "memory": "1Gi", "hugepages-2Mi": "2Mi", HCA: 0})
+        assert mutated(made, down(MIG3, GPU), on=cluster({GPU: 8})).patch
+
+    def test_the_assumed_rung_needs_none(self) -> None:
+        assert mutated(asks({MIG3: 1, HCA: 1}), down(), on=cluster({GPU: 8})).patch
+
+    def test_what_later_rules_may_change_does_not_count(self) -> None:
+        made, on = asks({MIG3: 1, HCA: 1}), cluster({GPU: 8})
+        for rule in (ladder(HCA, "rdma/roce", name="b"), injection({HCA: 2}, gpu_type=None)):
+            assert resources(mutated(made, down(MIG3, GPU, name="a"), rule, on=on))["limits"][GPU] == "1"
+            for other in (replace(rule, match=Match(namespaces=("x",))), replace(rule, mode=Mode.AUDIT)):
+                assert not mutated(made, down(MIG3, GPU, name="a"), other, on=on).patch
+
+    def test_what_an_earlier_ladder_found_offered_counts(self) -> None:
+        later = ladder(HCA, "rdma/roce", name="b")
+        on = cluster({MIG3: 1, "rdma/roce": 1}, {HCA: 1})
+        decision = mutated(asks({MIG3: 1, HCA: 1}), down(MIG3, GPU, name="a"), later, on=on)
+        assert resources(decision)["limits"] == {MIG3: "1", "rdma/roce": "1"}
+        assert mutated(decision.result, down(MIG3, GPU, name="a"), later, on=on).patch == ()
+        # Nothing offers the first request: the second one is decided as if it were alone.
+        kept = mutated(asks({MIG2: 1, HCA: 1}), down(MIG2, name="a"), later, on=on)
+        assert [step.reason for step in kept.trace] == ["exhausted", "offered"]
+
+    def test_their_number_is_bounded(self) -> None:
+        rule, on = down(MIG3, MIG2, MIG1, GPU), cluster(*({GPU: count} for count in range(1, 200)))
+        few = {f"a.b/r{number}": 1 for number in range(20)}
+        assert mutated(asks({MIG3: 1, **few}), rule, on=on).trace[0].reason == "exhausted"
+        many = {f"a.b/r{number}": 1 for number in range(20_000)}
+        assert mutated(asks({MIG3: 1, **many}), rule, on=on).trace[0].reason == "evaluation-error"
+        capacities = node_index_of(on).capacities
+        assert len(capacities) == 1, "pods must not choose which capacities are cached"
+
+
+class TestRequestsOfOneLadder:
+    """Requests that stay must be offered together."""
+
+    def test_by_one_node(self) -> None:
+        on = cluster({MIG3: 1}, {MIG1: 7})
+        decision = mutated(asks({MIG3: 1, MIG1: 1}), down(MIG3, MIG1), on=on)
+        assert resources(decision)["limits"] == {MIG1: "2"}
+        assert decided(decision, MIG3).attempts[0].reason == (
+            "requested, but no node offers 1 together with the requests that stay"
+        )
+        assert mutated(asks({MIG3: 1, MIG1: 1}), down(MIG3, MIG1), on=cluster({MIG3: 1, MIG1: 1})).patch == ()
+
+    def test_in_the_order_of_the_direction(self) -> None:
+        on = cluster({MIG3: 2}, {MIG1: 7})
+        decision = mutated(asks({MIG3: 1, MIG1: 1}), down(MIG3, MIG1, direction=Direction.UP), on=on)
+        assert resources(decision)["limits"] == {MIG3: "2"}
+
+    def test_a_resource_that_an_earlier_ladder_gave_is_one_of_them(self) -> None:
+        rules = down(MIG3, GPU, name="a"), down(GPU, MIG1, MIG2, name="b")
+        decision = mutated(asks({MIG3: 1, MIG1: 1}), *rules, on=cluster({GPU: 1, MIG2: 1}, {MIG1: 1}))
+        assert resources(decision)["limits"] == {GPU: "1", MIG2: "1"}
 
 
 class TestWhichNodesCount:

@@ -18,6 +18,7 @@ from rules_engine.rules.native.cel_text import ADDED_CONTAINERS, grouped
 from rules_engine.rules.native.policy import translate_rules
 from tests.support.evaluation import (
     GPU,
+    HCA,
     MIG1,
     MIG2,
     MIG3,
@@ -330,15 +331,17 @@ def test_a_message_is_that_of_the_check_where_its_expression_fails() -> None:
 
 def test_warnings_are_shown_by_a_policy_of_their_own() -> None:
     skipping = {SKIP_ANNOTATION: "yes"}
-    rules = [ladder(MIG1, name="l"), injection({"cpu": 1}, name="i", gpu_type=None, opt_out=OptOut.FORBIDDEN)]
+    rules = [ladder(MIG1, GPU, name="l"), injection({"cpu": 1}, name="i", gpu_type=None, opt_out=OptOut.FORBIDDEN)]
     unknown = build_offers(translate_rules(compiled(*rules)), UNKNOWN_CLUSTER)
-    known = build_offers(translate_rules(compiled(*rules)), cluster({MIG1: 1}))
+    known = build_offers(translate_rules(compiled(*rules)), cluster({GPU: 2, MIG1: 1}))
     init = [container("i", {GPU: 1}), container("s", {GPU: 1}, sidecar=True)]
 
-    def warned(offers: Any, **fields: Any) -> list[str]:
-        return admitted(objects(*rules), pod(container("c", {GPU: 1, MIG1: 1}), **fields), offers=offers).warned
+    def warned(offers: Any, other: str = "cpu", **fields: Any) -> list[str]:
+        made = pod(container("c", {GPU: 1, MIG1: 1, other: 1}), **fields)
+        return admitted(objects(*rules), made, offers=offers).warned
 
     assert warned(known) == []
+    assert warned(known, HCA) == ["FallbackLadder/l left the pod as it is: it requests other extended resources"]
     assert warned(unknown) == ["FallbackLadder/l left the pod as it is: the nodes of the cluster are not known"]
     assert warned(known, annotations={SKIP_ANNOTATION: "true"}) == [
         "ResourceInjection/i cannot be skipped by the annotation gpurules.io/skip"
@@ -424,7 +427,7 @@ def test_rules_of_one_outcome_share_policies_of_limited_size() -> None:
     policies = [each for each in objects(*rules) if each["kind"] == "ValidatingAdmissionPolicy"]
 
     assert {each["metadata"]["name"]: len(each["spec"]["validations"]) for each in policies} == {
-        "gpu-rules-warnings": 2,
+        "gpu-rules-warnings": 3,
         "gpu-rules-deny-fail-offers-ladder": 1,
         "gpu-rules-deny-fail": MAX_RULES,
         "gpu-rules-deny-ignore": 1,

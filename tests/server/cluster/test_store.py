@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cluster.nodes import node_index_of, node_index_with_places
+from rules_engine.cluster.nodes import is_extended_resource, node_index_of, node_index_with_places
 from rules_engine.cluster.nodes.reservations import (
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
@@ -21,7 +21,6 @@ from rules_engine.cluster.nodes.reservations import (
     Reservations,
     ReservedAmounts,
     Room,
-    is_extended_resource,
 )
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod

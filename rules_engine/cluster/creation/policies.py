@@ -28,7 +28,8 @@ from rules_engine.language.cel import (
 )
 from rules_engine.language.cel.check.environment import VARIABLES
 from rules_engine.language.cel.reads import ReadPath, Reads
-from rules_engine.language.cel.scope import with_variables
+from rules_engine.language.cel.scope import MAX_LEVELS, levels_of_variables, with_variables
+from rules_engine.language.cel.syntax.tree import evaluation_depth
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
@@ -66,6 +67,8 @@ _ENVIRONMENT = Environment(
     }
 )
 
+_ROOTS = {"object": ReadPath("object", types.POD)}
+
 
 class _UnknownError(Exception):
     """A result depends on something that is not known. The message is what follows the name of a policy."""
@@ -91,9 +94,6 @@ def validate(creation: PodCreation) -> None:
                 text = f"{policy.kind} '{policy.name}' with binding '{binding.name}' denied request"
                 raise RefusedError(f"{text}: {denial}")
             creation.unknown += [f"{policy.kind} {policy.name}, {doubt}" for doubt in dict.fromkeys(doubts)]
-
-
-_ROOTS = {"object": ReadPath("object", types.POD)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +219,7 @@ class _Expression:
     text: str
     program: Program | None = None
     reads: Kept = None
+    levels: int = 0
     problem: str = ""
 
 
@@ -250,7 +251,11 @@ class _Scope(LazyScope):
     def _compute(self, name: str) -> object:
         if self._unknown.get(name):
             raise _UnknownError(self._unknown[name])
-        return super()._compute(name)
+        try:
+            return super()._compute(name)
+        except _UnknownError as error:
+            self._unknown[name] = str(error)  # else each variable that reads it would compute it twice
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +292,7 @@ class _Policy:
         self.match = _Match.read(as_mapping(item.spec.get("matchConstraints")))
         self._spec = item.spec
         self._ignores = item.spec.get("failurePolicy") == "Ignore"
+        self._levels: dict[str, int] = {}
         self.variables: dict[str, NamedProgram] = {}
         self.unknown: dict[str, str] = {"params": "whose parameters were not read"}
         """By name, what is said of the policy if it reads a value that is not known."""
@@ -353,6 +359,7 @@ class _Policy:
             self.unknown[f"{VARIABLES}.{name}"] = expression.problem
             if expression.program:
                 self.variables[f"{VARIABLES}.{name}"] = NamedProgram(name, expression.program)
+                self._levels[f"{VARIABLES}.{name}"] = expression.levels
             declared[name] = expression.program.result if expression.program else types.DYN
         environment = with_variables(environment, declared)
         if self.kind == MUTATING:
@@ -370,14 +377,18 @@ class _Policy:
 
     def _compile(self, text: str, environment: Environment, result: Type) -> _Expression:
         """Compile an expression. Raises CostExceeded."""
-        self.budget.spend(CHARACTER_COST * len(text))
+        self.budget.spend(CHARACTER_COST * len(text) + len(self.variables))
         try:
             program = compile_expression(SourceText.inline(text), environment, result=result)
         except CelProblems as error:
             return _Expression(text, problem=f"{_NOT_EVALUATED}: {error.problems[0].message}")
+        checked = program.checked
+        levels = levels_of_variables(program, self._levels) + evaluation_depth(checked.expression, checked.references)
+        if levels > MAX_LEVELS:
+            return _Expression(text, problem=f"{_NOT_EVALUATED}: an expression has more than {MAX_LEVELS} levels")
         reads = Reads(_ROOTS, {path: each.program.checked for path, each in self.variables.items()}, EMPTY)
-        reads.add(program.checked)
-        return _Expression(text, program, reads.kept.get("object", NO_FIELDS))
+        reads.add(checked)
+        return _Expression(text, program, reads.kept.get("object", NO_FIELDS), levels)
 
 
 class _Policies:

@@ -266,6 +266,17 @@ def test_policies_that_cost_too_much_are_not_evaluated(monkeypatch: pytest.Monke
     ]
 
 
+def test_expressions_with_too_many_levels_are_not_evaluated() -> None:
+    variables = [{"name": "v0", "expression": "1"}]
+    variables += [{"name": f"v{number}", "expression": f"variables.v{number - 1}"} for number in range(1, 300)]
+    assert message(policy("variables.v20 == 1", variables=variables)) == ""
+    assert doubts(policy("variables.v299 == 1", variables=variables)) == [
+        "is not evaluated: an expression has more than 150 levels"
+    ]
+    variables[0]["expression"] = "request.userInfo.username"
+    assert doubts(policy("variables.v40 == ''", variables=variables)) == ["reads request.userInfo"]
+
+
 def test_policies_are_read_once_for_all_pods() -> None:
     objects = ClusterObjects({VALIDATING: [policy("object.metadata.name == 'a'")], f"{VALIDATING}Binding": [binding()]})
     creations = [PodCreation(pod={"metadata": {"name": name}}, namespace="ml", objects=objects) for name in "ab"]

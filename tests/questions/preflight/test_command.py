@@ -282,6 +282,10 @@ BOUND = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {volumeName: v}, status: {phase: Bound}}",
     "{kind: PersistentVolume, metadata: {name: v}, spec: {claimRef: {name: a, namespace: ml}}}",
 )
+TAINTED_NODE = (
+    "{kind: Node, metadata: {name: gke}, spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}, "
+    f"status: {{conditions: [{{type: Ready, status: 'True'}}], allocatable: {{{NODE}, nvidia.com/gpu: 1}}}}}}"
+)
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
     "an object without pod templates": (NO_POD, ()),
@@ -292,7 +296,8 @@ FACTS = {
     "a bound volume claim": (pod("cpu: 1", volumes=VOLUMES), BOUND),
     "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
     "a scheduling group": (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), ()),
-    "a PriorityClass of a pod": (pod("cpu: 1", priorityClassName="gold"), ()),
+    "a PriorityClass, RuntimeClass": (pod("cpu: 1", priorityClassName="gold"), ()),
+    "whether the admission plugin": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE,)),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
     "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),
     "a label of Kueue": (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), ()),

@@ -364,7 +364,8 @@ def cluster_option(
         "--admission",
         type=click.Choice(OPTIONAL_PLUGINS),
         multiple=True,
-        help="An optional admission plugin that is on in the cluster's API server, as on GKE and EKS.",
+        metavar="PLUGIN",
+        help="ExtendedResourceToleration: this admission plugin is on in the cluster, as on GKE and EKS.",
     )
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
-from rules_engine.model.kubernetes.pod_defaults import with_generated_name
+from rules_engine.model.kubernetes.pod_defaults import with_default_requests, with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
@@ -106,7 +106,8 @@ class Explanation:
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        submitted = _shown(self.request.object, self.request.object, self.admission.request.object)
+        created = self.admission.request.object
+        submitted = _shown(created, _written_pod(self.manifest, created), created)
         before, after = (dump_yaml(pod).splitlines() for pod in (submitted, self.answer.pod))
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
@@ -152,7 +153,7 @@ def explain(
         unknown=tuple(UnknownRule(rule=rule, reads=tuple(names)) for rule, names in unknown.items()),
         mutation=LoggedDecision.of(admission.mutation),
         validation=None if validation is None else LoggedDecision.of(validation),
-        pod=_shown(admission.result, request.object, admission.request.object),
+        pod=_shown(admission.result, _written_pod(manifest, request.object), admission.request.object),
         not_read=admission.unknown,
     )
     return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
@@ -194,8 +195,16 @@ def mutation_request(
     return pod_request(pod, namespace=request_namespace, operation=operation, dry_run=dry_run, old_pod=old)
 
 
+def _written_pod(manifest: Manifest, created: Json) -> Json:
+    """Return the pod of a manifest as its author wrote it, with the names and default requests of the created one."""
+    pod = with_default_requests(manifest.pod)
+    own, metadata = as_mapping(pod.get("metadata")), as_mapping(as_mapping(created).get("metadata"))
+    names = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
+    return {**pod, "metadata": {**own, **names}}
+
+
 def _shown(pod: Json, submitted: Json, created: Json) -> dict[str, Any]:
-    """Return a pod without the values that may be secret, and without what the API server's plugins added."""
+    """Return a pod without the values that may be secret, and without what the cluster added."""
     return {**as_mapping(without_fields(_without_added(pod, submitted, created), POD, {}))}
 
 

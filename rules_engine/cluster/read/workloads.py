@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from rules_engine.cluster.creation.controllers import claim_templates
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
 from rules_engine.cluster.read.pods import node_at_pointer
@@ -127,6 +128,7 @@ def read_workload(
                 controlled=bool(manifest.path),
                 selector=_spread_selector(manifest),
                 minimum=manifest.template.minimum,
+                claims=claim_templates(manifest.object) if manifest.is_built_in else {},
             )
             groups.append(group)
     return Workload(kind=first.kind, name=name, namespace=first.namespace, groups=tuple(groups))

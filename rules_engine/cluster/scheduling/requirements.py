@@ -42,8 +42,8 @@ CLAIM_VOLUMES = ("persistentVolumeClaim", "ephemeral")
 LIMITED_VOLUMES = ("csi", "awsElasticBlockStore", "azureDisk", "cinder", "gcePersistentDisk", "iscsi", "rbd")
 """Volumes without a claim that the filters VolumeRestrictions and NodeVolumeLimits read."""
 
-BOUND_VOLUME = "persistentVolume"
-"""Member of a pod's volume that no Pod of the API has: the spec of a PersistentVolume, in place of the bound claim."""
+POD_VOLUME = "podVolume"
+"""Member of a pod's volume that no Pod of the API has: a PodVolume in JSON, in place of the claim."""
 
 
 class HostPort(Struct, frozen=True):
@@ -77,6 +77,19 @@ class AffinityTerm(Struct, frozen=True, kw_only=True):
         return self.selector is not None and self.selector.matches(labels)
 
 
+class PodVolume(Struct, frozen=True):
+    """A volume of a pod by a claim.
+
+    `claim`: its name; "" if no other pod has it. `candidates`: the volumes that may be bound to it, the first choice
+    first, each with its nodes; "": one that is bound or will be provisioned. `otherwise`: why nodes without one are
+    excluded, or the pod is rejected if all are.
+    """
+
+    claim: str
+    candidates: tuple[tuple[str, tuple[NodeTerm, ...] | None], ...]
+    otherwise: str
+
+
 class Footprint(Struct, frozen=True, kw_only=True):
     """A bound pod as the filters see it: amounts in the scheduler's units, ports, labels, required anti-affinity.
 
@@ -89,6 +102,7 @@ class Footprint(Struct, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...]
     anti_affinity: tuple[AffinityTerm, ...]
     terminating: bool = False
+    volumes: tuple[PodVolume, ...] = ()
 
     @classmethod
     def read(cls, pod: PodObject) -> "Footprint":
@@ -111,15 +125,14 @@ class Footprint(Struct, frozen=True, kw_only=True):
 class Requirements(Footprint, frozen=True, kw_only=True):
     """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
 
-    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not. `volumes`: the
-    node selector of each bound volume. `devices`: what containers request of extended resources. `not_modelled`:
-    features that the pod uses and only other filters read.
+    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not. `devices`:
+    what containers request of extended resources. `not_modelled`: features that the pod uses and only other filters
+    read.
     """
 
     priority: int
     placement: Placement
     node_names: frozenset[str] | None
-    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
     devices: tuple[ExtendedResourceRequest, ...] = ()
@@ -144,7 +157,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             priority=priority_of(spec),
             placement=Placement.parse(dict(spec)),
             node_names=_affinity_node_names(spec),
-            volumes=tuple(dict.fromkeys(_read_volume_terms(spec))),
+            volumes=tuple(_read_volumes(spec)),
             ports=host_ports(spec),
             requests=scheduler_amounts(pod.effective_requests()),
             spread=spread,
@@ -198,11 +211,15 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
     return allowed
 
 
-def _read_volume_terms(spec: Object) -> Iterator[tuple[NodeTerm, ...]]:
+def _read_volumes(spec: Object) -> Iterator[PodVolume]:
     for volume in object_items(spec.get("volumes")):
-        affinity = as_mapping(as_mapping(volume.get(BOUND_VOLUME)).get("nodeAffinity"))
-        if affinity.get("required") is not None:
-            yield read_node_terms(affinity["required"], ("spec", "volumes"))
+        raw = as_mapping(volume.get(POD_VOLUME))
+        if "candidates" in raw:
+            candidates = [
+                (name, None if selector is None else read_node_terms(selector, ("spec", "volumes")))
+                for name, selector in as_mapping(raw["candidates"]).items()
+            ]
+            yield PodVolume(text_member(raw, "claim"), tuple(candidates), text_member(raw, "otherwise"))
 
 
 def read_spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
@@ -263,7 +280,7 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
     volumes = {member for volume in object_items(spec.get("volumes")) for member in volume}
     if not volumes.isdisjoint(CLAIM_VOLUMES):
         yield VOLUME_CLAIMS
-    if not volumes.isdisjoint((*LIMITED_VOLUMES, BOUND_VOLUME)):
+    if not volumes.isdisjoint(LIMITED_VOLUMES) or any(each.candidates for each in _read_volumes(spec)):
         yield LIMITS_OF_VOLUMES
     if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
         yield "resource claims"

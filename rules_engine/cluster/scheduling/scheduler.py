@@ -1,8 +1,8 @@
 """Model of kube-scheduler's filters on the nodes and bound pods of a cluster.
 
 Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). Of the filters for volumes only
-the node affinity of bound ones is modelled; claims that pods name, nominated pods, extenders and other profiles than
-the default one are not.
+VolumeBinding is modelled, for claims that were looked up; nominated pods, extenders and other profiles than the
+default one are not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from rules_engine.cluster.scheduling.filters.spread import exclude_by_spread
 from rules_engine.cluster.scheduling.filters.taints import Taints
 from rules_engine.cluster.scheduling.filters.topologies import Topologies
 from rules_engine.cluster.scheduling.filters.usage import Ports, Usage
+from rules_engine.cluster.scheduling.filters.volumes import Volumes
 from rules_engine.cluster.scheduling.requirements import Footprint, Requirements, priority_of
 from rules_engine.cluster.scheduling.scheduling import Excluded, Filter, Scheduling
 from rules_engine.language.cel import Budget
@@ -92,6 +93,7 @@ class KubeScheduler:
         """The two of the highest priority: one of them may be the pod in question."""
         self.selected = lru_cache(CACHED_SELECTIONS)(partial(select_nodes, self.index))
         """Return the nodes that a nodeSelector and terms of node affinity select."""
+        self._volumes = Volumes(partial(self.selected, ()))
         self.allowed = lru_cache(CACHED_SELECTIONS)(self._find_allowed)
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
 
@@ -115,6 +117,7 @@ class KubeScheduler:
         """Add a pod to a node. It is not compared with the filters."""
         self.pods.add(number, pod)
         self._add(number, pod)
+        self._volumes.bind(number, pod)
 
     def release(self, number: int, pod: Footprint) -> None:
         """Remove a pod from its node: undo a `bind`."""
@@ -122,6 +125,7 @@ class KubeScheduler:
         self._usage.remove(number, pod.requests)
         self._ports.remove(number, pod.ports)
         self._repelling.remove(number, pod.anti_affinity)
+        self._volumes.release(number, pod)
 
     def _add(self, number: int, pod: Footprint) -> None:
         self._usage.add(number, pod.requests)
@@ -174,12 +178,8 @@ class KubeScheduler:
                 excluded |= nodes
         for nodes in self._inter_pod_exclusions(pod).values():
             excluded |= nodes
-        excluded |= self._without_volumes(pod)
+        excluded |= union(self._volumes.exclude(pod, self.index.every).values())
         return self.allowed(pod.placement) & ~excluded
-
-    def _without_volumes(self, pod: Requirements) -> NodeSet:
-        """Return the nodes that cannot reach each bound volume of a pod."""
-        return union([self.index.every & ~self.selected((), terms) for terms in pod.volumes])
 
     def _grant(self) -> None:
         if self._each:
@@ -223,7 +223,7 @@ class KubeScheduler:
             Filter.NODE_AFFINITY: {reasons.NOT_SELECTED: every & ~selected},
             Filter.NODE_PORTS: {reasons.PORTS_TAKEN: self._ports.taken(pod.ports)},
             Filter.NODE_RESOURCES_FIT: {resource_reason(resource): nodes for resource, nodes in fit.items()},
-            Filter.VOLUME_BINDING: {reasons.OTHER_VOLUME_NODE: self._without_volumes(pod)},
+            Filter.VOLUME_BINDING: self._volumes.exclude(pod, every),
             Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
             Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }
@@ -239,11 +239,12 @@ class KubeScheduler:
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)
+        unbound = (why for why in excluded.get(Filter.VOLUME_BINDING, ()) if why not in reasons.VOLUME_NODE_REASONS)
         return Scheduling(
             nodes=self._names,
             excluded=excluded,
             failure=failure,
-            rejected=reasons.CONFLICT if pod.node_names == frozenset() else "",
+            rejected=reasons.CONFLICT if pod.node_names == frozenset() else next(unbound, ""),
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name, failure)),

@@ -34,12 +34,12 @@ class Scheduling:
 
     `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes on its own; only
     DynamicResources is limited to nodes that pass the others. Filters that exclude no node are left out. `rejected`:
-    why the filter NodeAffinity rejects the pod before it looks at any node, or "". `failure`: why DynamicResources
-    fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes that required node
-    affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod from every otherwise
-    suitable node: the ones of which each node has too little or, if there are none, all of which some node has too
-    little; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read: such
-    filters may exclude further nodes.
+    why NodeAffinity or VolumeBinding rejects the pod before it looks at any node, or "". `failure`: why
+    DynamicResources fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes
+    that required node affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod
+    from every otherwise suitable node: the ones of which each node has too little or, if there are none, all of which
+    some node has too little; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other
+    filters read: such filters may exclude further nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)
@@ -142,6 +142,9 @@ CONFLICT = "pod affinity terms conflict"
 PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
 OTHER_VOLUME_NODE = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+VOLUME_NODE_REASONS = (OTHER_VOLUME_NODE, NO_VOLUME)
+UNBOUND_CLAIMS = "pod has unbound immediate PersistentVolumeClaims"
 NOT_SPREAD = "node(s) didn't match pod topology spread constraints"
 NO_TOPOLOGY = f"{NOT_SPREAD} (missing required label)"
 NO_AFFINE_POD = "node(s) didn't match pod affinity rules"

@@ -59,8 +59,10 @@ _REDUCED: Mapping[str, Kept] = {
     "PersistentVolume": {
         "apiVersion": None,
         "kind": None,
-        "metadata": {"name": None, "resourceVersion": None},
-        "spec": {"nodeAffinity": None, "claimRef": None},
+        "metadata": {"name": None, "resourceVersion": None, "labels": None, "deletionTimestamp": None},
+        "spec": dict.fromkeys(
+            ("nodeAffinity", "claimRef", "storageClassName", "capacity", "accessModes", "volumeMode")
+        ),
         "status": {"phase": None},
     },
     "ServiceAccount": {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import log1p
 
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
@@ -40,6 +41,7 @@ class PodGroup:
     follows, `total` pods in all. `controlled`: a controller replaces lost pods, and their names are `name` with a
     number; otherwise the group is one Pod with this name. `selector`: the selector of a ReplicaSet or StatefulSet, by
     which the scheduler spreads the pods; None for other controllers. `minimum`: the pods of it that a gang needs.
+    `claims`: the volume claims that a StatefulSet makes for each pod, by volume.
     """
 
     name: str
@@ -49,6 +51,7 @@ class PodGroup:
     controlled: bool = True
     selector: LabelSelector | None = None
     minimum: int = 0
+    claims: Mapping[str, Object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rules_engine.cluster.creation.tolerations import EXTENDED_RESOURCE_TOLERATION, UNKNOWN_PLUGIN
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
-from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES, VOLUME_CLAIMS
+from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES
 from rules_engine.cluster.scheduling.scheduler import use_scheduler
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, text_member
@@ -28,7 +28,7 @@ from rules_engine.questions.preflight.changes import Change, ChangeSearch
 from rules_engine.questions.preflight.gangs import explain_gang
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, worst_verdict
-from rules_engine.questions.preflight.volumes import unknown_claims
+from rules_engine.questions.preflight.volumes import found_volumes, unknown_volumes
 from rules_engine.questions.simulate.admission import SCHEDULING_GATES
 from rules_engine.report.answer import Answer
 from rules_engine.rules.evaluation import RuleSet
@@ -198,9 +198,9 @@ def _workload_answer(
     """Return the answer for a workload, without changes, while its pods are on their nodes."""
     starts = Counter(pod.node for pod in pods if pod.starts)
     equal = numbers_of(union([pod.equal for pod in pods]))
-    distinct, namespace = _distinct(pods), workload.arrival.namespace
-    of_pods = _unknown_of_pods(distinct, namespace, state.simulation.objects)
-    unknown = tuple(dict.fromkeys((*workload.unknown, *workload.claims, *of_pods)))
+    distinct = _distinct(pods)
+    volumes = unknown_volumes([pod.admitted.object for pod in pods])
+    unknown = tuple(dict.fromkeys((*workload.unknown, *volumes, *_unknown_of_pods(distinct, state.simulation.objects))))
     verdict = worst_verdict([pod.verdict for pod in pods])
     # What is not known can only prevent a start, except for a number of pods.
     if (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,))) or (
@@ -212,7 +212,7 @@ def _workload_answer(
     return WorkloadAnswer(
         kind=workload.kind,
         name=workload.name,
-        namespace=namespace,
+        namespace=workload.arrival.namespace,
         source=workload.location,
         verdict=verdict,
         pods=len(pods),
@@ -275,18 +275,18 @@ def _pod_notices(pods: Iterable[SimulatedPod]) -> Iterator[str]:
         yield from pod.admitted.record.warnings
         if LIMITS_OF_VOLUMES in pod.admitted.record.not_modelled:
             yield f"not modelled: {LIMITS_OF_VOLUMES}"
+        yield from (text_member(each, "note") for each in found_volumes(pod.admitted.object) if "note" in each)
         if text_member(as_mapping(pod.admitted.object.get("spec")), "nodeName"):
             yield "not modelled: spec.nodeName, with which a pod bypasses the scheduler"
 
 
-def _unknown_of_pods(pods: Iterable[SimulatedPod], namespace: str, objects: ClusterObjects) -> Iterator[str]:
+def _unknown_of_pods(pods: Iterable[SimulatedPod], objects: ClusterObjects) -> Iterator[str]:
     """Yield what could prevent the start of pods and is not in the input, or not modelled."""
     if "Pod" in objects.partial:
         yield f"{objects.unread('Pod')}, which were not read"
     for pod in pods:
-        known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES, VOLUME_CLAIMS)
+        known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES)
         yield from (what for what in pod.admitted.record.not_modelled if what not in known)
-        yield from unknown_claims(pod.admitted.object, namespace, objects)
         spec = as_mapping(pod.admitted.object.get("spec"))
         name = text_member(spec, "priorityClassName")
         if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:

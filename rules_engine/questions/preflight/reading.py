@@ -37,7 +37,7 @@ class SubmittedWorkload:
     None if no field has just this number, or fewer pods would be a part of a gang.
 
     `once`: what has to happen before the scheduler decides, such as "it is resumed (suspend: true)". `unknown`: why the
-    number of its pods is not known. `claims`: volume claims that its controller will make.
+    number of its pods is not known.
     """
 
     kind: str
@@ -47,7 +47,6 @@ class SubmittedWorkload:
     count_field: str | None
     once: tuple[str, ...]
     unknown: tuple[str, ...] = ()
-    claims: tuple[str, ...] = ()
 
 
 def read_inputs(
@@ -113,15 +112,7 @@ def _read_workloads(
             count_field=None if first.facts.gang else _count_field(templates),
             once=tuple(dict.fromkeys(_conditions(templates))),
             unknown=tuple(f"the number of pods: {number} assumed ({why})" for why, number in counts.items()),
-            claims=tuple(_claim_templates(first)) if groups else (),
         )
-
-
-def _claim_templates(first: Manifest) -> Iterator[str]:
-    spec = as_mapping(first.object.get("spec"))
-    for claim in object_items(spec.get("volumeClaimTemplates")):
-        name = text_member(as_mapping(claim.get("metadata")), "name")
-        yield f"volume claim {name} of the {first.kind}, which does not exist yet"
 
 
 def _count_field(templates: Sequence[Manifest]) -> str | None:

@@ -17,7 +17,8 @@ from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import with_state_taints
+from rules_engine.cluster.scheduling.requirements import Requirements, with_state_taints
+from rules_engine.cluster.scheduling.scheduling import OTHER_VOLUME_NODE
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
@@ -120,8 +121,8 @@ class ClusterState:
                     return
 
     def could_hold(self, pod: SchedulablePod) -> bool:
-        """Return True if a node could run a pod if all nodes were empty, ready and not cordoned."""
-        alone = replace(pod.requirements, spread=(), affinity=(), anti_affinity=(), ports=())
+        """Return True if a node could run a pod if all nodes were empty, ready and not cordoned, and claims bound."""
+        alone = replace(_with_bound_claims(pod.requirements), spread=(), affinity=(), anti_affinity=(), ports=())
         answer = self._empty.scheduler.answer(alone)
         return bool(answer.failure or answer.passing)
 
@@ -130,13 +131,17 @@ class ClusterState:
         bound: list[tuple[int, BoundPod]] = []
         for pod in gang:
             if (admitted := pod.admitted.pod) is not None:
-                alone = replace(admitted, requirements=replace(admitted.requirements, affinity=()))
+                alone = replace(admitted, requirements=replace(_with_bound_claims(admitted.requirements), affinity=()))
                 with suppress(CostExceeded):  # too many labels would be compared
                     if found := self._empty.schedule(pod.name, alone, 0):
                         bound.append((pod.group, BoundPod(pod.name, alone, found.node, 0)))
         for _, each in bound:
             self._empty.release(each)
         return Counter(group for group, _ in bound)
+
+
+def _with_bound_claims(pod: Requirements) -> Requirements:
+    return replace(pod, volumes=tuple(each for each in pod.volumes if each.otherwise == OTHER_VOLUME_NODE))
 
 
 def missing_pods(arrival: Arrival, started: Counter[int]) -> tuple[str, int, int] | None:

@@ -1,49 +1,171 @@
-"""Volume claims of pods: bound ones become the node affinity of their volumes, others are unknown.
+"""Volume claims of pods: the PersistentVolumes that they have, or that may be bound to them.
 
-Source: kubernetes/pkg/scheduler/framework/plugins/volumebinding/binder.go (checkBoundClaims).
+Sources: kubernetes/pkg/scheduler/framework/plugins/volumebinding/{volume_binding,binder}.go (podHasPVCs,
+checkBoundClaims, checkVolumeProvisions); component-helpers/storage/volume/pv_helpers.go (FindMatchingVolume);
+plugin/pkg/admission/storage/storageclass/setdefault/admission.go.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from rules_engine.cluster.scheduling.requirements import BOUND_VOLUME
-from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
+from rules_engine.cluster.scheduling.preferences import ZONE
+from rules_engine.cluster.scheduling.requirements import POD_VOLUME, read_selector
+from rules_engine.cluster.scheduling.scheduling import NO_VOLUME, OTHER_VOLUME_NODE, UNBOUND_CLAIMS
+from rules_engine.model.json.lenient import (
+    Object,
+    as_list,
+    as_mapping,
+    as_string_map,
+    integer_member,
+    object_items,
+    text_member,
+)
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.questions.simulate.admission import Template
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def with_volumes(pod: Object, namespace: str, objects: ClusterObjects) -> Object:
-    """Return a pod of a namespace with the volumes of its bound claims in place of the claims."""
+def with_volumes(pod: Object, template: Template, objects: ClusterObjects) -> Object:
+    """Return a pod of a template with POD_VOLUME in place of its claims, the smallest first, as they are bound.
+
+    Further members: `size`: what the claim requests, in bytes; `note`: what has to provision the volume, in one of
+    several `zones`; `unknown`: what is not known of it.
+    """
     spec = as_mapping(pod.get("spec"))
-    found = [(volume, _find_volume(volume, namespace, objects)) for volume in object_items(spec.get("volumes"))]
+    found = [(volume, _find_volume(volume, template, objects)) for volume in object_items(spec.get("volumes"))]
+    found.sort(key=lambda each: integer_member(each[1] or {}, "size"))
     volumes: list[Json] = [
-        {**volume} if isinstance(bound, str) else {"name": volume.get("name"), BOUND_VOLUME: {**bound}}
-        for volume, bound in found
+        {**volume} if each is None else {"name": volume.get("name"), POD_VOLUME: each} for volume, each in found
     ]
     return {**pod, "spec": {**spec, "volumes": volumes}} if volumes else pod
 
 
-def unknown_claims(pod: Object, namespace: str, objects: ClusterObjects) -> Sequence[str]:
-    """Return the claims of a pod that have no known volume, each with the reason."""
+def found_volumes(pod: Object) -> Sequence[Object]:
+    """Return what is found for the claims of a pod."""
     volumes = object_items(as_mapping(pod.get("spec")).get("volumes"))
-    found = [_find_volume(volume, namespace, objects) for volume in volumes]
-    return [reason for reason in found if isinstance(reason, str) and reason]
+    return [as_mapping(volume[POD_VOLUME]) for volume in volumes if POD_VOLUME in volume]
 
 
-def _find_volume(volume: Object, namespace: str, objects: ClusterObjects) -> Object | str:
-    """Return the spec of the PersistentVolume of a pod's volume; else why it is not known, or "" without a claim."""
+def unknown_volumes(pods: Sequence[Object]) -> Iterator[str]:
+    """Yield what is not known of the volumes of a workload's pods."""
+    found = [each for pod in pods for each in found_volumes(pod)]
+    shared = Counter(text_member(each, "claim") for each in found)
+    for each in found:
+        claim = text_member(each, "claim")
+        if "unknown" in each:
+            yield text_member(each, "unknown")
+        elif claim and shared[claim] > 1 and each.get("zones"):
+            yield f"zone of volume claim {claim}, which several pods have"
+
+
+def _find_volume(volume: Object, template: Template, objects: ClusterObjects) -> dict[str, Json] | None:
+    """Return what is found for a pod's volume; None without a claim."""
+    name = text_member(volume, "name")
     if "ephemeral" in volume:
-        return f"volume claim of the ephemeral volume {text_member(volume, 'name')}, which does not exist yet"
+        made = as_mapping(as_mapping(volume["ephemeral"]).get("volumeClaimTemplate"))
+        return _find_unbound(made, name, "", f"ephemeral volume {name}", objects)
     if "persistentVolumeClaim" not in volume:
-        return ""
-    name = text_member(as_mapping(volume["persistentVolumeClaim"]), "claimName")
-    title, claim = f"claim {namespace}/{name}", objects.find("PersistentVolumeClaim", name, namespace)
+        return None
+    claim_name = text_member(as_mapping(volume["persistentVolumeClaim"]), "claimName")
+    key, claim = f"{template.namespace}/{claim_name}", template.claims.get(name)
+    title = f"volume claim {key}" if claim is None else f"volume claim {name} of the StatefulSet"
+    found = objects.find("PersistentVolumeClaim", claim_name, template.namespace)
+    if found is None and objects.unread("PersistentVolumeClaim"):
+        return {"unknown": f"{title}, which was not read"}
+    claim = found or claim
     if claim is None:
-        return f"volume {title}, which was not read"
-    if claim.metadata.get("deletionTimestamp") is not None:
-        return f"volume {title}, which is being deleted"
-    bound = objects.find("PersistentVolume", text_member(claim.spec, "volumeName"))
-    owner = as_mapping(bound.spec.get("claimRef")) if bound else {"namespace": namespace, "name": name}
-    is_bound = claim.spec.get("volumeName") and text_member(claim.status, "phase") == "Bound"
-    if not is_bound or (owner.get("namespace"), owner.get("name")) != (namespace, name):
-        return f"volume {title}, which is not bound"
-    return bound.spec if bound else f"volume of {title}, which was not read"
+        return {"candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}
+    if as_mapping(claim.get("metadata")).get("deletionTimestamp") is not None:
+        return {"candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" is being deleted'}
+    volume_name = text_member(as_mapping(claim.get("spec")), "volumeName")
+    if not volume_name:
+        return _find_unbound(claim, name, key, title, objects)
+    bound = objects.find("PersistentVolume", volume_name)
+    if text_member(as_mapping(claim.get("status")), "phase") != "Bound" or (bound and _owner(bound) != key):
+        return {"unknown": f"volume claim {key}, which is not bound"}
+    if bound is None:
+        return {"unknown": f"volume of claim {key}, which was not read"}
+    return {"candidates": {"": _node_selector(bound)}, "otherwise": OTHER_VOLUME_NODE}
+
+
+def _node_selector(volume: ApiObject) -> Json:
+    return as_mapping(volume.spec.get("nodeAffinity")).get("required")
+
+
+def _owner(volume: ApiObject) -> str:
+    """Return the claim of a PersistentVolume as namespace/name; "" if it has none."""
+    owner = as_mapping(volume.spec.get("claimRef"))
+    return f"{text_member(owner, 'namespace')}/{text_member(owner, 'name')}" if owner else ""
+
+
+def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: ClusterObjects) -> dict[str, Json]:
+    """Return what may be bound to a claim. `key`: namespace/name, or "" for one that only one pod has."""
+    spec = as_mapping(claim.get("spec"))
+    name = _class_name(spec, objects)
+    storage_class: Object = objects.find("StorageClass", name or "") or {}
+    if name != "" and not storage_class and objects.unread("StorageClass"):
+        return {"unknown": f"{f'StorageClass {name}' if name else 'default class'} of {title}, which was not read"}
+    provisions = text_member(storage_class, "provisioner") not in ("", NO_PROVISIONER)
+    if not provisions and objects.unread("PersistentVolume"):
+        return {"unknown": f"PersistentVolumes for {title}, which were not read"}
+    volumes = sorted(
+        (each for each in objects.of("PersistentVolume") if _matches(each, spec, name or "", key)),
+        key=lambda each: (not _owner(each), _storage(each.spec.get("capacity")), each.name),
+    )
+    candidates = {each.name: _node_selector(each) for each in volumes}
+    size = _storage(as_mapping(spec.get("resources")).get("requests"))
+    found: dict[str, Json] = {"claim": key, "candidates": candidates, "otherwise": NO_VOLUME, "size": size}
+    if provisions:
+        candidates[""] = _topology_selector(storage_class)
+        zones = {as_mapping(node.metadata.get("labels")).get(ZONE) for node in objects.nodes}
+        found |= {"note": f"StorageClass {name} has to provision volume {volume}", "zones": len(zones) > 1}
+    if text_member(storage_class, "volumeBindingMode") != "WaitForFirstConsumer":
+        found["otherwise"] = UNBOUND_CLAIMS
+        if found.get("zones") or len({*map(str, candidates.values())}) > 1:
+            found["unknown"] = f"zone of {title}, which is bound before the pod has a node"
+    return found
+
+
+def _class_name(spec: Object, objects: ClusterObjects) -> str | None:
+    """Return the name of a claim's StorageClass, by default the newest default class; None if there is no default."""
+    if "storageClassName" in spec:
+        return text_member(spec, "storageClassName")
+    classes = sorted(objects.of("StorageClass"), key=lambda each: each.name)
+    defaults = [each for each in classes if as_mapping(each.metadata.get("annotations")).get(DEFAULT_CLASS) == "true"]
+    return max(defaults, key=lambda each: text_member(each.metadata, "creationTimestamp")).name if defaults else None
+
+
+def _matches(volume: ApiObject, spec: Object, class_name: str, key: str) -> bool:
+    """Return True if a PersistentVolume can be bound to a claim."""
+    own, selector = volume.spec, read_selector(spec.get("selector"))
+    modes = [text_member(each, "volumeMode") or "Filesystem" for each in (own, spec)]
+    return (
+        text_member(volume.status, "phase") == "Available"
+        and volume.metadata.get("deletionTimestamp") is None
+        and _owner(volume) in ("", key)
+        and text_member(own, "storageClassName") == class_name
+        and modes[0] == modes[1]
+        and _storage(own.get("capacity")) >= _storage(as_mapping(spec.get("resources")).get("requests"))
+        and all(mode in as_list(own.get("accessModes")) for mode in as_list(spec.get("accessModes")))
+        and (selector is None or selector.matches(as_string_map(volume.metadata.get("labels"))))
+    )
+
+
+def _storage(amounts: Json) -> int:
+    with suppress(QuantityError):
+        return Quantity.parse(str(as_mapping(amounts).get("storage"))).whole
+    return 0
+
+
+def _topology_selector(storage_class: Object) -> Json:
+    """Return the selector of the nodes in the allowed topologies of a StorageClass; None for all nodes."""
+    terms: list[Json] = [
+        {"matchExpressions": [{**each, "operator": "In"} for each in object_items(term.get("matchLabelExpressions"))]}
+        for term in object_items(storage_class.get("allowedTopologies"))
+    ]
+    return {"nodeSelectorTerms": terms} if terms else None

@@ -1,7 +1,7 @@
 """Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from marshal import dumps
 from typing import Any
 
@@ -41,12 +41,13 @@ _NO_EXECUTE = "NoExecute"
 class Template:
     """A pod as its controller creates it in a namespace, or a Pod without its name; compared by identity.
 
-    `selector`: of a ReplicaSet or StatefulSet.
+    `selector`: of a ReplicaSet or StatefulSet. `claims`: the volume claims that a StatefulSet makes, by volume.
     """
 
     pod: Mapping[str, Json]
     namespace: str
     selector: LabelSelector | None = None
+    claims: Mapping[str, Object] = field(default_factory=dict)
 
     @property
     def is_generated(self) -> bool:
@@ -84,8 +85,8 @@ class Admissions:
     ) -> None:
         self._namespaces_read = namespaces_read
         self._devices_not_modelled = devices_not_modelled
-        self.with_volumes: Callable[[Object, str], Object] = lambda pod, _namespace: pod
-        """Return an admitted pod of a namespace as the scheduler sees its volumes; by default, unchanged."""
+        self.with_volumes: Callable[[Object, Template], Object] = lambda pod, _template: pod
+        """Return an admitted pod of a template as the scheduler sees its volumes; by default, unchanged."""
         self._rule_set = rule_set
         self._api_server = api_server
         self._created: dict[Template, CreatedPod] = {}
@@ -181,7 +182,7 @@ class Admissions:
         warnings: tuple[str, ...],
         unknown: tuple[str, ...] = (),
     ) -> Admitted:
-        pod = self.with_volumes(pod, template.namespace)
+        pod = self.with_volumes(pod, template)
         try:
             schedulable = self._schedulable(template, pod)
             amounts = Pod.parse(dict(pod)).effective_requests()

@@ -99,7 +99,9 @@ class PlannedArrival:
         self.arrival = arrival
         self.times = 0
         self.number = number
-        self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
+        self._groups = [
+            (group, Template(group.pod, arrival.namespace, group.selector, group.claims)) for group in arrival.groups
+        ]
         self._own_labels = [_own_labels(group) if arrival.count > 1 else () for group in arrival.groups]
 
     def interval(self, seed: int) -> Milliseconds:

@@ -286,14 +286,19 @@ TAINTED_NODE = (
     "{kind: Node, metadata: {name: gke}, spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}, "
     f"status: {{conditions: [{{type: Ready, status: 'True'}}], allocatable: {{{NODE}, nvidia.com/gpu: 1}}}}}}"
 )
+PROVISIONED = (
+    "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {storageClassName: fast}}",
+    "{kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}",
+)
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
     "an object without pod templates": (NO_POD, ()),
     "a number of pods that the object": (RAY, ()),
     "an object that a workload refers to": (TRAIN_JOB, ()),
     "a scheduler other than": (pod("cpu: 1", schedulerName="volcano"), ()),
-    "a volume claim that is not bound": (pod("cpu: 1", volumes=VOLUMES), ()),
-    "a bound volume claim": (pod("cpu: 1", volumes=VOLUMES), BOUND),
+    "a volume claim, its StorageClass": (pod("cpu: 1", volumes=VOLUMES), ()),
+    "a volume claim whose volume exists": (pod("cpu: 1", volumes=VOLUMES), BOUND),
+    "a volume claim whose volume a": (pod("cpu: 1", volumes=VOLUMES), PROVISIONED),
     "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
     "a scheduling group": (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), ()),
     "a PriorityClass, RuntimeClass": (pod("cpu: 1", priorityClassName="gold"), ()),

@@ -1,4 +1,4 @@
-"""Pods with volume claims: those of bound volumes start where the volumes are, others are unknown."""
+"""Pods with volume claims: they start where their volumes are, or may be bound or provisioned."""
 
 from typing import Any
 
@@ -29,12 +29,13 @@ def with_claims(*names: str, gpus: int = 1, **spec: Any) -> Any:
     return pod("p", {GPU: gpus}, volumes=volumes, **spec)
 
 
-def answer(manifest: Any, *objects: Any) -> WorkloadAnswer:
-    del manifest["metadata"]["uid"]
-    kinds: dict[str, list[Any]] = {"Node": NODES, "Pod": []}
+def answer(manifest: Any, *objects: Any, nodes: Any = NODES, absent: str = "") -> WorkloadAnswer:
+    own = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
+    kinds: dict[str, list[Any]] = {"Node": nodes, "Pod": []}
     for each in objects:
         kinds.setdefault(each["kind"], []).append(each)
-    found = preflight(load_rules(["set:gpu-allocation"]), load_manifests([manifest]), ClusterObjects(kinds))
+    cluster = ClusterObjects(kinds, absent=frozenset({absent} - {""}))
+    found = preflight(load_rules(["set:gpu-allocation"]), load_manifests([manifest | {"metadata": own}]), cluster)
     return found.workloads[0]
 
 
@@ -73,33 +74,208 @@ def test_pods_of_the_cluster_wait_for_their_volumes() -> None:
     assert (found.verdict, found.starts) == ("Starts", {"a": 1})
 
 
+CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
+IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+MANY_ZONES = "zone of volume claim ml/data, which is bound before the pod has a node"
+
+
+def unbound(name: str = "data", storage_class: str | None = "local", **spec: Any) -> Any:
+    own = {} if storage_class is None else {"storageClassName": storage_class}
+    return api_object("PersistentVolumeClaim", name, "ml", spec=CLAIM_SPEC | own | spec, status={"phase": "Pending"})
+
+
+def available(name: str, *zones: str, size: str = "10Gi", storage_class: str = "local", **members: Any) -> Any:
+    made = volume(name, *zones, storageClassName=storage_class, capacity={"storage": size})
+    spec = made["spec"] | {"accessModes": ["ReadWriteOnce"], "claimRef": None} | members.pop("spec", {})
+    return made | {"spec": spec, "status": {"phase": "Available"}} | members
+
+
+def storage_class(
+    name: str, provisioner: str = "", *zones: str, mode: str = "WaitForFirstConsumer", **marks: str
+) -> Any:
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": [*zones]}]}] if zones else []
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if "created" in marks else {}
+    return api_object(
+        "StorageClass",
+        name,
+        metadata={"annotations": annotations, "creationTimestamp": marks.get("created")},
+        provisioner=provisioner or "kubernetes.io/no-provisioner",
+        volumeBindingMode=mode,
+        allowedTopologies=topologies,
+    )
+
+
+def stateful_set(replicas: int = 2, storage_class: str | None = "local", **spec: Any) -> Any:
+    container = {"name": "c", "resources": {"limits": {GPU: 1}}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container], **spec}}
+    claims = [{"metadata": {"name": "data"}, "spec": unbound("data", storage_class)["spec"]}]
+    members = {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    return api_object("StatefulSet", "web", "ml", spec=members | {"volumeClaimTemplates": claims})
+
+
+LOCAL, FAST = storage_class("local"), storage_class("fast", "csi.example.com")
+AT_ONCE = storage_class("fast", "csi.example.com", mode="Immediate")
+
+
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [
-        ([], "volume claim ml/data, which was not read"),
-        ([volume("data", "b")], "volume claim ml/data, which was not read"),
         ([claim(status={"phase": "Pending"}), volume("data", "b")], "volume claim ml/data, which is not bound"),
-        ([claim(spec={}), volume("data", "b")], "volume claim ml/data, which is not bound"),
         ([claim(), volume("data", claimRef={"name": "x"})], "volume claim ml/data, which is not bound"),
-        ([claim(metadata={"name": "data", "namespace": "ml", "deletionTimestamp": "2026-01-01T00:00:00Z"})],
-         "volume claim ml/data, which is being deleted"),
         ([claim()], "volume of claim ml/data, which was not read"),
+        ([unbound(storage_class="fast"), AT_ONCE], MANY_ZONES),
+        ([unbound(), available("v", "a"), available("w", "b")], MANY_ZONES),
     ],
-)  # fmt: skip
+)
 def test_a_claim_without_a_known_volume_is_unknown(objects: list[Any], reason: str) -> None:
     found = answer(with_claims("data", "logs"), *objects, claim("logs"), volume("logs", "a"))
     assert (found.verdict, found.starts, found.unknown) == ("Unknown", {"a": 1}, (reason,))
     assert answer(with_claims("data", gpus=9), *objects).verdict == "Never"
 
 
-def test_claims_that_controllers_make_are_unknown() -> None:
-    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
-    reason = "volume claim of the ephemeral volume scratch, which does not exist yet"
-    assert answer(pod("p", volumes=[scratch])).unknown == (reason,)
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
-    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
-    spec["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
-    found = answer(api_object("StatefulSet", "web", "ml", spec=spec))
-    reason = "volume claim data of the StatefulSet, which does not exist yet"
+@pytest.mark.parametrize(
+    ("absent", "reason"),
+    [
+        ("PersistentVolumeClaim", "volume claim data of the StatefulSet, which was not read"),
+        ("StorageClass", "StorageClass local of volume claim data of the StatefulSet, which was not read"),
+        ("PersistentVolume", "PersistentVolumes for volume claim data of the StatefulSet, which were not read"),
+    ],
+)
+def test_what_was_not_read_of_claims_is_named(absent: str, reason: str) -> None:
+    objects = [] if absent == "StorageClass" else [LOCAL]
+    found = answer(stateful_set(), *objects, absent=absent)
     assert (found.verdict, found.started, found.unknown) == ("Unknown", 2, (reason,))
-    assert answer(api_object("StatefulSet", "web", "ml", spec=spec | {"replicas": 0})).unknown == ()
+    default = answer(stateful_set(storage_class=None), *objects, absent="StorageClass")
+    assert default.unknown == ("default class of volume claim data of the StatefulSet, which was not read",)
+    assert answer(with_claims("data"), absent="PersistentVolumeClaim").unknown == (
+        "volume claim ml/data, which was not read",
+    )
+    assert answer(stateful_set(0), absent=absent).unknown == ()
+
+
+DELETING = {"name": "data", "namespace": "ml", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ([], 'persistentvolumeclaim "data" not found'),
+        ([claim(metadata=DELETING), volume("data", "b")], 'persistentvolumeclaim "data" is being deleted'),
+        ([unbound(), LOCAL], f"3 {NO_VOLUME}"),
+        ([unbound(storage_class="none")], IMMEDIATE),
+        ([unbound(storage_class=""), FAST], IMMEDIATE),
+        ([unbound(storage_class=None), available("v")], IMMEDIATE),
+        ([unbound(), storage_class("local", mode="Immediate")], IMMEDIATE),
+    ],
+)
+def test_a_claim_that_nothing_can_be_bound_to_lets_its_pod_wait(objects: list[Any], message: str) -> None:
+    found = answer(with_claims("data"), *objects)
+    (stopped,) = found.stopped
+    assert (found.verdict, found.unknown, found.notices, found.would_start) == ("Waits", (), (), ())
+    assert stopped.message == f"0/3 nodes are available: {message}."
+    assert stopped.finding is not None
+    assert stopped.finding.message.endswith(f": {message}")
+
+
+def test_a_claim_that_does_not_exist_comes_before_claims_that_are_not_bound() -> None:
+    found = answer(with_claims("logs", "data"), unbound("logs", storage_class=""))
+    assert found.stopped[0].message == '0/3 nodes are available: persistentvolumeclaim "data" not found.'
+
+
+def test_a_claim_that_a_class_provisions_does_not_keep_its_pod_waiting() -> None:
+    found = answer(stateful_set(4, "fast"), FAST)
+    assert (found.verdict, found.started, len(found.starts), found.unknown) == ("Starts", 4, 3, ())
+    assert found.notices == ("not modelled: limits of volumes", "StorageClass fast has to provision volume data")
+    # In the topologies of its class.
+    found = answer(stateful_set(5, "fast"), storage_class("fast", "csi.example.com", "b"))
+    (stopped,) = found.stopped
+    assert (found.verdict, found.starts, stopped.pods) == ("Waits", {"b": 4}, 1)
+    assert stopped.message == f"0/3 nodes are available: 1 Insufficient {GPU}, 2 {NO_VOLUME}."
+    # Of default classes, the newest one counts.
+    classes = [
+        storage_class(name, f"{name}.io", created=f"202{name[-1]}-01-01T00:00:00Z") for name in ("x5", "x6", "x4")
+    ]
+    assert answer(stateful_set(1, None), *classes).notices[1:] == ("StorageClass x6 has to provision volume data",)
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": unbound("", "fast")["spec"]}}}
+    assert answer(pod("p", volumes=[scratch]), FAST).notices[1:] == (
+        "StorageClass fast has to provision volume scratch",
+    )
+
+
+def test_a_volume_that_is_provisioned_before_its_pod_has_a_node_may_be_in_another_zone() -> None:
+    one = [node(name, {GPU: 4}, labels={ZONE: "a"}) for name in "xy"]
+    assert answer(stateful_set(1, "fast"), AT_ONCE, nodes=one).verdict == "Starts"
+    assert answer(stateful_set(1, "fast"), AT_ONCE, nodes=[node("x", {GPU: 4})]).verdict == "Starts"
+    found = answer(stateful_set(2, "fast"), AT_ONCE)
+    reason = "zone of volume claim data of the StatefulSet, which is bound before the pod has a node"
+    assert (found.verdict, found.unknown) == ("Unknown", (reason,))
+    # So may the volume that the first of several pods gets.
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}}
+    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": with_claims("data")["spec"]}
+    deployment = api_object("Deployment", "web", "ml", spec=spec)
+    found = answer(deployment, unbound(storage_class="fast"), FAST)
+    reason = "zone of volume claim ml/data, which several pods have"
+    assert (found.verdict, found.unknown) == ("Unknown", (reason,))
+    assert answer(deployment, unbound(storage_class="fast"), FAST, nodes=one).verdict == "Starts"
+    # A volume that exists has a known one.
+    found = answer(deployment, unbound(), LOCAL, available("v", "c"))
+    assert (found.verdict, found.starts) == ("Starts", {"c": 2})
+
+
+def test_each_available_volume_is_bound_once() -> None:
+    volumes = [available("v1", "a"), available("v2", "b", size="20Gi"), available("v3", "b", size="5Gi")]
+    found = answer(stateful_set(3), LOCAL, *volumes)
+    (stopped,) = found.stopped
+    assert (found.verdict, found.starts, stopped.pods) == ("Waits", {"a": 1, "b": 1}, 1)
+    assert stopped.message == f"0/3 nodes are available: 3 {NO_VOLUME}."
+    assert [each.text for each in found.would_start] == ["with replicas: 2"]
+    # Also before the pod has a node, and for claims of one pod: the smaller claim gets the smaller volume.
+    manual = [available(f"v{number}", "c", storage_class="manual") for number in range(2)]
+    found = answer(stateful_set(3, "manual"), *manual)
+    assert (found.started, found.starts) == (2, {"c": 2})
+    assert found.stopped[0].message == f"0/3 nodes are available: {IMMEDIATE}."
+    assert answer(stateful_set(1, "manual", nodeSelector={ZONE: "a"}), *manual).stopped[0].message == (
+        "0/3 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, "
+        "2 node(s) didn't match Pod's node affinity/selector."
+    )
+    large = unbound("data", resources={"requests": {"storage": "15Gi"}})
+    assert answer(with_claims("data", "logs"), large, unbound("logs"), LOCAL, *volumes).verdict == "Waits"
+    both = [*volumes, available("v4", "b")]
+    assert answer(with_claims("data", "logs"), large, unbound("logs"), LOCAL, *both).starts == {"b": 1}
+    # Generic ephemeral volumes are claims of their own for each pod.
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": unbound()["spec"]}}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}}
+    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p", {GPU: 1}, volumes=[scratch])["spec"]}
+    assert answer(api_object("Deployment", "web", "ml", spec=spec), LOCAL, *volumes).starts == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "binds"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Released"}}, False),
+        ({"metadata": {"name": "v", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"spec": {"claimRef": {"namespace": "ml", "name": "data"}}}, True),
+        ({"spec": {"claimRef": {"namespace": "ml", "name": "other"}}}, False),
+        ({"spec": {"storageClassName": "other"}}, False),
+        ({"spec": {"volumeMode": "Filesystem"}}, True),
+        ({"spec": {"volumeMode": "Block"}}, False),
+        ({"spec": {"accessModes": ["ReadWriteMany"]}}, False),
+        ({"spec": {"capacity": {"storage": "9Gi"}}}, False),
+        ({"spec": {"capacity": {"storage": "much"}}}, False),
+    ],
+)
+def test_a_volume_is_bound_to_a_claim_that_it_matches(changed: Any, binds: bool) -> None:
+    found = answer(with_claims("data"), unbound(), LOCAL, available("v", **changed))
+    assert found.verdict == ("Starts" if binds else "Waits")
+    selected = unbound(selector={"matchLabels": {"disk": "ssd"}})
+    labelled = available("v", metadata={"name": "v", "labels": {"disk": "ssd"}})
+    assert answer(with_claims("data"), selected, LOCAL, labelled).verdict == "Starts"
+    assert answer(with_claims("data"), selected, LOCAL, available("v")).verdict == "Waits"
+
+
+def test_a_claim_that_exists_already_is_not_made_again() -> None:
+    objects = [claim("data-web-0"), volume("data-web-0", "b"), available("v", "a")]
+    found = answer(stateful_set(), LOCAL, *objects)
+    assert (found.verdict, found.starts, found.unknown) == ("Starts", {"a": 1, "b": 1}, ())

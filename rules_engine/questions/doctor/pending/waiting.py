@@ -30,7 +30,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
     if room & scheduling.passing:
         return None
     excluding = [
-        (name, f"{nodes.bit_count()} {why}")
+        (name, why if why == scheduling.rejected else f"{nodes.bit_count()} {why}")
         for name, reasons in scheduling.excluded.items()
         for why, excluded in reasons.items()
         if (nodes := excluded & room)

@@ -140,7 +140,7 @@ def explain(
     files = read_sources(sources)
     problems = InputProblems("explain", [Target(output, None)])
     problems.add((*files.problems, *reading.problems), {**files.loaded.sources, **reading.sources})
-    if reading.cluster is None or files.failed:
+    if reading.objects is None or files.failed:
         problems.end()
     screen = Screen(sys.stdout)
     pods: list[ExplainedPod] = []  # those of text are printed one by one, of which there may be many thousands
@@ -152,7 +152,7 @@ def explain(
                 explanation = rules_engine.explain(
                     files.rule_set,
                     pod_manifest,
-                    reading.cluster,
+                    reading.objects,
                     namespace=namespace,
                     operation=operation,
                     dry_run=dry_run,

@@ -310,7 +310,7 @@ class ClusterArgument:
             reading = reading_of(objects, KUBECONFIG)
         reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
         if reading.objects is not None and self.plugins:
-            reading = replace(reading, objects=reading.objects.with_objects({}, self.plugins))
+            reading = replace(reading, objects=reading.objects.with_objects({}, plugins=self.plugins))
         return reading
 
 

@@ -22,7 +22,6 @@ from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
-    PRIORITY_CLASS,
     ClusterObjects,
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
@@ -120,12 +119,6 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
     return msgspec.structs.replace(devices, slices=(*devices.slices, *copies)) if copies else devices
 
 
-_NAMED_KINDS = frozenset(
-    {"PersistentVolume", "PersistentVolumeClaim", PRIORITY_CLASS, "RuntimeClass", "ServiceAccount", "StorageClass"}
-)
-"""Kinds whose objects pods name. An inventory without any may not have listed them."""
-
-
 def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     """Return the objects of a spec, from which `cluster` is built."""
     values = [map(manifest_json, fields.list_items(spec, member)) for member in ("objects", "pods")]
@@ -156,7 +149,7 @@ def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     for item in (*nodes, *pods, *namespaces, *classes, *slices, *own_objects):
         by_kind.setdefault(text_member(item, "kind"), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
-    return ClusterObjects(by_kind, absent=_NAMED_KINDS - by_kind.keys(), declared=declared)
+    return ClusterObjects(by_kind, declared=declared)
 
 
 def _selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:

@@ -217,12 +217,16 @@ class ClusterObjects:
         return parse_change_time(newest)
 
     def with_objects(
-        self, by_kind: Mapping[str, Iterable[dict[str, Json]]], plugins: frozenset[str] = frozenset()
+        self,
+        by_kind: Mapping[str, Iterable[dict[str, Json]]],
+        *,
+        plugins: frozenset[str] = frozenset(),
+        absent: frozenset[str] = frozenset(),
     ) -> "ClusterObjects":
-        """Return the objects with others in place of some kinds. `plugins`: further plugins that are on."""
+        """Return the objects with others in place of some kinds, and with further plugins and absent kinds."""
         return ClusterObjects(
             {**self._by_kind, **by_kind},
-            absent=self.absent,
+            absent=self.absent | absent,
             partial=self.partial,
             now=self._now,
             declared=self.declared,

@@ -101,14 +101,22 @@ class Explanation:
         return self.manifest.title(self.request.namespace)
 
     @property
+    def written(self) -> Json:
+        """The pod as its author wrote it, with its names and default requests."""
+        return _written_pod(self.manifest, self.admission.request.object)
+
+    @property
+    def changed(self) -> Json:
+        """The pod after the mutation, without what the cluster added to it."""
+        return _without_added(self.admission.result, self.written, self.admission.request.object)
+
+    @property
     def diff(self) -> tuple[str, ...]:
         """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes.
 
         Defaults that the API server sets before it calls webhooks are not changes.
         """
-        created = self.admission.request.object
-        submitted = _shown(created, _written_pod(self.manifest, created), created)
-        before, after = (dump_yaml(pod).splitlines() for pod in (submitted, self.answer.pod))
+        before, after = (dump_yaml(pod).splitlines() for pod in (_shown(self.written), self.answer.pod))
         return tuple(unified_diff(before, after, "submitted", "admitted", lineterm=""))
 
 
@@ -153,7 +161,7 @@ def explain(
         unknown=tuple(UnknownRule(rule=rule, reads=tuple(names)) for rule, names in unknown.items()),
         mutation=LoggedDecision.of(admission.mutation),
         validation=None if validation is None else LoggedDecision.of(validation),
-        pod=_shown(admission.result, _written_pod(manifest, request.object), admission.request.object),
+        pod=_shown(_without_added(admission.result, _written_pod(manifest, request.object), admission.request.object)),
         not_read=admission.unknown,
     )
     return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
@@ -203,16 +211,16 @@ def _written_pod(manifest: Manifest, created: Json) -> Json:
     return {**pod, "metadata": {**own, **names}}
 
 
-def _shown(pod: Json, submitted: Json, created: Json) -> dict[str, Any]:
-    """Return a pod without the values that may be secret, and without what the cluster added."""
-    return {**as_mapping(without_fields(_without_added(pod, submitted, created), POD, {}))}
+def _shown(pod: Json) -> dict[str, Any]:
+    """Return a pod without the values that may be secret."""
+    return {**as_mapping(without_fields(pod, POD, {}))}
 
 
 def _without_added(value: Json, submitted: Json, created: Json) -> Json:
     """Return a value without the members and items of the created one that the submitted one lacks."""
     if isinstance(value, dict) and isinstance(submitted, dict) and isinstance(created, dict):
         return {
-            name: _without_added(member, submitted.get(name), created.get(name))
+            name: _without_added(member, submitted.get(name, {} if isinstance(member, dict) else []), created.get(name))
             for name, member in value.items()
             if name in submitted or member != created.get(name)
         }

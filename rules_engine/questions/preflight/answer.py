@@ -131,7 +131,7 @@ def preflight(
     """
     answer = _answer(rule_set, manifests, cluster, name, namespace, node_reasons, progress)
     if any(UNKNOWN_PLUGIN in each.unknown for each in answer.workloads):
-        other = cluster.with_objects({}, frozenset({EXTENDED_RESOURCE_TOLERATION}))
+        other = cluster.with_objects({}, plugins=frozenset({EXTENDED_RESOURCE_TOLERATION}))
         answer = _with_other_plugin(answer, _answer(rule_set, manifests, other, name, namespace, None, None))
     return answer
 

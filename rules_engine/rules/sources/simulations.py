@@ -20,7 +20,7 @@ from rules_engine.language.files import read_file
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, first_key
 from rules_engine.model.durations import DurationError, parse_duration
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, did_you_mean, warn_of
@@ -121,7 +121,7 @@ def _build_simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
-        objects=ClusterObjects({}) if objects is None else priorities.add_to_pods(objects),
+        objects=ClusterObjects({}) if objects is None else _with_unlisted(priorities.add_to_pods(objects)),
         arrivals=tuple(_read_arrivals(map_items(spec, "arrivals"), reader, objects, until, problems)),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),
@@ -129,6 +129,21 @@ def _build_simulation(
         scheduler=_read_scheduler(map_field(spec, "scheduler")),
         **scalar_arguments(spec, simulation.Simulation),
     )
+
+
+_NAMED_KINDS = (
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    PRIORITY_CLASS,
+    "RuntimeClass",
+    "ServiceAccount",
+    "StorageClass",
+)
+"""Kinds whose objects pods name. A cluster of a Simulation that has none may not have listed them."""
+
+
+def _with_unlisted(objects: ClusterObjects) -> ClusterObjects:
+    return objects.with_objects({}, absent=frozenset(kind for kind in _NAMED_KINDS if not objects.of(kind)))
 
 
 def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:

@@ -82,9 +82,9 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     problems = [*dict.fromkeys((*checked.answer.problems, *errors, *pods.problems))]
     yield {"problems": [*map(_problem_members, problems)]}
     inputs = (*read, *pods.problems)
-    if view.cluster is None or has_errors(inputs):
+    if view.objects is None or has_errors(inputs):
         return
-    explanations = [explain(files.rule_set, manifest, view.cluster) for manifest in pods.pods]
+    explanations = [explain(files.rule_set, manifest, view.objects) for manifest in pods.pods]
     yield {
         "decisions": [_members([*explanation_blocks(each, skipped=True)]) for each in explanations],
         "explain": json.loads(
@@ -154,6 +154,6 @@ def _case_members(explanation: Explanation) -> dict[str, Json]:
     expect: dict[str, Json] = {"allowed": admission.allowed}
     if admission.warnings:
         expect["warnings"] = [*admission.warnings]
-    expect |= {"pod": admission.result} if admission.allowed else {"message": admission.message}
+    expect |= {"pod": explanation.changed} if admission.allowed else {"message": admission.message}
     request: Json = {"namespace": explanation.answer.namespace}
-    return {"request": request, "pod": explanation.manifest.submitted(), "expect": expect}
+    return {"request": request, "pod": explanation.written, "expect": expect}

@@ -80,7 +80,7 @@ class TestLadders:
         fallen = mutated(asks({MIG3: 1, MIG1: 3}), MIG, on=cluster)
         assert resources(fallen)["limits"] == {MIG1: "4"}
         (_, moved) = fallen.trace[0].resources
-        assert moved.attempts[0].reason == "requested, but no node offers 1 beside the requests that stay"
+        assert moved.attempts[0].reason == "requested, but no node offers 1 together with the requests that stay"
         assert resources(mutated(asks({MIG3: 2, MIG1: 3}), MIG, on=cluster))["limits"] == {MIG1: "3", GPU: "2"}
 
     def test_a_later_ladder_keeps_what_an_earlier_one_decided(self, tmp_path: Path) -> None:

@@ -136,17 +136,10 @@ def test_the_example_of_the_design_is_read(folder: Path) -> None:
     )
     assert (job.title, job.at, job.every, job.count) == ("Job/t", 30_000, Distribution(), 1)
     assert job.run_for == Distribution(least=600_000, most=7_200_000)
-    assert job.groups == (
-        PodGroup(
-            name="t",
-            pod={
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"generateName": "t-"},
-                "spec": {"containers": [{"name": "c"}]},
-            },
-        ),
-    )
+    (group,) = job.groups
+    made: Any = group.pod
+    assert (group.name, made["metadata"]["generateName"], made["spec"]) == ("t", "t-", {"containers": [{"name": "c"}]})
+    assert made["metadata"]["labels"]["job-name"] == "t"
     assert simulation.events == (NodeEvent(at=45_000, node="gpu-sim-cluster-worker", becomes=NodeState.NOT_READY),)
     assert (simulation.until, simulation.running_for, simulation.scheduler) == (7_200_000, None, SchedulerOptions())
 
@@ -256,7 +249,7 @@ def test_a_workload_without_pods_is_left_out_with_a_warning(spec: dict[str, Any]
     ("spec", "messages"),
     [
         (workload("StatefulSet", replicas=2), ["x-0 1", "x-1 1"]),
-        (workload("Deployment", replicas=2), ["x-xxxxx 1", "x-xxxxx 1"]),
+        (workload("ReplicaSet", replicas=2), ["x-xxxxx 1", "x-xxxxx 1"]),
         ({"kind": "Pod", **template()}, ["arrival-1 1"]),
     ],
     ids=str,

@@ -27,6 +27,7 @@ _TAKEN = frozenset({*OBJECT, *_TEMPLATE, "spec", "metadata", "status"})
 _COUNTS = ("pods", "total", "atMost", "minimum")
 _RESULTS: Mapping[str, Type] = {
     **dict.fromkeys((*_COUNTS, "number"), types.INT),
+    "labels": types.map_of(types.STRING, types.DYN),
     **dict.fromkeys(("name", "unknown", "decidedBy", "scheduler", "countField", "kind"), types.STRING),
 }
 """The types of expressions, by field; others are of any type."""
@@ -79,7 +80,7 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
         templates=tuple(
             TemplateRow(
                 path=path_steps(fields.string_field(line, "path")),
-                programs=_compile(line, each, problems, "name", *_COUNTS, "unknown", "pod"),
+                programs=_compile(line, each, problems, "name", *_COUNTS, "unknown", "pod", "labels"),
                 workload=fields.bool_field(line, "workload"),
             )
             for line in fields.map_items(spec, "templates")

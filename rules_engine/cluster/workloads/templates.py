@@ -9,7 +9,7 @@ from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.source import truncate
@@ -152,7 +152,10 @@ class _RowReader:
             parallel = 1 if unknown else self._evaluate(programs, "pods", 1, variables)
         return PodTemplate(
             path=path,
-            pod=self._evaluate(programs, "pod", {**as_mapping(own["value"])}, variables),
+            pod=_with_labels(
+                self._evaluate(programs, "pod", {**as_mapping(own["value"])}, variables),
+                self._evaluate(programs, "labels", {}, variables),
+            ),
             role=role,
             parallel=max(0, parallel),
             total=max(0, self._evaluate(programs, "total", parallel, variables)) if parallel > 0 else 0,
@@ -191,6 +194,16 @@ class _RowReader:
             self._unknown = self._unknown or f"its row in the table, {self._row.name}, fails: {error.message}"
             return default
         return value[:MAX_TEXT] if isinstance(value, str) else value
+
+
+def _with_labels(pod: dict[str, Json], labels: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a template with the labels that the controller adds."""
+    metadata = as_mapping(pod.get("metadata"))
+    return (
+        {**pod, "metadata": {**metadata, "labels": {**as_mapping(metadata.get("labels")), **as_string_map({**labels})}}}
+        if labels
+        else pod
+    )
 
 
 def _walk(

@@ -231,3 +231,10 @@ def test_no_group_leads_to_a_file(group: str) -> None:
 
 def test_a_path_begins_in_the_object() -> None:
     assert read("templates: [{path: object}, {path: object.spec.template}]", f"{{{TEMPLATE}}}").templates[0].unknown
+
+
+def test_labels_of_a_controller_are_added_to_those_of_the_template() -> None:
+    row = "templates: [{path: spec.template, labels: \"{'example.com/set': object.metadata.?name.orValue('-')}\"}]"
+    (template,) = read(row, "{template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}}").templates
+    metadata: Any = template.pod["metadata"]
+    assert metadata["labels"] == {"a": "b", "example.com/set": "t"}

@@ -185,3 +185,12 @@ def test_a_ladder_that_denies_is_asked_with_the_plugin_too(tmp_path: Path) -> No
     (found,) = preflight(load_rules([tmp_path / "ladder.yaml"]), load_manifests([single()]), objects).workloads
     assert found.verdict == "Unknown"
     assert found.unknown[0].endswith("denied without it, starts with it")
+
+
+def test_pods_of_other_kinds_have_the_labels_of_their_controllers() -> None:
+    apart = {"labelSelector": {"matchLabels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}, "topologyKey": HOST}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    template = {"size": 3, "workerTemplate": {"spec": spec(affinity=affinity)}}
+    leaders = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    made = {**leaders, "metadata": {"name": "llm", "namespace": "ml"}, "spec": {"leaderWorkerTemplate": template}}
+    assert answer(made).started == 2

@@ -67,6 +67,11 @@ class ApiServer:
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects = objects
 
+    @property
+    def reads_names(self) -> bool:
+        """True if a plugin may read the name of a pod."""
+        return bool(self._objects.of(policies.VALIDATING) or self._objects.of(policies.MUTATING))
+
     def mutate(self, pod: Object, namespace: str) -> CreatedPod:
         """Return a pod as webhooks get it; also for a pod that they have changed."""
         return self._run(_MUTATING, pod, namespace)

@@ -4,6 +4,7 @@ Sources: kubernetes/plugin/pkg/admission/defaulttolerationseconds/admission.go,
 plugin/pkg/admission/extendedresourcetoleration/admission.go (Admit).
 """
 
+from collections.abc import Set
 from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import PodCreation
@@ -17,6 +18,8 @@ EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
 UNKNOWN_PLUGIN = (
     f"whether the admission plugin {EXTENDED_RESOURCE_TOLERATION} is on (--admission {EXTENDED_RESOURCE_TOLERATION})"
 )
+
+_TAINTS = "keys of taints"
 
 _SECONDS = 300
 _NO_EXECUTE = "NoExecute"
@@ -52,11 +55,16 @@ def add_resource_tolerations(creation: PodCreation) -> None:
     is_on = _is_on(creation.objects)
     if is_on:
         creation.add_tolerations(missing)
-    taints = {
-        text_member(taint, "key") for node in creation.objects.nodes for taint in object_items(node.spec.get("taints"))
-    }
-    if is_on is None and any(each["key"] in taints for each in missing):
+    if is_on is None and any(each["key"] in _taint_keys(creation.objects) for each in missing):
         creation.unknown.append(UNKNOWN_PLUGIN)
+
+
+def _taint_keys(objects: ClusterObjects) -> Set[str]:
+    view = objects.views.get(_TAINTS)
+    if not isinstance(view, frozenset):
+        taints = (taint for node in objects.nodes for taint in object_items(node.spec.get("taints")))
+        view = objects.views[_TAINTS] = frozenset(text_member(taint, "key") for taint in taints)
+    return view
 
 
 def _toleration(resource: str) -> dict[str, Json]:

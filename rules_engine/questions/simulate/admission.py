@@ -1,7 +1,7 @@
 """Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from marshal import dumps
 from typing import Any
 
@@ -89,7 +89,7 @@ class Admissions:
         """Return an admitted pod of a template as the scheduler sees its volumes; by default, unchanged."""
         self._rule_set = rule_set
         self._api_server = api_server
-        self._created: dict[Template, CreatedPod] = {}
+        self._created: dict[tuple[Template, str], CreatedPod] = {}
         self._stored: dict[tuple[Template, str, object], CreatedPod] = {}
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
@@ -105,14 +105,9 @@ class Admissions:
         admitted = self._latest.get(template)
         if admitted is None:
             if template.is_generated:
-                created = self._created.get(template)
-                if created is None:
-                    created = self._api_server.mutate(template.pod, template.namespace)
-                    self._created[template] = created
-                admitted = self._latest[template] = self._decide(template, "", created, cluster)
+                admitted = self._latest[template] = self._decide(template, "", cluster)
             else:
-                created = self._api_server.mutate(template.with_name(name), template.namespace)
-                admitted = self._decide(template, name, created, cluster)
+                admitted = self._decide(template, name, cluster)
         return admitted
 
     def admit_existing(self, template: Template, deleted: Json) -> Admitted:
@@ -129,18 +124,27 @@ class Admissions:
             )
         return admitted
 
-    def _decide(self, template: Template, name: str, created: CreatedPod, cluster: Cluster) -> Admitted:
+    def _decide(self, template: Template, name: str, cluster: Cluster) -> Admitted:
+        """Decide about a pod of a template. `name`: "" if the API server generates it."""
+        # Most plugins do not read names: then what they add is the same for each pod of a template.
+        varies = name if self._api_server.reads_names or has_ordinal(template.pod) else ""
+        created = self._created.get((template, varies))
+        if created is None:
+            pod = template.with_name(name) if name else template.pod
+            created = self._created[template, varies] = self._api_server.mutate(pod, template.namespace)
+        created = _with_name(created, name)
         if created.refusal:
             return self._build_denied(template, created.refusal, unknown=created.unknown)
         request = pod_request(dict(created.pod), namespace=template.namespace)
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation, refusal, edits = None, "", _hashable_edits(mutation.edits)
         if mutation.allowed:
-            stored = self._stored.get((template, name, edits))
+            stored = self._stored.get((template, varies, edits))
             if stored is None:
                 stored = self._api_server.store(created, as_mapping(mutation.result), template.namespace)
-                self._stored[template, name, edits] = stored
-            created, refusal = stored, stored.refusal
+                self._stored[template, varies, edits] = stored
+            stored = created = _with_name(stored, name)
+            refusal = stored.refusal
             validation = self._rule_set.validate(validation_request(request, {**stored.pod}), cluster, indexed=True)
         admission = Admission(request=request, mutation=mutation, validation=validation, refusal=refusal)
         if not admission.allowed:
@@ -148,12 +152,12 @@ class Admissions:
             return self._build_denied(template, admission.message, admission.warnings, by, created.unknown)
         fallbacks = tuple(self._fallbacks(template, admission))
         decided = (edits, fallbacks, admission.warnings)
-        admitted = self._admitted.get((template, (name, *decided)))
+        admitted = self._admitted.get((template, (varies, *decided)))
         if admitted is None:
             admitted = self._build_admitted(template, created.pod, fallbacks, admission.warnings, created.unknown)
             # Pods that differ only by their ordinals are equal to the scheduler.
             admitted = self._admitted.setdefault((template, (id(admitted.pod), *decided)), admitted)
-            self._admitted[template, (name, *decided)] = admitted
+            self._admitted[template, (varies, *decided)] = admitted
         return admitted
 
     def _build_denied(
@@ -248,6 +252,13 @@ class Admissions:
             for decision in step.resources
             if decision.to is not None
         ]
+
+
+def _with_name(created: CreatedPod, name: str) -> CreatedPod:
+    metadata = as_mapping(created.pod.get("metadata"))
+    if not name or "name" not in metadata or metadata["name"] == name:
+        return created
+    return replace(created, pod={**created.pod, "metadata": {**metadata, "name": name}})
 
 
 def _without_ordinal(labels: Object, spec: Object) -> tuple[Json, Json]:

@@ -23,7 +23,8 @@ def set_defaults(creation: PodCreation) -> None:
 
 def _with_host_ports(container: Object) -> Json:
     ports: list[Json] = [
-        {"hostPort": port.get("containerPort"), **port} for port in object_items(container.get("ports"))
+        {**port, "hostPort": port.get("hostPort") or port.get("containerPort")}
+        for port in object_items(container.get("ports"))
     ]
     return {**container, "ports": ports} if ports else {**container}
 

@@ -9,7 +9,7 @@ from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
+from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member, without_nulls
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.source import truncate
@@ -98,7 +98,7 @@ class _RowReader:
     def __init__(self, row: WorkloadKind, value: dict[str, Json], table: WorkloadTable) -> None:
         self._row = row
         self._table = table
-        self._variables: dict[str, Json] = {"object": _without_nulls(value)}
+        self._variables: dict[str, Json] = {"object": without_nulls(value)}
         self._unknown = ""
         """Why the pods are not known, once an expression has failed or an object is missing."""
         for variable, programs in row.references.items():
@@ -108,7 +108,7 @@ class _RowReader:
             found = None if self._unknown else table.find(row.group, keys[0]) or table.find(row.group, keys[1])
             if found is None:
                 self._unknown = self._unknown or f"{kind} {name} is not in the input"
-            self._variables[variable] = _without_nulls(found)
+            self._variables[variable] = without_nulls(found)
 
     def facts(self) -> WorkloadFacts:
         """Return the facts of the object; without its templates if an object that it refers to is missing."""
@@ -223,13 +223,6 @@ def _walk(
             yield from _walk(item, rest, (*path, key), inner)
     elif isinstance(value, dict) and step in value:
         yield from _walk(value[step], rest, (*path, step), variables)
-
-
-def _without_nulls(value: Json) -> Json:
-    """Return a value without members that are null, which the API server takes for absent ones."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(value: object) -> Json:

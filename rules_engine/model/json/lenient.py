@@ -55,6 +55,13 @@ def as_string_map(value: Json) -> dict[str, str]:
     return {key: member for key, member in as_mapping(value).items() if isinstance(member, str)}
 
 
+def without_nulls(value: Json) -> Json:
+    """Return a value without members that are null, which the API server takes for absent ones."""
+    if isinstance(value, dict):
+        return {name: without_nulls(member) for name, member in value.items() if member is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def controller_reference(value: Json) -> Object | None:
     """Return an object's owner reference to its controller, of which it has one at most (meta/v1, OwnerReference).
 

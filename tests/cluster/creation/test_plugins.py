@@ -274,9 +274,9 @@ def test_plugins_run_once_more_on_a_pod_that_a_webhook_has_changed() -> None:
 
 
 def test_host_ports_default_on_the_nodes_network() -> None:
-    containers = [{"name": "c", "ports": [{"containerPort": 80}]}, {"name": "d"}]
+    containers = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 0}, {"containerPort": 81}]}, {"name": "d"}]
     (first, second) = spec_of(pod(hostNetwork=True, containers=containers))["containers"]
-    assert first["ports"] == [{"hostPort": 80, "containerPort": 80, "protocol": "TCP"}]
+    assert first["ports"] == [{"hostPort": port, "containerPort": port, "protocol": "TCP"} for port in (80, 81)]
     assert "ports" not in second
 
 

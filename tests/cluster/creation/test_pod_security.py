@@ -91,7 +91,7 @@ HOST = {"httpGet": {"host": "h"}}
             'hostPort (containers "a", "b" use hostPort 80)',
         ),
         (
-            {**with_members(ports=[{"containerPort": 80}]), "hostNetwork": True},
+            {**with_members(ports=[{"hostPort": 80}]), "hostNetwork": True},
             'host namespaces (hostNetwork=true), hostPort (container "a" uses hostPort 80)',
         ),
         (
@@ -265,3 +265,12 @@ def test_labels_of_namespaces() -> None:
     text = "host namespaces (hostPID=true)"
     assert refusal(pod, enforce="Baseline") == f'violates PodSecurity "restricted:latest": {text}'
     assert refusal(pod, enforce="baseline", enforce_version="1.25") == f'violates PodSecurity "baseline:latest": {text}'
+
+
+@pytest.mark.parametrize("spec", [{"containers": 1}, {"containers": [{"name": "a" * 9, "ports": [{}] * 10**5}] * 10}])
+def test_a_pod_that_cannot_be_checked_is_unknown(spec: Any) -> None:
+    namespace: Any = {"metadata": {"name": "ml", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    creation = PodCreation(pod={"spec": spec}, namespace="ml", objects=ClusterObjects({"Namespace": [namespace]}))
+    validate(creation)
+    (text,) = creation.unknown
+    assert text.startswith("PodSecurity, which is not evaluated: ")

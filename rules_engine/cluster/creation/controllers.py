@@ -19,7 +19,7 @@ from rules_engine.model.json.lenient import (
     text_member,
 )
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+from rules_engine.model.kubernetes.pod_defaults import with_containers
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -38,13 +38,23 @@ def created_pod(kind: str, root: Object, pod: dict[str, Json], owner: str) -> di
 
     Random parts, such as the hash of a template, are stand-ins: equal for equal templates.
     """
-    build = {"Job": _of_job, "CronJob": _of_cron_job, "Deployment": _of_deployment, "StatefulSet": _of_stateful_set}
     metadata = {name: value for name, value in as_mapping(pod.get("metadata")).items() if name != "name"}
-    made = {**pod, "metadata": {**metadata, "generateName": f"{owner}-"}}
-    made = build[kind](root, made, owner) if kind in build else made
-    if kind == "DaemonSet":
-        generation = str(integer_member(as_mapping(root.get("metadata")), "generation", 1))
-        made = _with_labels(made, {_REVISION: _hash(pod), "pod-template-generation": generation})
+    made: dict[str, Json] = {**pod, "metadata": {**metadata, "generateName": f"{owner}-"}}
+    match kind:
+        case "Job":
+            made = _of_job(root, made, owner)
+        case "CronJob":
+            # The name of a Job ends in the minute for which it was planned.
+            name, template = f"{owner}-00000000", as_mapping(as_mapping(root.get("spec")).get("jobTemplate"))
+            made = _of_job({"spec": template.get("spec")}, _with_metadata(made, generateName=f"{name}-"), name)
+        case "Deployment":
+            digest = _hash(made)
+            made = _with_labels(_with_metadata(made, generateName=f"{owner}-{digest}-"), {"pod-template-hash": digest})
+        case "StatefulSet":
+            made = _of_stateful_set(root, made, owner)
+        case "DaemonSet":
+            generation = str(integer_member(as_mapping(root.get("metadata")), "generation", 1))
+            made = _with_labels(made, {_REVISION: _hash(pod), "pod-template-generation": generation})
     return _with_owner(kind, root, made, owner)
 
 
@@ -57,53 +67,35 @@ def _of_job(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
         pod = _with_labels(pod, {**labels, **as_string_map(as_mapping(pod["metadata"]).get("labels"))})
     finalizers = as_list(as_mapping(pod["metadata"]).get("finalizers"))
     if _FINALIZER not in finalizers:
-        pod = {**pod, "metadata": {**as_mapping(pod["metadata"]), "finalizers": [*finalizers, _FINALIZER]}}
-    return with_ordinal(_with_index(pod), f"{owner}-0") if spec.get("completionMode") == "Indexed" else pod
+        pod = _with_metadata(pod, finalizers=[*finalizers, _FINALIZER])
+    if spec.get("completionMode") != "Indexed":
+        return pod
+    indexed = {**pod, "spec": with_containers(as_mapping(pod.get("spec")), _with_index)}
+    return with_ordinal(_with_labels(indexed, {COMPLETION_INDEX: ""}), f"{owner}-0")
 
 
-def _with_index(pod: dict[str, Json]) -> dict[str, Json]:
-    """Return a pod that gets a completion index, with the variable of it in each container."""
+def _with_index(_member: str, container: Object) -> Json:
+    """Return a container with the variable of the completion index."""
     field: Json = {"fieldRef": {"fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
-    spec = dict(as_mapping(pod.get("spec")))
-    for member in CONTAINER_LISTS:
-        if member in spec:
-            spec[member] = [
-                {**each, "env": [*as_list(each.get("env")), {"name": _INDEX_VARIABLE, "valueFrom": field}]}
-                if all(text_member(item, "name") != _INDEX_VARIABLE for item in object_items(each.get("env")))
-                else {**each}
-                for each in object_items(spec[member])
-            ]
-    return _with_labels({**pod, "spec": spec}, {COMPLETION_INDEX: ""})
-
-
-def _of_cron_job(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
-    template = as_mapping(as_mapping(root.get("spec")).get("jobTemplate"))
-    # The name of a Job ends in the minute for which it was planned.
-    job = {"kind": "Job", "spec": template.get("spec")}
-    name = f"{owner}-00000000"
-    metadata = {**as_mapping(pod["metadata"]), "generateName": f"{name}-"}
-    return _of_job(job, {**pod, "metadata": metadata}, name)
-
-
-def _of_deployment(_root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
-    digest = _hash(pod)
-    metadata = {**as_mapping(pod["metadata"]), "generateName": f"{owner}-{digest}-"}
-    return _with_labels({**pod, "metadata": metadata}, {"pod-template-hash": digest})
+    variables = as_list(container.get("env"))
+    if any(text_member(each, "name") == _INDEX_VARIABLE for each in object_items(variables)):
+        return {**container}
+    return {**container, "env": [*variables, {"name": _INDEX_VARIABLE, "valueFrom": field}]}
 
 
 def _of_stateful_set(root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
     spec = as_mapping(root.get("spec"))
     name = f"{owner}-0"
     pod = _with_labels(pod, {_REVISION: f"{owner}-{_hash(pod)}", POD_NAME: name, POD_INDEX: "0"})
-    claims: dict[str, Json] = {
-        claim: {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}}
-        for claim in claim_templates(root)
-    }
+    claims = claim_templates(root)
+    volumes: list[Json] = [
+        {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}} for claim in claims
+    ]
     own = as_mapping(pod.get("spec"))
-    others = [each for each in object_items(own.get("volumes")) if text_member(each, "name") not in claims]
-    with_claims: dict[str, Json] = {**own, "volumes": [*claims.values(), *map(dict, others)]} if claims else {**own}
+    others = [{**each} for each in object_items(own.get("volumes")) if text_member(each, "name") not in claims]
+    added: dict[str, Json] = {"volumes": [*volumes, *others]} if claims else {}
     service = text_member(spec, "serviceName")
-    return with_ordinal({**pod, "spec": {**with_claims, **({"subdomain": service} if service else {})}}, name)
+    return with_ordinal({**pod, "spec": {**own, **added, **({"subdomain": service} if service else {})}}, name)
 
 
 def claim_templates(root: Object) -> dict[str, Object]:
@@ -148,9 +140,12 @@ def _of_ordinal(volume: Object, first: str, name: str) -> Json:
     return {**volume, "persistentVolumeClaim": {"claimName": claim.removesuffix(first) + name}}
 
 
+def _with_metadata(pod: dict[str, Json], **members: Json) -> dict[str, Json]:
+    return {**pod, "metadata": {**as_mapping(pod.get("metadata")), **members}}
+
+
 def _with_labels(pod: dict[str, Json], labels: Object) -> dict[str, Json]:
-    metadata = as_mapping(pod.get("metadata"))
-    return {**pod, "metadata": {**metadata, "labels": {**as_mapping(metadata.get("labels")), **labels}}}
+    return _with_metadata(pod, labels={**as_mapping(as_mapping(pod.get("metadata")).get("labels")), **labels})
 
 
 def _with_owner(kind: str, root: Object, pod: dict[str, Json], owner: str) -> dict[str, Json]:
@@ -166,7 +161,7 @@ def _with_owner(kind: str, root: Object, pod: dict[str, Json], owner: str) -> di
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    return {**pod, "metadata": {**metadata, "ownerReferences": [reference]}}
+    return _with_metadata(pod, ownerReferences=[reference])
 
 
 def _uid(kind: str, root: Object, owner: str) -> str:

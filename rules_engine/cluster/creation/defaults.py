@@ -3,25 +3,24 @@
 Sources: kubernetes/pkg/apis/core/v1/defaults.go; pkg/apis/core/validation/validation.go (requests of the pod level).
 """
 
-from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
+from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, aggregate
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS, with_default_members, with_default_requests
-from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.kubernetes.pod_defaults import with_containers, with_default_members, with_default_requests
 
 
 def set_defaults(creation: PodCreation) -> None:
     """Set the members that every pod has."""
     pod = as_mapping(with_default_members(with_default_requests({**creation.pod})))
-    spec: dict[str, Json] = {**as_mapping(pod.get("spec"))}
-    for member in CONTAINER_LISTS:
-        if spec.get("hostNetwork") is True and member in spec:
-            spec[member] = [_with_host_ports(container) for container in object_items(spec[member])]
-    creation.pod = {**pod, "spec": spec}
+    spec = as_mapping(pod.get("spec"))
+    creation.pod = {
+        **pod,
+        "spec": with_containers(spec, _with_host_ports) if spec.get("hostNetwork") is True else {**spec},
+    }
 
 
-def _with_host_ports(container: Object) -> Json:
+def _with_host_ports(_member: str, container: Object) -> Json:
     ports: list[Json] = [
         {**port, "hostPort": port.get("hostPort") or port.get("containerPort")}
         for port in object_items(container.get("ports"))
@@ -35,8 +34,7 @@ def check_pod_level(creation: PodCreation) -> None:
         return
     pod = Pod.parse(dict(creation.pod))
     for name, level in pod.requests.items():
-        amounts = [container.requests.get(name, Quantity(0)) for container in pod.containers]
-        total = Quantity(pod.aggregate([amount.nanos for amount in amounts]), next(filter(None, amounts), level).format)
+        total = aggregate(pod, [container.requests.get(name) for container in pod.containers])
         if level < total:
             place = f'spec.resources.requests[{name}]: Invalid value: "{level}"'
             raise RefusedError(f"{place}: must be greater than or equal to aggregate container requests of {total}")

@@ -1,19 +1,33 @@
 """The creation of a pod, on which admission plugins work."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, as_string_map
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.quantity import Format, Quantity, QuantityError
 
 
 class RefusedError(Exception):
     """The API server refuses a pod, with its message."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+
+def read_amounts(raw: Json) -> dict[str, Quantity]:
+    """Return amounts by resource, without those that the API server would not store."""
+    amounts = {}
+    for name, amount in as_mapping(raw).items():
+        with suppress(QuantityError):
+            amounts[name] = Quantity.parse(str(amount))
+    return amounts
+
+
+def aggregate(pod: Pod, amounts: Sequence[Quantity | None]) -> Quantity:
+    """Return the aggregate of an amount of each of a pod's containers, in the format of the first."""
+    nanos = pod.aggregate([amount.nanos if amount else 0 for amount in amounts])
+    return Quantity(nanos, next((amount.format for amount in amounts if amount), Format.DECIMAL_SI))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,16 +76,14 @@ class PodCreation:
         found = [item for item in self.objects.of(kind) if item.namespace == self.namespace]
         return sorted(found, key=lambda item: item.name)
 
-    def find_named(self, kind: str, name: str, *, namespaced: bool = False) -> ApiObject | None:
-        """Return an object that the pod names; None, noted as unknown, if it may exist and was not read.
+    def find_named(self, kind: str, name: str, refusal: str, namespace: str = "") -> Object:
+        """Return an object that the pod names; nothing, noted as unknown, if it may exist and was not read.
 
-        Raises RefusedError if there is no such object.
+        Raises RefusedError, with the refusal, if there is no such object.
         """
-        namespace = self.namespace if namespaced else ""
         found = self.objects.find(kind, name, namespace)
         if found is None:
-            title = f"{namespace}/{name}" if namespaced else name
             if not self.objects.unread(kind):
-                raise RefusedError(f"{kind} {title} not found")
-            self.unknown.append(f"{kind} {title}, which was not read")
-        return found
+                raise RefusedError(refusal)
+            self.unknown.append(f"{kind} {f'{namespace}/' if namespace else ''}{name}, which was not read")
+        return found or {}

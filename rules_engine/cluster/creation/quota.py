@@ -7,11 +7,12 @@ Only what a pod uses: not the amounts of other objects that its workload needs, 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules_engine.cluster.scheduling.requirements import read_selector
+from rules_engine.cluster.creation.pod_creation import aggregate, read_amounts
+from rules_engine.cluster.scheduling.requirements import REQUIRED, read_selector
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, PodObject
 from rules_engine.model.kubernetes.pod import Pod, is_finished
-from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import Quantity
 
 _REQUIRED = ("cpu", "memory")
 """Resources of which each container has to have an amount if a quota limits them."""
@@ -19,7 +20,7 @@ _REQUIRED = ("cpu", "memory")
 _COMPUTE = (*_REQUIRED, "ephemeral-storage")
 _HUGE_PAGES = "hugepages-"
 _COUNT = "count/pods"
-_PREFERRED, _TERMS = "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _ZERO = Quantity(0)
 
 QuotaUsage = Mapping[str, Quantity]
@@ -42,8 +43,8 @@ class Quota:
     @classmethod
     def read(cls, item: ApiObject, pods: Iterable[PodObject]) -> "Quota":
         """Read a quota. A hand-written one has no status: its usage is computed from the pods of the cluster."""
-        hard = _read_amounts(as_mapping(item.status.get("hard")) or as_mapping(item.spec.get("hard")))
-        recorded = as_mapping(item.status.get("used"))
+        hard = read_amounts(item.status.get("hard") or item.spec.get("hard"))
+        recorded = read_amounts(item.status.get("used"))
         named = [{"scopeName": name, "operator": "Exists"} for name in as_list(item.spec.get("scopes"))]
         selected = object_items(as_mapping(item.spec.get("scopeSelector")).get("matchExpressions"))
         checked = {name: amount for name, amount in hard.items() if _is_checked(name)}
@@ -51,7 +52,7 @@ class Quota:
             name=item.name,
             scopes=(*named, *selected),
             hard=checked,
-            used=_read_amounts(recorded),
+            used=recorded,
             unchecked=sorted(hard.keys() - checked.keys()),
         )
         if not recorded:
@@ -116,23 +117,9 @@ def usage_of(pod: Pod) -> QuotaUsage:
         if resource in _COMPUTE or resource.startswith(_HUGE_PAGES):
             usage[resource] = requested
     for resource in _COMPUTE:
-        limits = [container.limits.get(resource, _ZERO) for container in pod.containers]
-        level = pod.limits.get(resource)
-        nanos = pod.aggregate([limit.nanos for limit in limits]) if level is None else level.nanos
-        overhead = pod.overhead.get(resource, _ZERO).nanos if nanos else 0
-        form = next(filter(None, (level, *limits)), _ZERO).format
-        usage[f"limits.{resource}"] = Quantity(nanos + overhead, form)
+        limit = pod.limits.get(resource) or aggregate(pod, [each.limits.get(resource) for each in pod.containers])
+        usage[f"limits.{resource}"] = limit + pod.overhead.get(resource, _ZERO) if limit else limit
     return usage
-
-
-def _read_amounts(raw: Object) -> QuotaUsage:
-    amounts = {}
-    for name, amount in raw.items():
-        try:
-            amounts[name] = Quantity.parse(str(amount))
-        except QuantityError:  # which the API server writes none of
-            continue
-    return amounts
 
 
 def _is_checked(name: str) -> bool:
@@ -170,7 +157,7 @@ def _is_in_scope(scope: Object, pod: Pod) -> bool:
 def _affinity_terms(spec: Object) -> Iterator[Object]:
     for kind in ("podAffinity", "podAntiAffinity"):
         members = as_mapping(as_mapping(spec.get("affinity")).get(kind))
-        yield from object_items(members.get(_TERMS))
+        yield from object_items(members.get(REQUIRED))
         yield from (as_mapping(item.get("podAffinityTerm")) for item in object_items(members.get(_PREFERRED)))
 
 

@@ -3,22 +3,17 @@
 Source: kubernetes/plugin/pkg/admission/runtimeclass/admission.go (setOverhead, setScheduling, validateOverhead).
 """
 
-from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
+from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, read_amounts
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, text_member
-from rules_engine.model.kubernetes.quantity import Quantity
-
-_MISMATCH = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 def mutate(creation: PodCreation) -> None:
     """Add what the class of the pod requires."""
     runtime_class = _find_class(creation)
-    if runtime_class is None:
-        return
-    overhead = as_mapping(as_mapping(runtime_class.get("overhead")).get("podFixed"))
+    overhead = _overhead(runtime_class)
     if overhead:
-        if creation.spec.get("overhead") and not _are_equal(overhead, as_mapping(creation.spec["overhead"])):
-            raise RefusedError(_MISMATCH)
+        if creation.spec.get("overhead"):
+            _compare_overhead(creation, overhead)
         creation.add_to_spec(overhead={**overhead})
     scheduling = as_mapping(runtime_class.get("scheduling"))
     selector, own = as_mapping(scheduling.get("nodeSelector")), as_mapping(creation.spec.get("nodeSelector"))
@@ -34,26 +29,22 @@ def mutate(creation: PodCreation) -> None:
 def validate(creation: PodCreation) -> None:
     """Refuse an overhead that is not the class's."""
     runtime_class = _find_class(creation)
-    if runtime_class is None and text_member(creation.spec, "runtimeClassName"):
-        return
-    own = creation.spec.get("overhead")
-    overhead = as_mapping(as_mapping((runtime_class or {}).get("overhead")).get("podFixed"))
-    if not overhead and own is not None:
-        raise RefusedError("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
-    if not _are_equal(overhead, as_mapping(own)):
-        raise RefusedError(_MISMATCH)
+    if runtime_class or not creation.spec.get("runtimeClassName"):
+        overhead = _overhead(runtime_class)
+        if not overhead and "overhead" in creation.spec:
+            raise RefusedError("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        _compare_overhead(creation, overhead)
 
 
-def _find_class(creation: PodCreation) -> Object | None:
+def _find_class(creation: PodCreation) -> Object:
     name = text_member(creation.spec, "runtimeClassName")
-    if not name:
-        return None
-    try:
-        return creation.find_named("RuntimeClass", name)
-    except RefusedError:
-        raise RefusedError(f'pod rejected: RuntimeClass "{name}" not found') from None
+    return creation.find_named("RuntimeClass", name, f'pod rejected: RuntimeClass "{name}" not found') if name else {}
 
 
-def _are_equal(one: Object, other: Object) -> bool:
-    amounts = [{name: Quantity.parse(str(amount)) for name, amount in each.items()} for each in (one, other)]
-    return amounts[0] == amounts[1]
+def _overhead(runtime_class: Object) -> Object:
+    return as_mapping(as_mapping(runtime_class.get("overhead")).get("podFixed"))
+
+
+def _compare_overhead(creation: PodCreation, overhead: Object) -> None:
+    if read_amounts(creation.spec.get("overhead")) != read_amounts({**overhead}):
+        raise RefusedError("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")

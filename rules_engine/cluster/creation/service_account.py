@@ -3,9 +3,10 @@
 Source: kubernetes/plugin/pkg/admission/serviceaccount/admission.go (Admit, mountServiceAccountToken).
 """
 
-from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
-from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items, text_member
+from rules_engine.cluster.creation.pod_creation import PodCreation
+from rules_engine.model.json.lenient import Object, as_list, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.pod_defaults import with_containers
 
 DEFAULT = "default"
 """The account that a controller creates in each namespace."""
@@ -26,7 +27,8 @@ def mutate(creation: PodCreation) -> None:
     account: Object = {}
     # The default account may not exist yet in a namespace that is new.
     if name != DEFAULT or creation.objects.find("ServiceAccount", name, creation.namespace):
-        account = _find_account(creation, name)
+        message = f'error looking up service account {creation.namespace}/{name}: serviceaccount "{name}" not found'
+        account = creation.find_named("ServiceAccount", name, message, creation.namespace)
     creation.add_to_spec(serviceAccountName=name, serviceAccount=name)
     secrets = as_list(account.get("imagePullSecrets"))
     if secrets and not creation.spec.get("imagePullSecrets"):
@@ -36,32 +38,19 @@ def mutate(creation: PodCreation) -> None:
         _mount_token(creation)
 
 
-def _find_account(creation: PodCreation, name: str) -> Object:
-    try:
-        return creation.find_named("ServiceAccount", name, namespaced=True) or {}
-    except RefusedError:
-        place = f"{creation.namespace}/{name}"
-        message = f'error looking up service account {place}: serviceaccount "{name}" not found'
-        raise RefusedError(message) from None
-
-
 def _mount_token(creation: PodCreation) -> None:
-    volumes = object_items(creation.spec.get("volumes"))
-    existing = [name for volume in volumes if (name := text_member(volume, "name")).startswith(_VOLUME_PREFIX)]
-    name = existing[0] if existing else f"{_VOLUME_PREFIX}xxxxx"
+    volumes = [text_member(volume, "name") for volume in object_items(creation.spec.get("volumes"))]
+    existing = next((name for name in volumes if name.startswith(_VOLUME_PREFIX)), "")
+    name = existing or f"{_VOLUME_PREFIX}xxxxx"
     mount: Json = {"name": name, "readOnly": True, "mountPath": _MOUNT_PATH}
-    needed = False
-    for member in ("initContainers", "containers"):
-        containers: list[Json] = []
-        for container in object_items(creation.spec.get(member)):
-            mounts = as_list(container.get("volumeMounts"))
-            if any(as_mapping(each).get("mountPath") == _MOUNT_PATH for each in mounts):
-                containers.append({**container})
-            else:
-                needed = True
-                containers.append({**container, "volumeMounts": [*mounts, mount]})
-        if containers:
-            creation.add_to_spec(**{member: containers})
-    if needed and not existing:
+
+    def with_mount(_member: str, container: Object) -> Json:
+        mounts = as_list(container.get("volumeMounts"))
+        is_mounted = any(each.get("mountPath") == _MOUNT_PATH for each in object_items(mounts))
+        return {**container} if is_mounted else {**container, "volumeMounts": [*mounts, mount]}
+
+    spec = with_containers(creation.spec, with_mount)
+    if spec != creation.spec and not existing:
         volume: Json = {"name": name, "projected": {"defaultMode": 420, "sources": _TOKEN_SOURCES}}
-        creation.add_to_spec(volumes=[*as_list(creation.spec.get("volumes")), volume])
+        spec["volumes"] = [*as_list(spec.get("volumes")), volume]
+    creation.add_to_spec(**spec)

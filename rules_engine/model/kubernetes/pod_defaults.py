@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from rules_engine.model.json.lenient import Object, as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.pod import Pod
@@ -19,6 +19,12 @@ _AGGREGATE_FORMATS = {"cpu": Format.DECIMAL_SI, "memory": Format.BINARY_SI}
 _HUGE_PAGES = "hugepages-"
 
 _NOTHING: Object = MappingProxyType({})
+
+
+def with_containers(spec: Object, change: Callable[[str, Object], Json]) -> dict[str, Json]:
+    """Return a spec with other containers. `change`: of the member that lists a container, and the container."""
+    members = [member for member in CONTAINER_LISTS if spec.get(member)]
+    return {**spec, **{member: [change(member, item) for item in object_items(spec[member])] for member in members}}
 
 
 def with_default_requests(pod: dict[str, Json]) -> dict[str, Json]:

@@ -25,7 +25,7 @@ def refusal(pod: Any, **labels: str) -> str:
     try:
         validate(creation)
     except RefusedError as error:
-        return error.message
+        return str(error)
     return ""
 
 

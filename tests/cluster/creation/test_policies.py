@@ -54,7 +54,7 @@ def outcome(
     try:
         validate(creation)
     except RefusedError as error:
-        return error.message, creation.unknown
+        return str(error), creation.unknown
     return "", creation.unknown
 
 

@@ -4,7 +4,7 @@ Source: kubernetes/pkg/kubeapiserver/options/plugins.go (AllOrderedPlugins, Defa
 has changed the pod, the mutating halves run once more (apiserver, plugin/webhook/mutating/reinvocation.go).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rules_engine.cluster.creation import (
@@ -26,23 +26,23 @@ from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObje
 Plugin = Callable[[PodCreation], None]
 """Changes or refuses a pod. Raises RefusedError."""
 
-_MUTATING: Mapping[str, Plugin] = {
-    "defaults": defaults.set_defaults,
-    "LimitRanger": limit_range.mutate,
-    "ServiceAccount": service_account.mutate,
-    "PodNodeSelector": node_selector.mutate,
-    "Priority": priority.mutate,
-    "DefaultTolerationSeconds": tolerations.add_default_tolerations,
-    "ExtendedResourceToleration": tolerations.add_resource_tolerations,
-    "RuntimeClass": runtime_class.mutate,
-}
-_VALIDATING: Mapping[str, Plugin] = {
-    "validation": defaults.check_pod_level,
-    "LimitRanger": limit_range.validate,
-    "PodSecurity": pod_security.validate,
-    "RuntimeClass": runtime_class.validate,
-    "ValidatingAdmissionPolicy": policies.validate,
-}
+_MUTATING: Sequence[Plugin] = (
+    defaults.set_defaults,
+    limit_range.mutate,
+    service_account.mutate,
+    node_selector.mutate,
+    priority.mutate,
+    tolerations.add_default_tolerations,
+    tolerations.add_resource_tolerations,
+    runtime_class.mutate,
+)
+_VALIDATING: Sequence[Plugin] = (
+    defaults.check_pod_level,
+    limit_range.validate,
+    pod_security.validate,
+    runtime_class.validate,
+    policies.validate,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,11 @@ class ApiServer:
         unknown = tuple(dict.fromkeys((*created.unknown, *again.unknown, *last.unknown)))
         return CreatedPod(pod=again.pod, refusal=last.refusal, unknown=unknown)
 
-    def _run(self, plugins: Mapping[str, Plugin], pod: Object, namespace: str) -> CreatedPod:
-        creation = PodCreation(pod=pod, namespace=namespace, objects=self._objects)
+    def _run(self, plugins: Sequence[Plugin], pod: Object, namespace: str) -> CreatedPod:
+        creation, refusal = PodCreation(pod=pod, namespace=namespace, objects=self._objects), ""
         try:
-            for plugin in plugins.values():
+            for plugin in plugins:
                 plugin(creation)
         except (RefusedError, PodError) as error:
-            return CreatedPod(pod=creation.pod, refusal=str(error), unknown=tuple(creation.unknown))
-        return CreatedPod(pod=creation.pod, unknown=tuple(creation.unknown))
+            refusal = str(error)
+        return CreatedPod(pod=creation.pod, refusal=refusal, unknown=tuple(creation.unknown))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.language.cel import (
@@ -21,7 +21,6 @@ from rules_engine.language.cel import (
     LazyScope,
     NamedProgram,
     Program,
-    Type,
     compile_expression,
     types,
 )
@@ -30,16 +29,7 @@ from rules_engine.language.cel.scope import with_variables
 from rules_engine.language.cel.values.functions import Library
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.documents import read_documents
-from rules_engine.model.json.lenient import (
-    Object,
-    as_mapping,
-    as_string_map,
-    integer_member,
-    object_items,
-    text_member,
-    without_nulls,
-)
-from rules_engine.model.json.patch import Json
+from rules_engine.model.json.lenient import Object, object_items, text_member, without_nulls
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 
@@ -100,14 +90,14 @@ def _find_violations(pod: Object, level: str, minor: int) -> Sequence[str]:
     replaced = {check.replaces for check in applied}
     violations: dict[str, str] = {}
     for check in applied:
-        if check.id in replaced or check.id in violations:
-            continue
-        scope["found"] = scope.value(check.found)
-        items = object_items(cast(Json, scope["found"]))
-        if items:
+        if check.id not in replaced and check.id not in violations:
+            found: Any = scope.value(check.found)
+            items = object_items(found)
+            scope["found"] = found
             scope["names"] = [*dict.fromkeys(text_member(item, "name") for item in items)]
             scope["values"] = sorted({str(item["value"]) for item in items if "value" in item})
-            violations[check.id] = str(scope.value(check.message))
+            if items:
+                violations[check.id] = str(scope.value(check.message))
     return [*violations.values()]
 
 
@@ -117,8 +107,8 @@ class _Check:
 
     id: str
     level: str
-    since: int
-    replaces: str
+    since: int = 0
+    replaces: str = ""
     found: Program
     message: Program
 
@@ -127,29 +117,16 @@ class _Check:
 def _read_checks() -> tuple[Mapping[str, NamedProgram], Sequence[_Check]]:
     """Return the variables and the checks."""
     (document,) = read_documents(SourceFile(_FILE.name, _FILE.read_text()), Problems())
-    root = as_mapping(document.root.json())
-    environment = Environment({"object": types.DYN, "minor": types.INT}, libraries=(_LIBRARY,))
-    variables: dict[str, NamedProgram] = {}
-    declared: dict[str, Type] = {}
-    for name, text in as_string_map(root["variables"]).items():
-        program = _compile(text, with_variables(environment, declared))
-        variables[f"{VARIABLES}.{name}"] = NamedProgram(name, program)
-        declared[name] = program.result
-    environment = with_variables(environment, declared)
-    of_message = environment.with_variables(found=types.DYN, names=_TEXTS, values=_TEXTS)
-    return variables, [
-        _Check(
-            id=text_member(row, "id"),
-            level=level,
-            since=integer_member(row, "since"),
-            replaces=text_member(row, "replaces"),
-            found=_compile(text_member(row, "found"), environment),
-            message=_compile(text_member(row, "message"), of_message),
-        )
+    root: Any = document.root.json()
+    names = {"object": types.DYN, "minor": types.INT, "found": types.DYN, "names": _TEXTS, "values": _TEXTS}
+    environment = with_variables(Environment(names, libraries=(_LIBRARY,)), dict.fromkeys(root["variables"], types.DYN))
+
+    def compiled(expressions: Mapping[str, str]) -> dict[str, Program]:
+        return {name: compile_expression(SourceText.inline(text), environment) for name, text in expressions.items()}
+
+    variables = compiled(root["variables"])
+    return {f"{VARIABLES}.{name}": NamedProgram(name, program) for name, program in variables.items()}, [
+        _Check(**{**row, **compiled({name: row[name] for name in ("found", "message")})}, level=level)
         for level in ("baseline", "restricted")
-        for row in object_items(root[level])
+        for row in root[level]
     ]
-
-
-def _compile(text: str, environment: Environment) -> Program:
-    return compile_expression(SourceText.inline(text), environment)

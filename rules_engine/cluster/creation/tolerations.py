@@ -21,20 +21,14 @@ UNKNOWN_PLUGIN = (
 
 _TAINTS = "keys of taints"
 
-_SECONDS = 300
-_NO_EXECUTE = "NoExecute"
-
 
 def add_default_tolerations(creation: PodCreation) -> None:
     """Let the pod stay on a node that is not ready or unreachable for five minutes."""
-    tolerations = object_items(creation.spec.get("tolerations"))
-    for key in (NOT_READY, UNREACHABLE):
-        if not any(
-            text_member(each, "key") in ("", key) and text_member(each, "effect") in ("", _NO_EXECUTE)
-            for each in tolerations
-        ):
-            default: Json = {"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": _SECONDS}
-            creation.add_tolerations([default])
+    own = object_items(creation.spec.get("tolerations"))
+    tolerated = {text_member(each, "key") for each in own if text_member(each, "effect") in ("", "NoExecute")}
+    default: dict[str, Json] = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    lacking = [key for key in (NOT_READY, UNREACHABLE) if not tolerated & {"", key}]
+    creation.add_tolerations([{"key": key, **default} for key in lacking])
 
 
 def add_resource_tolerations(creation: PodCreation) -> None:

@@ -7,9 +7,10 @@ own words. Left out: auditAnnotations, whose errors deny a pod as well; limits o
 denies; and policies that gpu-rules exported, in whose place the rules of the input are evaluated.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.cluster.scheduling.requirements import read_selector
@@ -76,13 +77,14 @@ class _UnknownError(Exception):
 
 def validate(creation: PodCreation) -> None:
     """Refuse a pod that a policy denies. Note the policies that could deny or change it."""
-    view = creation.objects.views.get(_VIEW)
-    if not isinstance(view, _Policies):
-        view = creation.objects.views[_VIEW] = _Policies(creation.objects)
-    if not view.policies:
+    views = creation.objects.views
+    if _VIEW not in views:
+        views[_VIEW] = _read_policies(creation.objects)
+    policies = cast("Sequence[_Policy]", views[_VIEW])
+    if not policies:
         return
     pod = _Pod.of(creation)
-    for policy in view.policies:
+    for policy in policies:
         for binding in policy.bindings:
             try:
                 denial, doubts = policy.decide(binding, pod)
@@ -118,11 +120,8 @@ class _Pod:
         type_members: dict[str, Json] = {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}
         visible = {**type_members, **without_mark({**pod, "metadata": metadata})}
         unknown = {name: f"which reads {name}" for name in ("request.userInfo", "request.options")}
-        values = {
-            "object": visible,
-            "oldObject": None,
-            "request": pod_request(visible, namespace=creation.namespace).raw,
-        }
+        request = pod_request(visible, namespace=creation.namespace).raw
+        values = {"object": visible, "oldObject": None, "request": request}
         labels = {**creation.namespace_labels, NAMESPACE_NAME_LABEL: creation.namespace}
         namespace: Object = creation.objects.find("Namespace", creation.namespace) or {}
         if not namespace and creation.objects.unread("Namespace"):
@@ -146,9 +145,9 @@ _Names = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Match:
-    """The pods that a policy or a binding matches (MatchResources). `rules`: those for pods; None without any rule."""
+    """The pods that a policy or a binding matches (MatchResources). `rules`: those for pods."""
 
-    rules: _Names | None
+    rules: _Names
     excluded: _Names
     objects: LabelSelector
     namespaces: LabelSelector
@@ -156,7 +155,7 @@ class _Match:
     @classmethod
     def read(cls, raw: Object) -> "_Match":
         return cls(
-            rules=_pod_rules(raw.get("resourceRules")) if raw.get("resourceRules") else None,
+            rules=_pod_rules(raw.get("resourceRules")) if raw.get("resourceRules") else [()],
             excluded=_pod_rules(raw.get("excludeResourceRules")),
             objects=read_selector(raw.get("objectSelector")) or LabelSelector(),
             namespaces=read_selector(raw.get("namespaceSelector")) or LabelSelector(),
@@ -167,7 +166,7 @@ class _Match:
         selectors = (self.objects, self.namespaces)
         requirements = [requirement for selector in selectors for requirement in selector.requirements]
         budget.spend(1 + sum(1 + len(requirement.values) for requirement in requirements))
-        if _names_pod(self.excluded, pod.name) or not (self.rules is None or _names_pod(self.rules, pod.name)):
+        if _names_pod(self.excluded, pod.name) or not _names_pod(self.rules, pod.name):
             return False
         if not self.objects.matches(pod.labels):
             return False
@@ -239,14 +238,24 @@ class _Scope(LazyScope):
         self._removed = pod.removed
         self._unknown = {**pod.unknown, **policy.unknown}
 
-    def result(self, expression: _Expression) -> object:
-        """Evaluate an expression. Raises EvaluationError and _UnknownError."""
-        if expression.program is None:
-            raise _UnknownError(expression.problem)
-        for name, path in self._removed.items():
-            if keeps_path(expression.reads, *path):
-                raise _UnknownError(f"which reads object.{name}, which is never kept")
-        return self.value(expression.program)
+    def evaluate(self, expression: _Expression, unknown: list[str]) -> tuple[object, str]:
+        """Return the value of an expression, and the text of its error. None: it is not known, as `unknown` says.
+
+        Raises CostExceeded.
+        """
+        removed = [name for name, path in self._removed.items() if keeps_path(expression.reads, *path)]
+        if expression.program is None or removed:
+            unknown.append(expression.problem or f"which reads object.{removed[0]}, which is never kept")
+            return None, ""
+        try:
+            return self.value(expression.program), ""
+        except _UnknownError as error:
+            unknown.append(str(error))
+            return None, ""
+        except CostExceeded:
+            raise
+        except EvaluationError as error:
+            return None, f"expression '{expression.text}' resulted in error: {error.message}"
 
     def _compute(self, name: str) -> object:
         if self._unknown.get(name):
@@ -268,14 +277,7 @@ class _Validation:
 
     def message(self, scope: _Scope) -> str:
         """Return the message of a denial. Raises CostExceeded."""
-        text: object = ""
-        if self.message_expression:
-            try:
-                text = scope.result(self.message_expression)
-            except CostExceeded:
-                raise
-            except (EvaluationError, _UnknownError):
-                text = ""
+        text = scope.evaluate(self.message_expression, [])[0] if self.message_expression else ""
         message = text.strip() if isinstance(text, str) else ""
         if "\n" in message or len(message.encode()) > MAX_MESSAGE_BYTES:
             message = ""
@@ -317,7 +319,7 @@ class _Policy:
         errors = []
         scope = _Scope(self, pod, {**values, "namespaceObject": None})
         for condition in conditions:
-            value, failure = self._evaluate(scope, condition, doubts)
+            value, failure = scope.evaluate(condition, doubts)
             if value is False:
                 return _PASSES
             errors += [failure] if failure else []
@@ -326,22 +328,10 @@ class _Policy:
             return _PASSES if self._ignores else (message, doubts)
         scope, uncertain = _Scope(self, pod, values), list[str]()
         for validation in validations:
-            value, failure = self._evaluate(scope, validation.expression, uncertain)
+            value, failure = scope.evaluate(validation.expression, uncertain)
             if value is False or (failure and not self._ignores):
                 return failure or validation.message(scope), doubts
         return "", uncertain
-
-    def _evaluate(self, scope: _Scope, expression: _Expression, unknown: list[str]) -> tuple[object, str]:
-        """Return the value of an expression, and the text of its error. None: it is not known, as `unknown` says."""
-        try:
-            return scope.result(expression), ""
-        except _UnknownError as error:
-            unknown.append(str(error))
-            return None, ""
-        except CostExceeded:
-            raise
-        except EvaluationError as error:
-            return None, f"expression '{expression.text}' resulted in error: {error.message}"
 
     @cached_property
     def _compiled(self) -> tuple[Sequence[_Expression], Sequence[_Validation]]:
@@ -391,20 +381,15 @@ class _Policy:
         return _Expression(text, program, reads.kept.get("object", NO_FIELDS), levels)
 
 
-class _Policies:
-    """The policies of a cluster that could deny or change pods, by name."""
-
-    def __init__(self, objects: ClusterObjects) -> None:
-        self.budget = Budget(POLICY_COST, "the admission policies of one cluster")
-        self.policies = [*self._read(objects, MUTATING), *self._read(objects, VALIDATING)]
-
-    def _read(self, objects: ClusterObjects, kind: str) -> Iterator[_Policy]:
+def _read_policies(objects: ClusterObjects) -> Sequence[_Policy]:
+    """Return the policies that could deny or change pods, by name."""
+    budget, found = Budget(POLICY_COST, "the admission policies of one cluster"), list[_Policy]()
+    for kind in (MUTATING, VALIDATING):
         bindings: dict[str, list[_Binding]] = {}
         for item in sorted(objects.of(f"{kind}Binding"), key=lambda item: item.name):
             if kind == MUTATING or "Deny" in as_list(item.spec.get("validationActions")):
                 bindings.setdefault(text_member(item.spec, "policyName"), []).append(_Binding.read(item))
         for item in sorted(objects.of(kind), key=lambda item: item.name):
             if item.name in bindings and not annotation_of(item, RULES_ANNOTATION):
-                policy = _Policy(item, bindings[item.name], self.budget)
-                if policy.match.rules is None or policy.match.rules:
-                    yield policy
+                found.append(_Policy(item, bindings[item.name], budget))
+    return [policy for policy in found if policy.match.rules]

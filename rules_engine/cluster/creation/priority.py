@@ -70,25 +70,20 @@ class Priorities:
         return objects if all(map(is_, pods, objects.pods)) else objects.with_objects({"Pod": pods})
 
 
-_NO_CLASS: Mapping[str, Json] = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
-
-
 def mutate(creation: PodCreation) -> None:
     """Set the priority of the pod's class. A pod without a class may have a priority already, from a Simulation."""
     spec, priorities = creation.spec, Priorities.of(creation.objects)
     name = text_member(spec, "priorityClassName") or ("" if "priority" in spec else priorities.default)
     found = priorities.classes.get(name)
-    if found is None:
-        if name and creation.objects.unread(PRIORITY_CLASS):
-            creation.unknown.append(f"PriorityClass {name}, which was not read: the pods count with priority 0")
-        elif name:
+    if name and found is None:
+        if not creation.objects.unread(PRIORITY_CLASS):
             raise RefusedError(f"no PriorityClass with name {truncate(name)} was found")
-        else:
-            creation.add_to_spec(**{**_NO_CLASS, **spec})
+        creation.unknown.append(f"PriorityClass {name}, which was not read: the pods count with priority 0")
         return
-    if spec.get("priority", found.value) != found.value:
-        computed = f"priority admission controller computed {found.value} from the given PriorityClass name"
-        given = f"the integer value of priority ({spec['priority']})"
-        raise RefusedError(f"{given} must not be provided in pod spec; {computed}")
-    creation.pod = priorities.with_priority({**creation.pod})
-    creation.add_to_spec(**{**_NO_CLASS, **creation.spec})
+    if found is not None:
+        if spec.get("priority", found.value) != found.value:
+            computed = f"priority admission controller computed {found.value} from the given PriorityClass name"
+            given = f"the integer value of priority ({spec['priority']})"
+            raise RefusedError(f"{given} must not be provided in pod spec; {computed}")
+        creation.pod = priorities.with_priority({**creation.pod})
+    creation.add_to_spec(**{"priority": 0, "preemptionPolicy": "PreemptLowerPriority", **creation.spec})

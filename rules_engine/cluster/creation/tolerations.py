@@ -36,21 +36,13 @@ def add_resource_tolerations(creation: PodCreation) -> None:
 
     The plugin is optional. Where nothing shows whether it is on, and a node has such a taint, this is noted as unknown.
     """
-    resources = sorted(
-        name
-        for member in CONTAINER_LISTS
-        for container in object_items(creation.spec.get(member))
-        for name in as_mapping(as_mapping(container.get("resources")).get("requests"))
-        if is_extended(name)
-    )
-    missing = [each for each in map(_toleration, dict.fromkeys(resources)) if not _is_tolerated(each, creation.spec)]
-    if not missing:
-        return
-    is_on = _is_on(creation.objects)
+    lacking = _lacking_tolerations(creation.spec)
+    is_on = _is_on(creation.objects) if lacking else False
     if is_on:
-        creation.add_tolerations(missing)
-    if is_on is None and any(each["key"] in _taint_keys(creation.objects) for each in missing):
-        creation.unknown.append(UNKNOWN_PLUGIN)
+        creation.add_tolerations(lacking)
+    elif is_on is None:
+        if not _taint_keys(creation.objects).isdisjoint(text_member(each, "key") for each in lacking):
+            creation.unknown.append(UNKNOWN_PLUGIN)
 
 
 def _taint_keys(objects: ClusterObjects) -> Set[str]:
@@ -61,18 +53,24 @@ def _taint_keys(objects: ClusterObjects) -> Set[str]:
     return view
 
 
-def _toleration(resource: str) -> dict[str, Json]:
-    return {"key": resource, "operator": "Exists", "effect": "NoSchedule"}
-
-
-def _is_tolerated(toleration: Object, spec: Object) -> bool:
-    """Return True if a pod tolerates all taints that it would tolerate by this, too."""
-    return any(
-        text_member(own, "operator") == "Exists"
-        and text_member(own, "key") in ("", toleration["key"])
-        and text_member(own, "effect") in ("", "NoSchedule")
-        for own in object_items(spec.get("tolerations"))
-    )
+def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
+    """Return the tolerations that the plugin adds to a pod: those that allow no more taints than its own are not."""
+    own = [
+        text_member(each, "key")
+        for each in object_items(spec.get("tolerations"))
+        if text_member(each, "operator") == "Exists" and text_member(each, "effect") in ("", "NoSchedule")
+    ]
+    names = {
+        name
+        for member in CONTAINER_LISTS
+        for container in object_items(spec.get(member))
+        for name in as_mapping(as_mapping(container.get("resources")).get("limits"))  # to which requests are equal
+    }
+    return [
+        {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        for name in sorted(filter(_is_extended, names))
+        if name not in own and "" not in own
+    ]
 
 
 def _is_on(objects: ClusterObjects) -> bool | None:
@@ -93,13 +91,10 @@ def _shows_plugin(pod: PodObject) -> bool | None:
     owner = controller_reference(pod) or {}
     controller = pod.cluster.find(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace)
     template = as_mapping(as_mapping((controller.spec if controller else {}).get("template")).get("spec"))
-    for container in object_items(template.get("containers")):
-        for resource in filter(is_extended, as_mapping(as_mapping(container.get("resources")).get("limits"))):
-            if not _is_tolerated(_toleration(resource), template):
-                return _toleration(resource) in as_list(pod.spec.get("tolerations"))
-    return None
+    lacking = _lacking_tolerations(template)
+    return lacking[0] in as_list(pod.spec.get("tolerations")) if lacking else None
 
 
-def is_extended(resource: str) -> bool:
+def _is_extended(resource: str) -> bool:
     """Return True for an extended resource (pkg/apis/core/helper, IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")

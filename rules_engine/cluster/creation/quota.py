@@ -29,7 +29,7 @@ QuotaUsage = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The hard limits of a ResourceQuota, and the usage that its controller recorded.
+    """The hard limits of a ResourceQuota, and the usage: what its controller recorded, and pods created since.
 
     `scopes`: the pods that it applies to, as ScopedResourceSelectorRequirements. `unchecked`: other limits.
     """
@@ -58,23 +58,20 @@ class Quota:
         if not recorded:
             for pod in pods:
                 if pod.namespace == item.namespace and quota.applies(parsed := Pod.parse(dict(pod))):
-                    more = {_COUNT: Quantity.of(1)} if is_finished(pod) else usage_of(parsed)
-                    quota = replace(quota, used=add_usage(quota.used, more))
+                    quota = quota.with_usage({_COUNT: Quantity.of(1)} if is_finished(pod) else usage_of(parsed))
         return quota
 
     def applies(self, pod: Pod) -> bool:
         """Return True if the quota counts a pod."""
         return all(_is_in_scope(scope, pod) for scope in self.scopes)
 
+    def with_usage(self, more: QuotaUsage) -> "Quota":
+        added = {name: self.used.get(name, _ZERO) + amount for name, amount in more.items()}
+        return replace(self, used={**self.used, **added})
 
-UsageByQuota = Mapping[str, QuotaUsage]
 
-
-def refusal(quotas: Sequence[Quota], pod: Pod, earlier: UsageByQuota) -> str:
-    """Return why the quotas of a namespace refuse a pod, in the words of the API server; "" if they admit it.
-
-    `earlier`: the usage of pods that were admitted since the recorded usage.
-    """
+def refusal(quotas: Sequence[Quota], pod: Pod) -> str:
+    """Return why the quotas of a namespace refuse a pod, in the words of the API server; "" if they admit it."""
     quotas = [quota for quota in quotas if quota.applies(pod)]
     for quota in quotas:
         missing = {name: names for name in sorted(quota.hard) if (names := _containers_without(pod, name))}
@@ -83,7 +80,7 @@ def refusal(quotas: Sequence[Quota], pod: Pod, earlier: UsageByQuota) -> str:
             return f"failed quota: {quota.name}: must specify {required}"
     requested = usage_of(pod)
     for quota in quotas:
-        used = add_usage({name: quota.used.get(name, _ZERO) for name in quota.hard}, earlier.get(quota.name, {}))
+        used = {name: quota.used.get(name, _ZERO) for name in quota.hard}
         exceeded = [
             name
             for name in sorted(quota.hard)
@@ -96,23 +93,18 @@ def refusal(quotas: Sequence[Quota], pod: Pod, earlier: UsageByQuota) -> str:
     return ""
 
 
-def charge(quotas: Sequence[Quota], pod: Pod, earlier: UsageByQuota) -> UsageByQuota:
-    """Return the usage with that of an admitted pod."""
+def charge(quotas: Sequence[Quota], pod: Pod) -> Sequence[Quota]:
+    """Return the quotas with the usage of an admitted pod."""
     usage = usage_of(pod)
-    more = {quota.name: add_usage(earlier.get(quota.name, {}), usage) for quota in quotas if quota.applies(pod)}
-    return {**earlier, **more}
-
-
-def add_usage(usage: QuotaUsage, more: QuotaUsage) -> QuotaUsage:
-    return {**usage, **{name: usage.get(name, _ZERO) + amount for name, amount in more.items()}}
+    return [quota.with_usage(usage) if quota.applies(pod) else quota for quota in quotas]
 
 
 def usage_of(pod: Pod) -> QuotaUsage:
     """Return what a pod adds to the usage of quotas."""
     usage = {"pods": Quantity.of(1), _COUNT: Quantity.of(1)}
     for resource, nanos in pod.effective_requests().items():
-        amounts = [*filter(None, (container.requested(resource) for container in pod.containers))]
-        requested = Quantity(nanos, pod.requests.get(resource, (*amounts, _ZERO)[0]).format)
+        amounts = (pod.requests.get(resource), *(container.requested(resource) for container in pod.containers))
+        requested = Quantity(nanos, next(filter(None, amounts), _ZERO).format)
         usage[f"requests.{resource}"] = requested
         if resource in _COMPUTE or resource.startswith(_HUGE_PAGES):
             usage[resource] = requested
@@ -144,11 +136,10 @@ def _is_in_scope(scope: Object, pod: Pod) -> bool:
         case "PriorityClass":
             priority = text_member(spec, "priorityClassName")
             selector = read_selector({"matchExpressions": [{**scope, "key": name}]})
-            return selector is not None and selector.matches({name: priority} if priority else {})
+            found = selector is not None and selector.matches({name: priority} if priority else {})
         case "CrossNamespacePodAffinity":
-            return any(
-                term.get("namespaces") or term.get("namespaceSelector") is not None for term in _affinity_terms(spec)
-            )
+            terms = _affinity_terms(spec)
+            found = any(each.get("namespaces") or each.get("namespaceSelector") is not None for each in terms)
         case _:
             return False
     return found is not name.startswith("Not")

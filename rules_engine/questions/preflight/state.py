@@ -12,7 +12,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rules_engine.cluster.creation.quota import Quota, UsageByQuota, charge, refusal
+from rules_engine.cluster.creation.quota import Quota, charge, refusal
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
@@ -194,8 +194,8 @@ class _WorkloadRun:
         self._ending = ending
         self._is_ending = False
         self._names = state.play.names.copy()
-        self._usage: dict[str, UsageByQuota] = {}
-        """The usage of quotas by the pods so far, by namespace."""
+        self._quotas: dict[str, Sequence[Quota]] = {**state.quotas}
+        """Quotas by namespace, with the usage of the pods so far."""
         self._placed: dict[str, SimulatedPod] = {}
         """The pods that run, by name."""
         self._waiting: list[tuple[SimulatedPod, SchedulablePod]] = []
@@ -258,13 +258,13 @@ class _WorkloadRun:
 
     def _exceeded_quota(self, namespace: str, admitted: Admitted) -> str:
         """Return why a quota refuses a pod; "" if none does, and the pod counts from then on."""
-        quotas = self._state.quotas.get(namespace)
+        quotas = self._quotas.get(namespace)
         if not quotas:
             return ""
-        pod, earlier = Pod.parse(dict(admitted.object)), self._usage.get(namespace, {})
-        message = refusal(quotas, pod, earlier)
+        pod = Pod.parse(dict(admitted.object))
+        message = refusal(quotas, pod)
         if not message:
-            self._usage[namespace] = charge(quotas, pod, earlier)
+            self._quotas[namespace] = charge(quotas, pod)
         return message
 
     def _retry(self, *, every: bool) -> None:

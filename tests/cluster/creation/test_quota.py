@@ -1,10 +1,11 @@
 """ResourceQuotas refuse pods as the API server does."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rules_engine.cluster.creation.quota import Quota, UsageByQuota, charge, refusal
+from rules_engine.cluster.creation.quota import Quota, charge, refusal
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import Pod
 from tests.support.api import NOW
@@ -24,7 +25,7 @@ def pod(limits: Any = None, requests: Any = None, **spec: Any) -> Any:
 
 def refused(found: ClusterObjects, raw: Any) -> str:
     quotas = [Quota.read(item, found.pods) for item in found.of("ResourceQuota")]
-    return refusal(quotas, Pod.parse(raw), {})
+    return refusal(quotas, Pod.parse(raw))
 
 
 @pytest.mark.parametrize(
@@ -140,9 +141,8 @@ def test_a_scope_selector_of_classes(operator: str, values: Any, matched: set[st
 
 def test_pods_count_in_the_quotas_that_apply_to_them() -> None:
     found = objects({"hard": {"pods": 2}, "scopes": ["BestEffort"]}, pods=[pod(), pod({"cpu": "1"})])
-    quotas = [Quota.read(item, found.pods) for item in found.of("ResourceQuota")]
-    earlier: UsageByQuota = {}
+    quotas: Sequence[Quota] = [Quota.read(item, found.pods) for item in found.of("ResourceQuota")]
     for raw, expected in [(pod({"cpu": "1"}), ""), (pod(), ""), (pod(), "exceeded quota: q")]:
         parsed = Pod.parse(raw)
-        assert refusal(quotas, parsed, earlier).partition(",")[0] == expected
-        earlier = charge(quotas, parsed, earlier)
+        assert refusal(quotas, parsed).partition(",")[0] == expected
+        quotas = charge(quotas, parsed)

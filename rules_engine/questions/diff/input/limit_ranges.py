@@ -4,21 +4,17 @@ import re
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
+from rules_engine.cluster.creation.limit_range import PREFIX
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
+from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS, with_containers
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
-
-LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
-"""The annotation in which LimitRanger records the amounts that it set."""
 
 _PART = re.compile(
     r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)"
 )
 """A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
-
-_PREFIX = "LimitRanger plugin set: "
 
 _DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
 """Members of a LimitRange by the members of `resources`."""
@@ -35,7 +31,7 @@ class AmountPlace(NamedTuple):
 
 def parse_set_amounts(annotation: str) -> frozenset[AmountPlace]:
     """Return the places of the amounts that LimitRanger recorded in its last call for a pod."""
-    parts = map(_PART.fullmatch, annotation.removeprefix(_PREFIX).split("; "))
+    parts = map(_PART.fullmatch, annotation.removeprefix(PREFIX).split("; "))
     return frozenset(
         AmountPlace(CONTAINER_LISTS[bool(part["init"])], part["name"], f"{part['amount']}s", resource)
         for part in parts
@@ -74,24 +70,14 @@ def add_amounts(pod: dict[str, Json], amounts: Mapping[AmountPlace, Json]) -> di
     for place, amount in amounts.items():
         kinds = by_container.setdefault((place.member, place.container), {})
         kinds.setdefault(place.kind, {})[place.resource] = amount
-    spec: dict[str, Json] = dict(as_mapping(pod.get("spec")))
-    for member in CONTAINER_LISTS:
-        if member in spec:
-            spec[member] = [
-                _add_to_container(container, by_container.get((member, text_member(container, "name")), {}))
-                for container in object_items(spec[member])
-            ]
-    return {**pod, "spec": spec}
 
+    def with_amounts(member: str, container: Object) -> Json:
+        kinds = by_container.get((member, text_member(container, "name")), {})
+        resources = as_mapping(container.get("resources"))
+        added = {kind: {**as_mapping(resources.get(kind)), **kinds[kind]} for kind in kinds}
+        return {**container, "resources": {**resources, **added}} if added else {**container}
 
-def _add_to_container(container: Object, kinds: Mapping[str, dict[str, Json]]) -> Json:
-    if not kinds:
-        return dict(container)
-    resources = as_mapping(container.get("resources"))
-    return {
-        **container,
-        "resources": {**resources, **{kind: {**as_mapping(resources.get(kind)), **kinds[kind]} for kind in kinds}},
-    }
+    return {**pod, "spec": with_containers(as_mapping(pod.get("spec")), with_amounts)}
 
 
 def differing_amounts(made: Json, observed: Object, places: Set[AmountPlace]) -> Mapping[AmountPlace, Json]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Set
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -135,7 +136,7 @@ class LivePods:
         An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
         objects, it is left out.
         """
-        annotation = text_member(as_mapping(pod.metadata.get("annotations")), limit_ranges.LIMIT_RANGER_ANNOTATION)
+        annotation = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER_ANNOTATION)
         if not annotation:
             return restored
         # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.

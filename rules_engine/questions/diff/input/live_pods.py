@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.json.lenient import (
     Object,
     as_list,
@@ -17,7 +18,6 @@ from rules_engine.model.kubernetes import pod_defaults
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
-from rules_engine.questions.diff.input.limit_ranges import LIMIT_RANGER_ANNOTATION
 from rules_engine.rules.evaluation.rule_reads import missing_members
 
 _LATER_METADATA = frozenset(

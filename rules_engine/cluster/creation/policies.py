@@ -269,15 +269,15 @@ class _Scope(LazyScope):
 
 @dataclass(frozen=True, slots=True)
 class _Validation:
-    """A validation. `written`: its message without an expression."""
+    """A validation. `written`: its message where no expression gives one."""
 
     expression: _Expression
     written: str
-    message_expression: _Expression | None
+    message_expression: _Expression
 
     def message(self, scope: _Scope) -> str:
         """Return the message of a denial. Raises CostExceeded."""
-        text = scope.evaluate(self.message_expression, [])[0] if self.message_expression else ""
+        text, _ = scope.evaluate(self.message_expression, [])
         message = text.strip() if isinstance(text, str) else ""
         if "\n" in message or len(message.encode()) > MAX_MESSAGE_BYTES:
             message = ""
@@ -336,37 +336,36 @@ class _Policy:
     @cached_property
     def _compiled(self) -> tuple[Sequence[_Expression], Sequence[_Validation]]:
         """The match conditions and the validations."""
-        spec = self._spec
+        spec, declared = self._spec, dict[str, Type]()
         environment = _ENVIRONMENT.with_variables(params=types.DYN) if spec.get("paramKind") else _ENVIRONMENT
         conditions = [
-            self._compile(text_member(item, "expression"), environment, types.BOOL)
+            self._compile(item, "expression", environment, types.BOOL)
             for item in object_items(spec.get("matchConditions"))
         ]
-        declared: dict[str, Type] = {}
-        for item in object_items(spec.get("variables")):
-            name, text = text_member(item, "name"), text_member(item, "expression")
-            expression = self._compile(text, with_variables(environment, declared), types.DYN)
-            self.unknown[f"{VARIABLES}.{name}"] = expression.problem
-            if expression.program:
-                self.variables[f"{VARIABLES}.{name}"] = NamedProgram(name, expression.program)
-                self._levels[f"{VARIABLES}.{name}"] = expression.levels
-            declared[name] = expression.program.result if expression.program else types.DYN
-        environment = with_variables(environment, declared)
         if self.kind == MUTATING:
-            return conditions, [_Validation(_Expression("", problem=_NOT_EVALUATED), "", None)]
+            unknown = _Expression("", problem=_NOT_EVALUATED)
+            return conditions, [_Validation(unknown, "", unknown)]
+        for item in object_items(spec.get("variables")):
+            name = text_member(item, "name")
+            path = f"{VARIABLES}.{name}"
+            expression = self._compile(item, "expression", with_variables(environment, declared), types.DYN)
+            self.unknown[path], declared[name] = expression.problem, types.DYN
+            if expression.program:
+                self.variables[path] = NamedProgram(name, expression.program)
+                self._levels[path], declared[name] = expression.levels, expression.program.result
+        environment = with_variables(environment, declared)
         return conditions, [
             _Validation(
-                self._compile(text_member(item, "expression"), environment, types.BOOL),
+                self._compile(item, "expression", environment, types.BOOL),
                 text_member(item, "message"),
-                self._compile(text, environment, types.STRING)
-                if (text := text_member(item, "messageExpression"))
-                else None,
+                self._compile(item, "messageExpression", environment, types.STRING),
             )
             for item in object_items(spec.get("validations"))
         ]
 
-    def _compile(self, text: str, environment: Environment, result: Type) -> _Expression:
+    def _compile(self, item: Object, member: str, environment: Environment, result: Type) -> _Expression:
         """Compile an expression. Raises CostExceeded."""
+        text = text_member(item, member)
         self.budget.spend(CHARACTER_COST * len(text) + len(self.variables))
         try:
             program = compile_expression(SourceText.inline(text), environment, result=result)

@@ -31,7 +31,7 @@ def validate(creation: PodCreation) -> None:
     runtime_class = _find_class(creation)
     if runtime_class or not creation.spec.get("runtimeClassName"):
         overhead = _overhead(runtime_class)
-        if not overhead and "overhead" in creation.spec:
+        if not overhead and creation.spec.get("overhead") is not None:
             raise RefusedError("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
         _compare_overhead(creation, overhead)
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from rules_engine.cluster.creation.limit_range import PREFIX
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
+from rules_engine.cluster.creation.limit_range import PREFIX, container_defaults
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS, with_containers
@@ -15,9 +15,6 @@ _PART = re.compile(
     r"(?P<resources>\S+(?:, \S+)*) (?P<amount>request|limit) for (?P<init>init )?container (?P<name>\S+)"
 )
 """A part of the annotation (plugin/pkg/admission/limitranger, mergeContainerResources)."""
-
-_DEFAULTS = {"limits": "default", "requests": "defaultRequest"}
-"""Members of a LimitRange by the members of `resources`."""
 
 
 class AmountPlace(NamedTuple):
@@ -47,11 +44,9 @@ class LimitRanges:
         self._defaults: dict[str, dict[tuple[str, str], str]] = {}
         for item in sorted(objects.of("LimitRange"), key=lambda each: each.name):
             defaults = self._defaults.setdefault(item.namespace, {})
-            for limit in object_items(item.spec.get("limits")):
-                if text_member(limit, "type") == "Container":
-                    for kind, member in _DEFAULTS.items():
-                        for resource, amount in as_string_map(limit.get(member)).items():
-                            defaults.setdefault((kind, resource), amount)
+            for kind, amounts in container_defaults(item).items():
+                for resource, amount in amounts.items():
+                    defaults.setdefault((kind, resource), amount)
 
     def defaults(self, submitted: Object, observed: Object, namespace: str) -> dict[AmountPlace, Json]:
         """Return the defaults of a namespace for amounts that the live pod has and the submitted pod lacks."""
@@ -98,7 +93,7 @@ def _amounts_by_place(pod: Object) -> dict[AmountPlace, Json]:
         AmountPlace(member, text_member(container, "name"), kind, resource): amount
         for member in CONTAINER_LISTS
         for container in object_items(as_mapping(pod.get("spec")).get(member))
-        for kind in _DEFAULTS
+        for kind in ("limits", "requests")
         for resource, amount in as_mapping(as_mapping(container.get("resources")).get(kind)).items()
     }
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from rules_engine.cluster.creation import (
     defaults,
     limit_range,
-    node_selector,
+    node_constraints,
     pod_security,
     policies,
     priority,
-    runtime_class,
     service_account,
-    tolerations,
 )
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.model.json.lenient import Object
@@ -30,17 +28,17 @@ _MUTATING: Sequence[Plugin] = (
     defaults.set_defaults,
     limit_range.mutate,
     service_account.mutate,
-    node_selector.mutate,
+    node_constraints.add_namespace_selector,
     priority.mutate,
-    tolerations.add_default_tolerations,
-    tolerations.add_resource_tolerations,
-    runtime_class.mutate,
+    node_constraints.add_default_tolerations,
+    node_constraints.add_resource_tolerations,
+    node_constraints.add_runtime_class,
 )
 _VALIDATING: Sequence[Plugin] = (
     defaults.check_pod_level,
     limit_range.validate,
     pod_security.validate,
-    runtime_class.validate,
+    node_constraints.check_runtime_class,
     policies.validate,
 )
 

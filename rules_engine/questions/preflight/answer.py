@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from rules_engine.cluster.creation.tolerations import EXTENDED_RESOURCE_TOLERATION, UNKNOWN_PLUGIN
+from rules_engine.cluster.creation.node_constraints import EXTENDED_RESOURCE_TOLERATION, UNKNOWN_PLUGIN
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.scheduling.requirements import LIMITS_OF_VOLUMES

@@ -1,13 +1,13 @@
-"""DefaultTolerationSeconds and ExtendedResourceToleration: tolerations that each pod gets.
+"""Plugins that decide on which nodes a pod may run.
 
-Sources: kubernetes/plugin/pkg/admission/defaulttolerationseconds/admission.go,
-plugin/pkg/admission/extendedresourcetoleration/admission.go (Admit).
+Sources: kubernetes/plugin/pkg/admission, admission.go in podnodeselector (Admit), defaulttolerationseconds,
+extendedresourcetoleration (Admit) and runtimeclass (setOverhead, setScheduling, validateOverhead).
 """
 
 from collections.abc import Set
 from typing import cast
 
-from rules_engine.cluster.creation.pod_creation import PodCreation
+from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, read_amounts
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -18,6 +18,31 @@ EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
 UNKNOWN_PLUGIN = (
     f"whether the admission plugin {EXTENDED_RESOURCE_TOLERATION} is on (--admission {EXTENDED_RESOURCE_TOLERATION})"
 )
+_SELECTOR_ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
+
+
+def add_namespace_selector(creation: PodCreation) -> None:
+    """Add the node selector of the namespace's annotation.
+
+    The plugin is optional: where a namespace has the annotation, it counts as on. The selectors in its own file are not
+    in the input.
+    """
+    namespace = creation.objects.find("Namespace", creation.namespace)
+    text = text_member(as_mapping(namespace.metadata.get("annotations")), _SELECTOR_ANNOTATION) if namespace else ""
+    selector = {
+        key.strip(): value.strip() for key, equal, value in (part.partition("=") for part in text.split(",")) if equal
+    }
+    _add_node_selector(creation, selector, "pod node label selector conflicts with its namespace node label selector")
+
+
+def _add_node_selector(creation: PodCreation, selector: Object, refusal: str) -> None:
+    """Add to the pod's node selector. `refusal`: the message if the pod has another `{own}` value of a `{key}`."""
+    own = as_mapping(creation.spec.get("nodeSelector"))
+    for key, value in selector.items():
+        if own.get(key, value) != value:
+            raise RefusedError(refusal.format(key=key, value=value, own=own[key]))
+    if selector:
+        creation.add_to_spec(nodeSelector={**own, **selector})
 
 _TAINTS = "keys of taints"
 
@@ -54,7 +79,7 @@ def _taint_keys(objects: ClusterObjects) -> Set[str]:
 
 
 def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
-    """Return the tolerations that the plugin adds to a pod: those that allow no more taints than its own are not."""
+    """Return the tolerations that the plugin adds to a pod, without those that the pod's own tolerations cover."""
     own = [
         text_member(each, "key")
         for each in object_items(spec.get("tolerations"))
@@ -98,3 +123,41 @@ def _shows_plugin(pod: PodObject) -> bool | None:
 def _is_extended(resource: str) -> bool:
     """Return True for an extended resource (pkg/apis/core/helper, IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
+def add_runtime_class(creation: PodCreation) -> None:
+    """Add what the class of the pod requires."""
+    runtime_class = _find_class(creation)
+    overhead = _overhead(runtime_class)
+    if overhead:
+        if creation.spec.get("overhead"):
+            _compare_overhead(creation, overhead)
+        creation.add_to_spec(overhead={**overhead})
+    scheduling = as_mapping(runtime_class.get("scheduling"))
+    refusal = "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own}"
+    _add_node_selector(creation, as_mapping(scheduling.get("nodeSelector")), refusal)
+    creation.add_tolerations(as_list(scheduling.get("tolerations")))
+
+
+def check_runtime_class(creation: PodCreation) -> None:
+    """Refuse an overhead that is not the class's."""
+    runtime_class = _find_class(creation)
+    if runtime_class or not creation.spec.get("runtimeClassName"):
+        overhead = _overhead(runtime_class)
+        if not overhead and creation.spec.get("overhead") is not None:
+            raise RefusedError("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        _compare_overhead(creation, overhead)
+
+
+def _find_class(creation: PodCreation) -> Object:
+    name = text_member(creation.spec, "runtimeClassName")
+    return creation.find_named("RuntimeClass", name, f'pod rejected: RuntimeClass "{name}" not found') if name else {}
+
+
+def _overhead(runtime_class: Object) -> Object:
+    return as_mapping(as_mapping(runtime_class.get("overhead")).get("podFixed"))
+
+
+def _compare_overhead(creation: PodCreation, overhead: Object) -> None:
+    if read_amounts(creation.spec.get("overhead")) != read_amounts({**overhead}):
+        raise RefusedError("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")

@@ -1,9 +1,8 @@
 """Pod Security: the level that a namespace enforces, by the checks of pod_security.yaml.
 
 Source: k8s.io/pod-security-admission 1.36 (admission/admission.go; policy/registry.go; api/helpers.go).
-Left out: exemptions and the default level, which are in the API server's configuration; annotations of seccomp, which
-only levels before v1.19 check; and the fields that the API server copies from annotations of AppArmor, which it names,
-too.
+Left out: exemptions and the default level, which are in the API server's configuration; and annotations of seccomp,
+which only levels before v1.19 check.
 """
 
 import re

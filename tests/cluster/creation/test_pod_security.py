@@ -137,10 +137,16 @@ def test_baseline(raw: Any, expected: str) -> None:
 
 
 def test_annotations_of_app_armor() -> None:
-    allowed = {f"{APP_ARMOR}{name}": value for name, value in {"a": "runtime/default", "b": "localhost/x"}.items()}
-    assert violation(spec(), "baseline", annotations={**allowed, "other": "unconfined"}) == ""
-    assert violation(spec(), "baseline", annotations={**allowed, f"{APP_ARMOR}a": "unconfined"}) == (
-        f'forbidden AppArmor profile (annotation must not set AppArmor profile type to "{APP_ARMOR}a="unconfined"")'
+    def found(raw: Any, **values: str) -> str:
+        return violation(raw, "baseline", annotations={f"{APP_ARMOR}{name}": value for name, value in values.items()})
+
+    text = f'must not set AppArmor profile type to "Unconfined", "{APP_ARMOR}a="unconfined"")'
+    assert found(spec(), a="runtime/default", b="localhost/x") == ""
+    assert found(spec(), a="unconfined") == f'forbidden AppArmor profiles (container "a" and annotation {text}'
+    own = {"appArmorProfile": {"type": "Unconfined"}}
+    assert found(spec(own=own), a="unconfined") == f"forbidden AppArmor profiles (pod and annotation {text}"
+    assert found(spec({"appArmorProfile": {"type": "Localhost"}}), b="unconfined") == (
+        f'forbidden AppArmor profile (annotation must not set AppArmor profile type to "{APP_ARMOR}b="unconfined"")'
     )
 
 

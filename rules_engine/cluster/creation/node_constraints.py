@@ -44,6 +44,7 @@ def _add_node_selector(creation: PodCreation, selector: Object, refusal: str) ->
     if selector:
         creation.add_to_spec(nodeSelector={**own, **selector})
 
+
 _TAINTS = "keys of taints"
 
 
@@ -65,9 +66,8 @@ def add_resource_tolerations(creation: PodCreation) -> None:
     is_on = _is_on(creation.objects) if lacking else False
     if is_on:
         creation.add_tolerations(lacking)
-    elif is_on is None:
-        if not _taint_keys(creation.objects).isdisjoint(text_member(each, "key") for each in lacking):
-            creation.unknown.append(UNKNOWN_PLUGIN)
+    elif is_on is None and not _taint_keys(creation.objects).isdisjoint(text_member(each, "key") for each in lacking):
+        creation.unknown.append(UNKNOWN_PLUGIN)
 
 
 def _taint_keys(objects: ClusterObjects) -> Set[str]:

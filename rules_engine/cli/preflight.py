@@ -65,8 +65,8 @@ def preflight(
     The pods pass the rules, ResourceQuotas and a model of kube-scheduler; nothing is created. For workloads that do not
     start, changes are listed that would start them: each was tried.
 
-    Exits with 1 if a pod would not start now, with 2 if rules, cluster or manifests have errors, and with 3 if all pods
-    start as far as is known, but their number, their scheduler or an object that they name is not known.
+    Exits with 1 if a pod would not start now, with 2 if rules, cluster or manifests have errors, and with 3 if that is
+    not known: the number of pods, their scheduler, an object that they name, or what the API server adds.
     """
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.language.files import without_garbage_collection

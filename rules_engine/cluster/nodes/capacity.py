@@ -44,7 +44,7 @@ class Capacity:
 
         `demand` has resources of the query; `among` None: all nodes.
         """
-        positions = [(self.query.resources.index(resource), amount) for resource, amount in demand.items()]
+        positions = self._positions(demand)
         # Loops, since this runs for every rung; generators would take twice as long.
         for amounts, nodes in self.classes.large.items():
             for position, amount in positions:
@@ -67,7 +67,7 @@ class Capacity:
 
     def covering(self, demand: Demand, among: NodeSet | None) -> NodeSet:
         """Return the nodes in `among`, each of which offers all of `demand`."""
-        positions = [(self.query.resources.index(resource), amount) for resource, amount in demand.items()]
+        positions = self._positions(demand)
         nodes = union(
             [
                 self.classes[amounts]
@@ -76,6 +76,15 @@ class Capacity:
             ]
         )
         return nodes if among is None else nodes & among
+
+    def _positions(self, demand: Demand) -> Sequence[tuple[int, int]]:
+        """Return the place of each resource in the query, with its amount."""
+        if len(demand) == 1:
+            [(resource, amount)] = demand.items()
+            return [(self.query.resources.index(resource), amount)]
+        # A pod may name thousands.
+        places = {resource: place for place, resource in enumerate(self.query.resources)}
+        return [(places[resource], amount) for resource, amount in demand.items()]
 
     @property
     def bytes(self) -> int:

@@ -136,6 +136,6 @@ class _Budget:
 
 def _share(value: Json, total: int) -> int | None:
     """Return a number, or a percentage of a total, rounded up; None if it is malformed."""
-    if isinstance(value, str) and re.fullmatch("[0-9]+%", value):
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}%", value):
         return -(-int(value[:-1]) * total // 100)
     return value if isinstance(value, int) else None

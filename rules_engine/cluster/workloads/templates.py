@@ -69,10 +69,12 @@ def read_workload(value: dict[str, Json], table: WorkloadTable) -> WorkloadFacts
     facts = WorkloadFacts() if row is None else _RowReader(row, value, table).facts()
     # A template that is made from the whole spec does not stand for those in it.
     known = [each.path for each in facts.templates if not (each.built and len(each.path) == 1)]
+    above = {each[:length] for each in known for length in range(len(each) + 1)}
+    whole = {*known}
     found = [
         (path, pod)
         for path, pod in (find_templates(value) if row is None or row.templates else ())
-        if not any(path[: len(each)] == each[: len(path)] for each in known)
+        if path not in above and whole.isdisjoint(path[:length] for length in range(len(path)))
     ]
     reason = (
         f"{truncate(kind) or 'it'} is no known kind of workload" if row is None else "its kind has templates elsewhere"

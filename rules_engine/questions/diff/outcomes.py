@@ -46,6 +46,9 @@ class Outcomes:
     def of(self, submitted: SubmittedPods, cluster: Cluster) -> Outcome:
         """Return the outcome of a pod: the decision of /mutate, then the decision of /validate on the mutated pod."""
         mutation, pod = self._mutate(submitted.request, cluster)
+        refusal = submitted.refusal(as_mapping(pod)) if submitted.refusal and mutation.allowed else ""
+        if refusal:
+            return Outcome(allowed=False, message=f"refused by the API server: {refusal}", warnings=(), rules=())
         validation = None
         if mutation.allowed:
             validation = self._rule_set.validate(validation_request(submitted.request, pod), cluster)

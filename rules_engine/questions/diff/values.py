@@ -1,11 +1,12 @@
 """Values of a difference: pods as they were submitted, their outcomes under each rule set, and changes of outcomes."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
 from msgspec import Meta, Struct, field
 
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import Quantity, parse_quantity
 from rules_engine.model.kubernetes.removed_values import MemberPath
@@ -44,7 +45,8 @@ class SubmittedPods(Struct, frozen=True, kw_only=True):
 
     `each_node`: there is one for each node that its DaemonSet selects and tolerates. `missing`: paths of members of the
     request that the input lacks, by name. `as_it_is`: the reason why a live pod is decided as it is now; "" if the old
-    rules, applied to its template, yield the pod.
+    rules, applied to its template, yield the pod. `refusal`: returns why the API server refuses the pod of a manifest
+    after /mutate, else ""; None for pods that were admitted before.
     """
 
     workload: WorkloadName
@@ -53,6 +55,7 @@ class SubmittedPods(Struct, frozen=True, kw_only=True):
     each_node: bool = False
     missing: Mapping[str, MemberPath] = USER
     as_it_is: str = ""
+    refusal: Callable[[Object], str] | None = None
 
 
 POD_LEVEL = "spec.resources"

@@ -1,5 +1,6 @@
 """Inputs of a preflight: the workloads of manifests, and the cluster at which they arrive."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -98,7 +99,9 @@ def _read_workloads(
         if sum(group.parallel for group in groups) > MAX_PODS:
             problems.error(Code.TOO_MANY_PODS, f"more than {MAX_PODS:,} pods start at once", first.location)
             groups = ()
-        counts = {each.template.unknown: each.template.parallel for each in templates if each.template.unknown}
+        counts: Counter[str] = Counter()
+        for each in templates:
+            counts.update({each.template.unknown: each.template.parallel} if each.template.unknown else {})
         yield SubmittedWorkload(
             kind=workload.kind,
             name=workload.name,

@@ -378,3 +378,11 @@ def test_progress_is_shown_on_a_terminal(folder: Path) -> None:
     assert b"deciding" in shown
     assert b"0:00:00" in shown
     assert b"deciding" not in answer
+
+
+def test_a_pod_that_the_api_server_refuses_is_refused_on_both_sides(folder: Path) -> None:
+    limits = "{kind: LimitRange, metadata: {name: a, namespace: default}, spec: {limits: [{type: Pod, max: {cpu: 1}}]}}"
+    text = rule("ClusterInventory", f"{{nodes: [{{name: one, allocatable: {{{FULL}: 8}}}}], objects: [{limits}]}}", "i")
+    write(folder, {"inventory.yaml": text})
+    result = diff("-f", "ada.yaml", "--cluster", "inventory.yaml", "-o", "json", new="deny.yaml")
+    assert result.exit_code == 0, result.output

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
 
-from rules_engine.cluster.creation.plugins import NOTHING_READ, ApiServer
+from rules_engine.cluster.creation.plugins import NOTHING_READ, ApiServer, CreatedPod
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.clusters import ClusterReading
 from rules_engine.cluster.read.manifest_stream import stream_manifests
@@ -14,7 +15,7 @@ from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.cluster.read.workloads import DAEMON_SET, check_counts
 from rules_engine.cluster.scheduling.daemon_pods import daemon_pods
 from rules_engine.cluster.workloads.kind import WorkloadKind
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
@@ -85,13 +86,21 @@ class DiffInputs:
                 request = submitted.request.with_object({**created.pod})
                 if submitted.each_node and (nodes := self._nodes.get(name)):
                     count = sum(1 for _ in daemon_pods(submitted.request.object, nodes))
-                yield structs.replace(submitted, workload=workload, count=count, request=request), cluster
+                refusal = partial(self._refusal, self._servers[name], created, request.namespace)
+                yield (
+                    structs.replace(submitted, workload=workload, count=count, request=request, refusal=refusal),
+                    cluster,
+                )
         # After an error, the run has no answer.
         if self.recorded is not None and not self._problems.failed:
             for submitted in self.recorded.pods():
                 for name, cluster in self.columns.items():
                     workload = structs.replace(submitted.workload, cluster=name)
                     yield structs.replace(submitted, workload=workload), cluster
+
+    @staticmethod
+    def _refusal(server: ApiServer, created: CreatedPod, namespace: str, mutated: Object) -> str:
+        return server.store(created, mutated, namespace).refusal
 
     def _submitted(self, namespace: str) -> Iterator[SubmittedPods]:
         refused: set[str] = set()

@@ -114,8 +114,8 @@ def explain(
     A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
     Exits with 1 if a pod is denied or refused, with 2 if rules, cluster or manifests have errors, or the log has no
-    decision for the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod, or a workload has pods whose
-    number is not known.
+    decision for the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod, or a workload
+    has pods whose number is not known.
     """
     if field is not None:
         _check_only(context, frozenset({"field"}), "the documentation of a field")

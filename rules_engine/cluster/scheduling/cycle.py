@@ -129,5 +129,9 @@ class SchedulingCycle:
         """Return False if a node lacks resources for a pod, even without the pods that it could preempt."""
         return self._preemption.has_room(pod, number, preempts=self._preempts(pod))
 
+    def fitting(self, pod: SchedulablePod, number: int) -> int:
+        """Return how many pods like this one have the resources on a node without the pods that they could preempt."""
+        return self._preemption.fitting(pod, number, preempts=self._preempts(pod))
+
     def _preempts(self, pod: SchedulablePod) -> bool:
         return self._options.preemption and pod.preempts

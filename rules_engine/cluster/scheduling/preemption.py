@@ -100,6 +100,11 @@ class Preemption:
                     return False
         return True
 
+    def fitting(self, pod: SchedulablePod, number: int, *, preempts: bool) -> int:
+        """Return how many pods a node has room for; if it `preempts`, pods of lower priority do not count."""
+        below = pod.priority if preempts else _LEAST_PRIORITY
+        return min(self._free_below(number, below, resource) // amount for resource, amount in pod.amounts)
+
     def find(self, name: str, pod: SchedulablePod) -> Bound | None:
         """Return the node and the victims for a pod that no node can run; None if preemption does not help.
 

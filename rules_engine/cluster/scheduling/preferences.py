@@ -31,7 +31,7 @@ _DEFAULT_REQUESTS: Mapping[str, int] = {"cpu": NANOS // 10, "memory": 200 * 2**2
 _SYSTEM_DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
 """Topology keys and maximum skews of the default constraints (plugins/podtopologyspread/plugin.go)."""
 
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class WeightedTerm(Struct, frozen=True):
@@ -104,7 +104,7 @@ def _default_constraints(selector: LabelSelector | None) -> Iterator[SpreadConst
 def _pod_affinity_terms(spec: Object, namespace: str, labels: Mapping[str, str]) -> Iterator[WeightedTerm]:
     affinity = as_mapping(spec.get("affinity"))
     for member, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-        for raw in object_items(as_mapping(affinity.get(member)).get(_PREFERRED)):
+        for raw in object_items(as_mapping(affinity.get(member)).get(PREFERRED)):
             term = read_affinity_term(as_mapping(raw.get("podAffinityTerm")), namespace, labels)
             yield WeightedTerm(sign * integer_member(raw, "weight"), term)
 

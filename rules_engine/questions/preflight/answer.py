@@ -93,6 +93,7 @@ class WorkloadAnswer(Output, frozen=True, kw_only=True):
     would_start: Annotated[
         tuple[Change, ...], Meta(description="The smallest first: with each alone, all pods start.")
     ] = ()
+    tried: Annotated[Names, Meta(description="The changes that were tried, if none helps.")] = ()
     notices: Annotated[Names, Meta(description="What was not checked or is not modelled.")]
 
 
@@ -175,7 +176,10 @@ def _answer(
             node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
     for number, search in enumerate(searches):
         if answers[number].stopped:
-            answers[number] = replace(answers[number], would_start=tuple(search.find()))
+            changes = tuple(search.find())
+            answers[number] = replace(
+                answers[number], would_start=changes, tried=() if changes else tuple(search.tried)
+            )
         if progress is not None:
             progress(number + 1, len(searches))
     return PreflightAnswer(

@@ -3,25 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from rules_engine.cluster.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
-from rules_engine.cluster.scheduling.cycle import SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import REQUIRED
-from rules_engine.cluster.scheduling.scheduling import Filter
-from rules_engine.language.cel import CostExceeded
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.edits import JsonText, apply_edits
-from rules_engine.model.json.lenient import as_list, as_mapping
+from rules_engine.model.json.edits import apply_edits
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import JsonPath
-from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.admission import Endpoint, pod_request
@@ -29,7 +21,16 @@ from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Arrival, PodGroup
 from rules_engine.model.wording import format_names
-from rules_engine.questions.doctor.pending.excluded import taint_text
+from rules_engine.questions.preflight.pod_changes import (
+    ChangeKind,
+    NodeNeed,
+    PodChange,
+    PodEdit,
+    class_changes,
+    find_needs,
+    request_changes,
+    softer_changes,
+)
 from rules_engine.questions.preflight.reading import SubmittedWorkload
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict
 from rules_engine.rules.evaluation import RuleSet
@@ -39,24 +40,11 @@ from rules_engine.rules.rule_set.compiled import Replacement
 MAX_CHANGES = 6
 """Changes that an answer has."""
 
-MAX_NEEDS = 4
-"""Needs of nodes that are tried, the simplest first, then the most common."""
+MAX_TRIES = 100
+"""Simulations of a workload to find changes: one alone takes some 5 for each resource that its pods request."""
 
-MAX_FEWER = 64
-"""Smaller numbers of devices that are tried: a node has 8 whole cards, and some 50 parts of them."""
-
-_COMPONENT_TAINTS = "node.kubernetes.io/"
-"""Prefix of taints for the state of a node, which no manifest should tolerate to start."""
-
-
-class ChangeKind(StrEnum):
-    """Rung: another resource; Nodes: other nodes; Replicas: fewer pods; Devices: fewer; Ends: other pods end before."""
-
-    RUNG = "Rung"
-    NODES = "Nodes"
-    REPLICAS = "Replicas"
-    DEVICES = "Devices"
-    ENDS = "Ends"
+MAX_IN_TURN = 8
+"""Sizes of a change that are tried in turn, such as numbers of devices; the smallest of more is found by bisection."""
 
 
 class Change(Output, frozen=True, kw_only=True):
@@ -66,75 +54,7 @@ class Change(Output, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="Such as: with 1 nvidia.com/gpu.")]
     pods: Annotated[int, Meta(description="The number of pods that the workload then has.")]
     ends: Annotated[tuple[str, ...], Meta(description="The pods that end before.")] = ()
-
-
-class NodeNeed(Struct, frozen=True):
-    """A placement that nodes require and a pod lacks.
-
-    `selector`: values of its nodeSelector, None: without the label. `affinity`: the pod must drop its required node
-    affinity.
-    """
-
-    taints: tuple[Taint, ...]
-    selector: tuple[tuple[str, str | None], ...]
-    affinity: bool
-
-    @property
-    def size(self) -> int:
-        """The number of things that the pod lacks."""
-        return len(self.taints) + len(self.selector) + self.affinity
-
-    @property
-    def text(self) -> str:
-        parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
-        parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
-        absent = [f"nodeSelector {key}" for key, value in self.selector if value is None]
-        if self.affinity:
-            absent.append("required node affinity")
-        both = (("with", parts), ("without", absent))
-        return " and ".join(f"{word} {' and '.join(each)}" for word, each in both if each)
-
-    def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
-        """Return the pod with what it lacks."""
-        edits: dict[JsonPath, Mapping[str, str | None]] = {("spec", "nodeSelector"): dict(self.selector)}
-        if self.taints:
-            added: list[Json] = [
-                {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-                for taint in self.taints
-            ]
-            own = as_list(as_mapping(pod.get("spec")).get("tolerations"))
-            edits["spec",] = {"tolerations": JsonText.of([*own, *added])}
-        if self.affinity:
-            edits["spec", "affinity", "nodeAffinity"] = {REQUIRED: None}
-        return as_mapping(apply_edits(dict(pod), edits))
-
-
-def find_needs(cycle: SchedulingCycle, pods: Sequence[SimulatedPod]) -> Sequence[NodeNeed]:
-    """Return what the first waiting pod lacks for nodes that only taints and labels exclude."""
-    waiting = (each.admitted.pod for each in pods if each.waits and not each.starts_alone)
-    pod = next(filter(None, waiting), None)
-    if pod is None:
-        return ()
-    try:
-        scheduling, placement = cycle.explain(pod), pod.requirements.placement
-    except CostExceeded:
-        return ()
-    by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
-    tainted = by_filter.pop(Filter.TAINT_TOLERATION, 0)
-    unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
-    nodes: NodeSet = (tainted | unselected) & ~union([*by_filter.values()])
-    tolerated = Tolerated(placement.tolerations)
-    counts: Counter[NodeNeed] = Counter()
-    for number in numbers_of(nodes):
-        node = cycle.scheduler.nodes[number]
-        taints = tuple(
-            taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
-        )
-        if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
-            continue
-        wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
-        counts[NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))] += 1
-    return sorted(counts, key=lambda need: (need.size, -counts[need]))[:MAX_NEEDS]
+    evicted: Annotated[tuple[str, ...], Meta(description="The pods that preemption then evicts.")] = ()
 
 
 class ChangeSearch:
@@ -163,28 +83,74 @@ class ChangeSearch:
         every = len(self._groups) == len(groups)
         self._where = "" if every else f" in {' and '.join(group.name for group in self._groups)}"
         self._gpus = sorted({name for group in self._groups for name in _parse(group).resources if is_gpu(name)})
-        self._needs = find_needs(state.play.cycle, pods)
+        waiting = [each.admitted.pod for each in pods if each.waits and not each.starts_alone and each.admitted.pod]
+        self._priority = max([pod.priority for pod in waiting], default=0)
+        self._needs: Sequence[NodeNeed] = ()
+        if waiting:
+            self._needs = find_needs(state.play.cycle, waiting[0], len(waiting))
+        self._tries = 0
+        self.tried: list[str] = []
+        """The changes that were tried and do not help."""
 
     def find(self) -> Sequence[Change]:
         """Return the first MAX_CHANGES changes, the smallest first."""
-        return [*islice(self._changes(), MAX_CHANGES)]
+        small, large = [*self._rung_changes()], list[PodChange]()
+        waits = any(pod.waits for pod in self._pods)
+        denied = any(pod.verdict is Verdict.DENIED for pod in self._pods)
+        if not denied:  # else the rule's message says what is wrong
+            small += [PodChange.of(ChangeKind.NODES, need.text, need.apply) for need in self._needs]
+            small += [*softer_changes(self._groups), *request_changes(self._groups)]
+            large += self._device_changes()
+            large += class_changes(self._state.simulation.objects, self._priority) if waits else ()
+        return [*islice(self._single(small, large, denied=denied), MAX_CHANGES)]
 
-    def _changes(self) -> Iterator[Change]:
-        for resource in self._gpus:
-            for to in self._rungs(resource):
-                arrival = self._with_pods(partial(_with_devices, source=resource, to=to))
-                count = max(_count(arrival.groups[index], to.resource) for index in self._changed)
-                pool = f" ({to.pool})" if to.pool else ""
-                yield from self._verified(ChangeKind.RUNG, f"with {count} {to.title}{pool}{self._where}", arrival)
-        if any(pod.verdict is Verdict.DENIED for pod in self._pods):
-            return  # the rule's message says what is wrong
-        for need in self._needs:
-            yield from self._verified(ChangeKind.NODES, f"{need.text}{self._where}", self._with_pods(need.apply))
+    def _single(self, small: Sequence[PodChange], large: Sequence[PodChange], *, denied: bool) -> Iterator[Change]:
+        for change in small:
+            yield from self._smallest_of(change)
+        if denied:
+            return
         yield from self._fewer_pods()
-        for resource in self._gpus:
-            yield from islice(self._fewer_devices(resource), 1)
+        for change in large:
+            yield from self._smallest_of(change)
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
+
+    def _smallest_of(self, change: PodChange) -> Iterator[Change]:
+        """Yield the smallest size of a change with which all pods start."""
+        before = self._tries
+        _, found = _smallest(change.sizes, lambda size: self._attempt(*change.variant(size), change.kind))
+        if found:
+            yield found
+        elif self._tries > before:
+            self.tried.append(change.variant(change.sizes - 1)[0])
+
+    def _rung_changes(self) -> Iterator[PodChange]:
+        for resource in self._gpus:
+            for to in self._rungs(resource):
+                edit = partial(_with_devices, source=resource, to=to)
+                pool = f" ({to.pool})" if to.pool else ""
+                text = f"with {self._amount(edit, to.resource, to.title)}{pool}"
+                yield PodChange.of(ChangeKind.RUNG, text, edit)
+
+    def _device_changes(self) -> Iterator[PodChange]:
+        """Yield smaller numbers of devices."""
+        for resource in self._gpus:
+            most = max(_count(_parse(group), resource) for group in self._groups)
+
+            def variant(size: int, resource: str = resource, most: int = most) -> tuple[str, PodEdit]:
+                edit = partial(_with_devices, source=resource, to=Replacement(resource, most - 1 - size, most))
+                return f"with {self._amount(edit, resource, resource)}", edit
+
+            if most > 1:
+                yield PodChange(ChangeKind.DEVICES, variant, most - 1)
+
+    def _amount(self, edit: PodEdit, resource: str, title: str) -> str:
+        """Return the number of devices that an edited pod requests, for each container if it has several."""
+        pods = [Pod.parse(dict(edit(group.pod))) for group in self._groups]
+        pod = max(pods, key=lambda pod: _count(pod, resource))
+        amounts = [(each.name, each.limit_or_request(resource)) for each in pod.containers]
+        each = ", ".join(f"{name}: {amount}" for name, amount in amounts if amount) if len(amounts) > 1 else ""
+        return f"{_count(pod, resource)} {title}" + (f" ({each})" if each else "")
 
     def _rungs(self, resource: str) -> Sequence[Replacement]:
         """Return the replacements of a resource by ladders that apply to the pods, once for each title."""
@@ -205,7 +171,7 @@ class ChangeSearch:
                     found.setdefault(each.title, each)
         return [*found.values()]
 
-    def _with_pods(self, change: Callable[[Mapping[str, Json]], Mapping[str, Json]]) -> Arrival:
+    def _with_pods(self, change: PodEdit) -> Arrival:
         """Return the workload with changed pods in the templates to change."""
         groups = [
             replace(each, pod=change(each.pod)) if index in self._changed else each
@@ -221,15 +187,11 @@ class ChangeSearch:
             counts = ", ".join(f"{group.name}: {started[index]}" for index, group in enumerate(groups))
             fewer = tuple(replace(group, parallel=started[index]) for index, group in enumerate(groups))
             text = f"with {field}: {started[0]}" if field else f"with fewer pods at once: {counts}"
-            yield from self._verified(ChangeKind.REPLICAS, text, replace(self._arrival, groups=fewer))
-
-    def _fewer_devices(self, resource: str) -> Iterator[Change]:
-        """Yield smaller numbers of devices with which all pods start, the largest first."""
-        most = max(_count(group, resource) for group in self._groups)
-        for count in range(most - 1, max(most - MAX_FEWER, 1) - 1, -1):
-            change = partial(_with_devices, source=resource, to=Replacement(resource, count, most))
-            text = f"with {count} {resource}{self._where}"
-            yield from self._verified(ChangeKind.DEVICES, text, self._with_pods(change))
+            changed = replace(self._arrival, groups=fewer)
+            if change := self._simulate(ChangeKind.REPLICAS, text, changed):
+                yield change
+            else:
+                self.tried.append(text)
 
     def _after_others_end(self) -> Iterator[Change]:
         with self._state.simulated(self._arrivals, ending=self._number) as workloads:
@@ -238,16 +200,42 @@ class ChangeSearch:
         if all(pod.starts for pod in pods) and not {pod.name for pod in pods}.intersection(ends):
             text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
             yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
+        else:
+            self.tried.append("after other pods end")
 
-    def _verified(self, kind: ChangeKind, text: str, arrival: Arrival) -> Iterator[Change]:
-        """Yield the change if all pods start with it, on what they then request."""
+    def _attempt(self, text: str, edit: PodEdit, kind: ChangeKind) -> Change | None:
+        """Return a change of pods if all pods start with it."""
+        return self._simulate(kind, f"{text}{self._where}", self._with_pods(edit), as_given=kind is ChangeKind.RUNG)
+
+    def _simulate(self, kind: ChangeKind, text: str, arrival: Arrival, *, as_given: bool = False) -> Change | None:
+        """Return the change if all pods start with it, `as_given`: if no rule moves them to another resource."""
+        if self._tries >= MAX_TRIES:
+            return None
+        self._tries += 1
         arrivals = [*self._arrivals]
         arrivals[self._number] = arrival
         with self._state.simulated(arrivals) as workloads:
             pods = workloads[self._number]
         moved = any(pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed)
-        if all(pod.starts for pod in pods) and not (moved and kind is ChangeKind.RUNG):
-            yield Change(kind=kind, text=text, pods=len(pods))
+        if not all(pod.starts for pod in pods) or (moved and as_given):
+            return None
+        evicted = tuple(victim for pod in pods for victim in pod.victims)
+        return Change(kind=kind, text=text, pods=len(pods), evicted=evicted)
+
+
+def _smallest(sizes: int, attempt: Callable[[int], Change | None]) -> tuple[int, Change | None]:
+    """Return the smallest size that helps. If there are many, those above it are taken to help, too."""
+    if sizes <= MAX_IN_TURN:
+        return next(((size, found) for size in range(sizes) if (found := attempt(size))), (0, None))
+    low, high = 0, sizes - 1
+    found = attempt(high)
+    while found and low < high:
+        middle = (low + high) // 2
+        if smaller := attempt(middle):
+            high, found = middle, smaller
+        else:
+            low = middle + 1
+    return high, found
 
 
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:
@@ -258,9 +246,9 @@ def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapp
     return as_mapping(apply_edits(dict(pod), edits))
 
 
-def _count(group: PodGroup, resource: str) -> int:
+def _count(pod: Pod, resource: str) -> int:
     """Return the number of devices of a resource that a pod requests."""
-    return _parse(group).effective_requests().get(resource, 0) // NANOS
+    return pod.effective_requests().get(resource, 0) // NANOS
 
 
 def _parse(group: PodGroup) -> Pod:

@@ -91,9 +91,11 @@ def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
     for stopped in each.stopped:
         yield from _stopped_fields(stopped, each)
     if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
-        yield ItemField("would start", "with none of the changes that were tried")
+        tried = f"with none of the changes that were tried: {'; '.join(each.tried)}"
+        yield ItemField("would start", tried if each.tried else "no change applies that preflight could try")
     for change in each.would_start:
-        yield ItemField("would start", f"{change.pods:,} of {change.pods:,} {change.text}")
+        evicts = f", evicts {format_names(change.evicted)}" if change.evicted else ""
+        yield ItemField("would start", f"{change.pods:,} of {change.pods:,} {change.text}{evicts}")
     for notice in each.notices:
         yield ItemField("note", notice)
 

@@ -25,6 +25,7 @@ from rules_engine.questions.preflight.state import ClusterState
 from rules_engine.questions.simulate.arrivals import PlannedArrival
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import cli
+from tests.support.changed_manifests import change_pod
 from tests.support.preflight_cases import FREE_DEVICES, Case, CaseGenerator
 from tests.support.real import REAL
 from tests.support.real_preflight import Outcome, RealPreflight, real_preflight
@@ -169,34 +170,12 @@ class Compared:
         spec = manifest["spec"]
         pod = spec["template"]["spec"] if "template" in spec else spec
         match change["kind"]:
-            case "Rung" | "Devices":
-                count, resource = re.fullmatch(r"with (\d+) (\S+)", text).groups()  # type: ignore[union-attr]
-                amounts = pod["containers"][0]["resources"]["limits"]
-                (before,) = [name for name in amounts if "/" in name]
-                del amounts[before]
-                amounts[resource] = count
             case "Replicas":
                 field, count = re.fullmatch(r"with (\w+): (\d+)", text).groups()  # type: ignore[union-attr]
                 assert field in spec, text
                 spec[field] = replicas = int(count)
-            case "Nodes":
-                _change_placement(pod, text)
+            case "Ends":
+                pass
+            case _:
+                change_pod(pod, text)
         return manifest, replicas
-
-
-def _change_placement(pod: Object, text: str) -> None:
-    """Let a pod be placed on other nodes, as a text says."""
-    added, _, removed = text.removeprefix("with ").partition("without ")
-    for part in filter(None, added.removesuffix(" and ").split(" and ")):
-        if part.startswith("a toleration of "):
-            taint, _, effect = part.removeprefix("a toleration of ").rpartition(":")
-            key, _, value = taint.partition("=")
-            pod.setdefault("tolerations", []).append({"key": key, "value": value, "effect": effect})
-        else:
-            key, value = re.fullmatch(r"nodeSelector (\S+): (\S+)", part).groups()  # type: ignore[union-attr]
-            pod.setdefault("nodeSelector", {})[key] = value
-    for part in filter(None, removed.split(" and ")):
-        if part == "required node affinity":
-            del pod["affinity"]["nodeAffinity"]
-        else:
-            del pod["nodeSelector"][part.removeprefix("nodeSelector ")]

@@ -1,0 +1,240 @@
+"""Changes of pods that may help them to start. Nothing is tried here."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rules_engine.cluster.creation.priority import SYSTEM_CLASSES, Priorities
+from rules_engine.cluster.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
+from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
+from rules_engine.cluster.scheduling.preferences import PREFERRED
+from rules_engine.cluster.scheduling.requirements import REQUIRED
+from rules_engine.cluster.scheduling.schedulable_pod import NEVER
+from rules_engine.cluster.scheduling.scheduling import Filter
+from rules_engine.language.cel import CostExceeded
+from rules_engine.model.json.edits import Edits, JsonText, apply_edits
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath
+from rules_engine.model.kubernetes.cluster import Taint
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.pod import Container, Pod
+from rules_engine.model.kubernetes.quantity import Quantity
+from rules_engine.model.rules.simulation import PodGroup
+from rules_engine.questions.doctor.pending.excluded import taint_text
+
+MAX_NEEDS = 4
+"""Needs of nodes that are tried: those of the nodes on which the most pods fit."""
+
+MAX_CLASSES = 4
+"""PriorityClasses that are tried, the lowest first: clusters have a few."""
+
+_COMPONENT_TAINTS = "node.kubernetes.io/"
+"""Prefix of taints for the state of a node, which no manifest should tolerate to start."""
+
+PodEdit: TypeAlias = Callable[[Mapping[str, Json]], Mapping[str, Json]]
+
+
+class ChangeKind(StrEnum):
+    """A kind of change.
+
+    Rung: another resource; Nodes: other nodes; Softer: a preference in place of a requirement; Requests: less cpu or
+    memory; Replicas: fewer pods; Devices: fewer; Priority: another PriorityClass; Ends: other pods end before.
+    """
+
+    RUNG = "Rung"
+    NODES = "Nodes"
+    SOFTER = "Softer"
+    REQUESTS = "Requests"
+    REPLICAS = "Replicas"
+    DEVICES = "Devices"
+    PRIORITY = "Priority"
+    ENDS = "Ends"
+
+
+class PodChange(Struct, frozen=True):
+    """A change of pods in one or more sizes, the smallest first; `variant` returns the text and the edit of a size."""
+
+    kind: ChangeKind
+    variant: Callable[[int], tuple[str, PodEdit]]
+    sizes: int = 1
+
+    @classmethod
+    def of(cls, kind: ChangeKind, text: str, edit: PodEdit) -> "PodChange":
+        """Return a change of one size."""
+        return cls(kind, lambda _: (text, edit))
+
+
+class NodeNeed(Struct, frozen=True):
+    """A placement that nodes require and a pod lacks.
+
+    `selector`: values of its nodeSelector, None: without the label. `affinity`: the pod must drop its required node
+    affinity.
+    """
+
+    taints: tuple[Taint, ...]
+    selector: tuple[tuple[str, str | None], ...]
+    affinity: bool
+
+    @property
+    def size(self) -> int:
+        """The number of things that the pod lacks."""
+        return len(self.taints) + len(self.selector) + self.affinity
+
+    @property
+    def text(self) -> str:
+        parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
+        parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
+        absent = [f"nodeSelector {key}" for key, value in self.selector if value is None]
+        if self.affinity:
+            absent.append("required node affinity")
+        both = (("with", parts), ("without", absent))
+        return " and ".join(f"{word} {' and '.join(each)}" for word, each in both if each)
+
+    def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Return the pod with what it lacks."""
+        edits: dict[JsonPath, Mapping[str, str | None]] = {("spec", "nodeSelector"): dict(self.selector)}
+        if self.taints:
+            added: list[Json] = [
+                {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+                for taint in self.taints
+            ]
+            own = as_list(as_mapping(pod.get("spec")).get("tolerations"))
+            edits["spec",] = {"tolerations": JsonText.of([*own, *added])}
+        if self.affinity:
+            edits["spec", "affinity", "nodeAffinity"] = {REQUIRED: None}
+        return as_mapping(apply_edits(dict(pod), edits))
+
+
+_MAY_CLEAR = (Filter.NODE_RESOURCES_FIT, Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
+"""Filters that may pass once other pods are evicted."""
+
+
+def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Sequence[NodeNeed]:
+    """Return what a pod lacks for nodes that taints and labels exclude, the simplest first.
+
+    `waiting`: the number of pods that wait. If there are many needs, they are those on whose nodes the most pods fit.
+    """
+    try:
+        scheduling, placement = cycle.explain(pod), pod.requirements.placement
+    except CostExceeded:
+        return ()
+    by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
+    tainted = by_filter.pop(Filter.TAINT_TOLERATION, 0)
+    unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
+    full = union([by_filter.pop(name, 0) for name in _MAY_CLEAR])
+    nodes: NodeSet = (tainted | unselected) & ~union([*by_filter.values()])
+    tolerated = Tolerated(placement.tolerations)
+    counts: Counter[NodeNeed] = Counter()
+    fitting: Counter[NodeNeed] = Counter()
+    for number in numbers_of(nodes):
+        node = cycle.scheduler.nodes[number]
+        taints = tuple(
+            taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
+        )
+        if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
+            continue
+        wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
+        need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
+        counts[need] += 1
+        # Drivers may offer what the node's amounts do not have.
+        fitting[need] += max(cycle.fitting(pod, number), not full >> number & 1)
+    most = sorted(counts, key=lambda need: (-min(fitting[need], waiting), need.size, -counts[need]))[:MAX_NEEDS]
+    return sorted(most, key=lambda need: (need.size, -counts[need]))
+
+
+_AFFINITIES = {"podAntiAffinity": "pod anti-affinity", "podAffinity": "pod affinity"}
+
+
+def softer_changes(groups: Sequence[PodGroup]) -> Iterator[PodChange]:
+    """Yield preferences in place of the requirements that the pods have towards other pods."""
+    specs = [as_mapping(group.pod.get("spec")) for group in groups]
+    for member, words in _AFFINITIES.items():
+        if any(as_mapping(as_mapping(spec.get("affinity")).get(member)).get(REQUIRED) for spec in specs):
+            text = f"with preferred instead of required {words}"
+            yield PodChange.of(ChangeKind.SOFTER, text, partial(_prefer, member=member))
+    constraints = [each for spec in specs for each in object_items(spec.get("topologySpreadConstraints"))]
+    if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in constraints):
+        yield PodChange.of(ChangeKind.SOFTER, "with whenUnsatisfiable: ScheduleAnyway", _spread_anyway)
+
+
+def _prefer(pod: Mapping[str, Json], member: str) -> Mapping[str, Json]:
+    rules = as_mapping(as_mapping(as_mapping(pod.get("spec")).get("affinity")).get(member))
+    required: list[Json] = [{"weight": 100, "podAffinityTerm": term} for term in as_list(rules.get(REQUIRED))]
+    preferred = JsonText.of([*as_list(rules.get(PREFERRED)), *required])
+    edits: Edits = {("spec", "affinity", member): {REQUIRED: None, PREFERRED: preferred}} if required else {}
+    return as_mapping(apply_edits(dict(pod), edits))
+
+
+def _spread_anyway(pod: Mapping[str, Json]) -> Mapping[str, Json]:
+    # The API server refuses minDomains with ScheduleAnyway.
+    edits: dict[JsonPath, Mapping[str, str | None]] = {
+        ("spec", "topologySpreadConstraints", index): {"whenUnsatisfiable": "ScheduleAnyway", "minDomains": None}
+        for index, _ in enumerate(as_list(as_mapping(pod.get("spec")).get("topologySpreadConstraints")))
+    }
+    return as_mapping(apply_edits(dict(pod), edits))
+
+
+_STEPS = {
+    "cpu": (Quantity.parse("1"), Quantity.parse("100m")),
+    "memory": (Quantity.parse("1Gi"), Quantity.parse("64Mi")),
+}
+"""The steps of smaller requests: the first if the request is at least twice that, else the second."""
+
+
+def request_changes(groups: Sequence[PodGroup]) -> Iterator[PodChange]:
+    """Yield smaller requests of cpu and memory by the container of each pod that requests the most."""
+    pods = [Pod.parse(dict(group.pod)) for group in groups]
+    for resource, (large, small) in _STEPS.items():
+        containers = [each for each in (_largest(pod, resource) for pod in pods) if each is not None]
+        most = max([_requested(each, resource) for each in containers], default=0)
+        step = large if most >= 2 * large.nanos else small
+        if sizes := max(-(-most // step.nanos) - 1, 0):
+            names = " and ".join(dict.fromkeys(each.name for each in containers))
+
+            def variant(
+                size: int, resource: str = resource, step: Quantity = step, sizes: int = sizes, names: str = names
+            ) -> tuple[str, PodEdit]:
+                amount = step * (sizes - size)
+                text = f"with requests.{resource}: {amount} in container {names}"
+                return text, partial(_request_less, resource=resource, amount=amount)
+
+            yield PodChange(ChangeKind.REQUESTS, variant, sizes)
+
+
+def _largest(pod: Pod, resource: str) -> Container | None:
+    containers = [each for each in pod.containers if each.requested(resource)]
+    return max(containers, key=lambda each: _requested(each, resource), default=None)
+
+
+def _requested(container: Container, resource: str) -> int:
+    amount = container.requested(resource)
+    return amount.nanos if amount else 0
+
+
+def _request_less(pod: Mapping[str, Json], resource: str, amount: Quantity) -> Mapping[str, Json]:
+    container = _largest(Pod.parse(dict(pod)), resource)
+    if container is None or _requested(container, resource) <= amount.nanos:
+        return pod
+    return as_mapping(apply_edits(dict(pod), {container.requests_path: {resource: str(amount)}}))
+
+
+def class_changes(objects: ClusterObjects, priority: int) -> Iterator[PodChange]:
+    """Yield the PriorityClasses of the cluster above a priority whose pods preempt others, the lowest first."""
+    classes = {
+        each.value: name
+        for name, each in sorted(Priorities.of(objects).classes.items(), reverse=True)
+        if each.value > priority and each.policy != NEVER and name not in SYSTEM_CLASSES
+    }
+    for _, name in sorted(classes.items())[:MAX_CLASSES]:
+        text = f"with priorityClassName: {name}"
+        yield PodChange.of(ChangeKind.PRIORITY, text, partial(_with_class, name=name))
+
+
+def _with_class(pod: Object, name: str) -> Mapping[str, Json]:
+    members = {"priorityClassName": name, "priority": None, "preemptionPolicy": None}  # which follow from the class
+    return as_mapping(apply_edits(dict(pod), {("spec",): members}))

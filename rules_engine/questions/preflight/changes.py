@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import combinations, islice
 from typing import Annotated
 
 from msgspec import Meta
@@ -42,6 +42,9 @@ MAX_CHANGES = 6
 
 MAX_TRIES = 100
 """Simulations of a workload to find changes: one alone takes some 5 for each resource that its pods request."""
+
+MAX_PAIRED_PODS = 50_000
+"""Pods that are simulated with pairs of changes, in all tries: some 20 seconds."""
 
 MAX_IN_TURN = 8
 """Sizes of a change that are tried in turn, such as numbers of devices; the smallest of more is found by bisection."""
@@ -93,7 +96,7 @@ class ChangeSearch:
         """The changes that were tried and do not help."""
 
     def find(self) -> Sequence[Change]:
-        """Return the first MAX_CHANGES changes, the smallest first."""
+        """Return the first MAX_CHANGES changes, the smallest first; pairs if no change helps alone."""
         small, large = [*self._rung_changes()], list[PodChange]()
         waits = any(pod.waits for pod in self._pods)
         denied = any(pod.verdict is Verdict.DENIED for pod in self._pods)
@@ -102,7 +105,8 @@ class ChangeSearch:
             small += [*softer_changes(self._groups), *request_changes(self._groups)]
             large += self._device_changes()
             large += class_changes(self._state.simulation.objects, self._priority) if waits else ()
-        return [*islice(self._single(small, large, denied=denied), MAX_CHANGES)]
+        found = [*islice(self._single(small, large, denied=denied), MAX_CHANGES)]
+        return found or [*islice(self._pairs([*small, *large]), MAX_CHANGES if waits else 0)]
 
     def _single(self, small: Sequence[PodChange], large: Sequence[PodChange], *, denied: bool) -> Iterator[Change]:
         for change in small:
@@ -114,6 +118,33 @@ class ChangeSearch:
             yield from self._smallest_of(change)
         if any(pod.verdict is Verdict.WAITS for pod in self._pods):
             yield from self._after_others_end()
+
+    def _pairs(self, changes: Sequence[PodChange]) -> Iterator[Change]:
+        """Yield pairs of changes, those of the smallest ones first."""
+        numbered = sorted(combinations(enumerate(changes), 2), key=lambda pair: pair[0][0] + pair[1][0])
+        pairs = [(one, other) for (_, one), (_, other) in numbered if _are_compatible(one, other)]
+        tried = 0
+        for one, other in pairs[: MAX_PAIRED_PODS // len(self._pods)]:
+            if self._tries >= MAX_TRIES:
+                break
+            tried += 1
+            if found := self._pair(one, other):
+                yield found
+        if tried:
+            self.tried.append(f"{tried} pairs of these" if tried > 1 else "two of these together")
+
+    def _pair(self, one: PodChange, other: PodChange) -> Change | None:
+        """Return two changes with which all pods start, with the smallest size of the first, then of the second."""
+
+        def attempt(size: int, other_size: int) -> Change | None:
+            (text, edit), (other_text, other_edit) = one.variant(size), other.variant(other_size)
+            return self._attempt(f"{text} and {other_text}", lambda pod: other_edit(edit(pod)), one.kind, other.kind)
+
+        largest = other.sizes - 1
+        if not attempt(one.sizes - 1, largest):
+            return None
+        size, _ = _smallest(one.sizes, lambda size: attempt(size, largest))
+        return _smallest(other.sizes, partial(attempt, size))[1]
 
     def _smallest_of(self, change: PodChange) -> Iterator[Change]:
         """Yield the smallest size of a change with which all pods start."""
@@ -203,9 +234,10 @@ class ChangeSearch:
         else:
             self.tried.append("after other pods end")
 
-    def _attempt(self, text: str, edit: PodEdit, kind: ChangeKind) -> Change | None:
-        """Return a change of pods if all pods start with it."""
-        return self._simulate(kind, f"{text}{self._where}", self._with_pods(edit), as_given=kind is ChangeKind.RUNG)
+    def _attempt(self, text: str, edit: PodEdit, *kinds: ChangeKind) -> Change | None:
+        """Return a change of pods, of one or more kinds, if all pods start with it."""
+        kind = kinds[0] if len(kinds) == 1 else ChangeKind.COMBINED
+        return self._simulate(kind, f"{text}{self._where}", self._with_pods(edit), as_given=ChangeKind.RUNG in kinds)
 
     def _simulate(self, kind: ChangeKind, text: str, arrival: Arrival, *, as_given: bool = False) -> Change | None:
         """Return the change if all pods start with it, `as_given`: if no rule moves them to another resource."""
@@ -221,6 +253,14 @@ class ChangeSearch:
             return None
         evicted = tuple(victim for pod in pods for victim in pod.victims)
         return Change(kind=kind, text=text, pods=len(pods), evicted=evicted)
+
+
+_ALTERNATIVES = ({ChangeKind.RUNG, ChangeKind.DEVICES}, {ChangeKind.NODES}, {ChangeKind.PRIORITY})
+"""Kinds of changes of which one excludes another."""
+
+
+def _are_compatible(one: PodChange, other: PodChange) -> bool:
+    return not any({one.kind, other.kind} <= kinds for kinds in _ALTERNATIVES)
 
 
 def _smallest(sizes: int, attempt: Callable[[int], Change | None]) -> tuple[int, Change | None]:

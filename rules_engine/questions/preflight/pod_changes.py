@@ -43,7 +43,8 @@ class ChangeKind(StrEnum):
     """A kind of change.
 
     Rung: another resource; Nodes: other nodes; Softer: a preference in place of a requirement; Requests: less cpu or
-    memory; Replicas: fewer pods; Devices: fewer; Priority: another PriorityClass; Ends: other pods end before.
+    memory; Replicas: fewer pods; Devices: fewer; Priority: another PriorityClass; Ends: other pods end before;
+    Combined: two of the others, except Replicas and Ends.
     """
 
     RUNG = "Rung"
@@ -54,6 +55,7 @@ class ChangeKind(StrEnum):
     DEVICES = "Devices"
     PRIORITY = "Priority"
     ENDS = "Ends"
+    COMBINED = "Combined"
 
 
 class PodChange(Struct, frozen=True):
@@ -111,7 +113,7 @@ class NodeNeed(Struct, frozen=True):
 
 
 _MAY_CLEAR = (Filter.NODE_RESOURCES_FIT, Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
-"""Filters that may pass once other pods are evicted."""
+"""Filters that may pass once other pods are evicted, or with a second change."""
 
 
 def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Sequence[NodeNeed]:

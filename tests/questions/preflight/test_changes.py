@@ -86,6 +86,12 @@ FULL = cluster_text(HIGH, pods=f"    - {HOG}\n")
             ["with a toleration of dedicated=infer:NoSchedule"],
             id="preemption on a tainted node",
         ),
+        pytest.param(
+            pod(f"{MIDDLE}: 8, cpu: 40"),
+            CLUSTER,
+            ["with a toleration of dedicated=infer:NoSchedule and with requests.cpu: 32 in container main"],
+            id="two",
+        ),
         pytest.param(TWO, CLUSTER, [f"with 3 {MIDDLE} (side: 1, main: 2)"], id="containers"),
     ],
 )
@@ -139,6 +145,7 @@ def test_where_nothing_helps_the_answer_says_what_was_tried() -> None:
         f"with 4 {LARGE}",
         f"with 1 {MIDDLE}",
         "with priorityClassName: high",
+        "3 pairs of these",
     ]
     assert (found["wouldStart"], found["tried"]) == ([], tried)
     line = f"    would start: with none of the changes that were tried: {'; '.join(tried)}\n"

@@ -105,6 +105,10 @@ class Preemption:
         below = pod.priority if preempts else _LEAST_PRIORITY
         return min(self._free_below(number, below, resource) // amount for resource, amount in pod.amounts)
 
+    def lower(self, pod: SchedulablePod, number: int) -> Sequence[BoundPod]:
+        """Return the pods of a node below the priority of a pod, the most important ones first."""
+        return self._nodes[number].lower(pod.priority)
+
     def find(self, name: str, pod: SchedulablePod) -> Bound | None:
         """Return the node and the victims for a pod that no node can run; None if preemption does not help.
 

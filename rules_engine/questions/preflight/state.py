@@ -304,15 +304,20 @@ class _WorkloadRun:
         cycle = self._state.play.cycle
         for _ in range(MAX_PREEMPTIONS):
             held, bound = cycle.devices.held, None
+            victims: Sequence[BoundPod] = ()
             with suppress(CostExceeded):  # too many labels would be compared
                 bound = cycle.schedule(pod.name, schedulable, 0)
-            if bound is None:
+                if bound is None and self._is_ending:
+                    victims = cycle.pods_to_end(schedulable)
+            if bound is None and not victims:
                 return None
-            pod.victims += tuple(victim.name for victim in bound.victims)
-            for victim in bound.victims:
+            for victim in victims:
+                cycle.release(victim)
+            for victim in victims if bound is None else bound.victims:
+                pod.victims += (victim.name,)
                 self._undo.callback(cycle.bind, victim, held.get(victim.name))
                 self._evict(victim)
-            if not bound.waits:
+            if bound is not None and not bound.waits:
                 self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
                 return bound
         return None

@@ -29,9 +29,10 @@ def add_namespace_selector(creation: PodCreation) -> None:
     """
     namespace = creation.objects.find("Namespace", creation.namespace)
     text = text_member(as_mapping(namespace.metadata.get("annotations")), _SELECTOR_ANNOTATION) if namespace else ""
-    selector = {
-        key.strip(): value.strip() for key, equal, value in (part.partition("=") for part in text.split(",")) if equal
-    }
+    parts = [part.split("=") for part in text.split(",")] if text else []
+    if invalid := [part for part in parts if len(part) != 2]:
+        raise RefusedError(f"invalid selector: [{' '.join(invalid[0])}]")
+    selector: dict[str, Json] = {key.strip(): value.strip() for key, value in parts}
     _add_node_selector(creation, selector, "pod node label selector conflicts with its namespace node label selector")
 
 

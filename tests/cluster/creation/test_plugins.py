@@ -210,6 +210,13 @@ def test_a_namespace_may_have_a_node_selector() -> None:
     assert conflicting.refusal == "pod node label selector conflicts with its namespace node label selector"
 
 
+@pytest.mark.parametrize(("text", "part"), [("pool=gpu,", ""), ("pool", "pool"), ("a=b,pool=gpu=x", "pool gpu x")])
+def test_an_invalid_node_selector_of_a_namespace_refuses_all_pods(text: str, part: str) -> None:
+    annotations = {"scheduler.alpha.kubernetes.io/node-selector": text}
+    namespace = api_object("Namespace", "ml", metadata={"annotations": annotations})
+    assert created(pod(), namespace).refusal == f"invalid selector: [{part}]"
+
+
 def test_a_pod_has_the_priority_of_its_class() -> None:
     high = api_object("PriorityClass", "high", value=7, preemptionPolicy="Never")
     usual = api_object("PriorityClass", "usual", value=3, globalDefault=True)

@@ -22,6 +22,7 @@ from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.finding import Finding
 from rules_engine.model.rules.rule import RuleId
+from rules_engine.model.wording import format_count, format_names
 from rules_engine.questions.doctor.pending import pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch
@@ -138,17 +139,27 @@ def preflight(
 
 
 def _with_other_plugin(answer: PreflightAnswer, other: PreflightAnswer) -> PreflightAnswer:
-    """Return the answer with the plugin's line where the other answer, with the plugin, has another verdict."""
+    """Return the answer with the plugin's line where the other answer, with the plugin, differs."""
     workloads = list(answer.workloads)
     for number, (one, another) in enumerate(zip(answer.workloads, other.workloads, strict=True)):
-        unknown = [each for each in one.unknown if each != UNKNOWN_PLUGIN]
-        verdict = one.verdict
-        if one.verdict != another.verdict:
-            unknown.append(f"{UNKNOWN_PLUGIN}: {one.verdict.lower()} without it, {another.verdict.lower()} with it")
-            verdict = Verdict.UNKNOWN
-        workloads[number] = replace(one, unknown=tuple(unknown), verdict=verdict)
+        verdict, unknown, notices = one.verdict, [each for each in one.unknown if each != UNKNOWN_PLUGIN], one.notices
+        different = [pair for pair in zip(_summaries(one), _summaries(another), strict=True) if pair[0] != pair[1]]
+        if different:
+            line = f"{UNKNOWN_PLUGIN}: {different[0][0]} without it, {different[0][1]} with it"
+            if one.verdict == another.verdict:
+                notices = (*notices, f"not known: {line}")
+            else:
+                verdict, unknown = Verdict.UNKNOWN, [*unknown, line]
+        workloads[number] = replace(one, unknown=tuple(unknown), verdict=verdict, notices=notices)
     verdict = worst_verdict([each.verdict for each in workloads])
     return replace(answer, workloads=tuple(workloads), verdict=verdict)
+
+
+def _summaries(answer: WorkloadAnswer) -> Iterator[str]:
+    """Yield the parts of an answer that a plugin may change, the most important first."""
+    yield answer.verdict.lower()
+    yield f"{answer.started:,} of {format_count(answer.pods, 'pod')} start"
+    yield f"on {format_names(sorted((*answer.starts, *answer.equal_nodes)))}"
 
 
 def _answer(

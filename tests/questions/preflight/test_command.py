@@ -286,6 +286,7 @@ TAINTED_NODE = (
     "{kind: Node, metadata: {name: gke}, spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}, "
     f"status: {{conditions: [{{type: Ready, status: 'True'}}], allocatable: {{{NODE}, nvidia.com/gpu: 1}}}}}}"
 )
+OPEN_NODE = TAINTED_NODE.replace("name: gke", "name: open").replace("[{key: nvidia.com/gpu, effect: NoSchedule}]", "[]")
 PROVISIONED = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {storageClassName: fast}}",
     "{kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}",
@@ -303,6 +304,7 @@ FACTS = {
     "a scheduling group": (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), ()),
     "a PriorityClass, RuntimeClass": (pod("cpu: 1", priorityClassName="gold"), ()),
     "whether the admission plugin": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE,)),
+    "whether that plugin is on": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE, OPEN_NODE)),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
     "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),
     "a label of Kueue": (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), ()),

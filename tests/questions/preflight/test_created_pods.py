@@ -157,10 +157,20 @@ def test_an_optional_plugin_of_which_nothing_is_known_makes_the_answer_unknown()
     found = answer(single(), nodes=TAINTED)
     line = f"whether the admission plugin {PLUGIN} is on (--admission {PLUGIN}): never without it, starts with it"
     assert (found.verdict, found.unknown) == ("Unknown", (line,))
-    # It does not matter on a node without the taint, and where nothing helps.
-    for manifest, nodes, verdict in ((single(), [*TAINTED, *NODES], "Starts"), (single({GPU: "9"}), TAINTED, "Never")):
-        found = answer(manifest, nodes=nodes)
-        assert (found.verdict, found.unknown) == (verdict, ())
+    found = answer(single({GPU: "9"}), nodes=TAINTED)  # where nothing helps
+    assert (found.verdict, found.unknown) == ("Never", ())
+
+
+def test_an_optional_plugin_may_change_only_numbers_or_nodes() -> None:
+    line = f"not known: whether the admission plugin {PLUGIN} is on (--admission {PLUGIN}): "
+    job = workload("Job", 3, {"spec": spec({GPU: "4"})})
+    # The quota lets two pods be created.
+    found = answer(job, quota(pods="2"), nodes=[NODES[0], *TAINTED])
+    numbers = "1 of 3 pods start without it, 2 of 3 pods start with it"
+    assert (found.verdict, found.unknown, found.notices) == ("Refused", (), (line + numbers,))
+    found = answer(single(), nodes=[NODES[0], *TAINTED])
+    nodes = "on a without it, on a, tainted with it"
+    assert (found.verdict, found.unknown, found.notices) == ("Starts", (), (line + nodes,))
 
 
 def test_an_optional_plugin_is_on_if_it_is_given() -> None:

@@ -19,6 +19,9 @@ LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 
 PREFIX = "LimitRanger plugin set: "
 
+UNKNOWN_ORDER = "the LimitRange"
+"""The beginning of what is unknown if several LimitRanges set different amounts. It may also let a pod start."""
+
 _TITLES = {"containers": "container", "initContainers": "init container"}
 
 Amounts = Mapping[str, Quantity]
@@ -45,12 +48,26 @@ def _texts(bounds: Object, member: str) -> dict[str, str]:
 
 def mutate(creation: PodCreation) -> None:
     """Set the amounts that containers lack, and record them in an annotation."""
-    for item in creation.in_namespace("LimitRange"):
+    every = [container_defaults(item) for item in creation.in_namespace("LimitRange")]
+    _note_order(creation, every)
+    for defaults in every:
         added: list[str] = []
-        with_amounts = partial(_with_amounts, container_defaults(item), added)
+        with_amounts = partial(_with_amounts, defaults, added)
         creation.add_to_spec(**with_containers(creation.spec, with_amounts))
         if added:
             creation.add_annotation(LIMIT_RANGER_ANNOTATION, PREFIX + "; ".join(added))
+
+
+def _note_order(creation: PodCreation, every: Sequence[Defaults]) -> None:
+    """Note the amounts that depend on the order of LimitRanges, which the API server has from an unordered cache."""
+    for container in [each for member in _TITLES for each in object_items(creation.spec.get(member))]:
+        for kind in ("limits", "requests"):
+            own = as_mapping(as_mapping(container.get("resources")).get(kind))
+            for name in sorted({name for defaults in every for name in defaults[kind] if name not in own}):
+                texts = sorted({defaults[kind][name] for defaults in every if name in defaults[kind]})
+                if len(texts) > 1:
+                    of = f"{kind}.{name} of container {text_member(container, 'name')}"
+                    creation.unknown.append(f"{UNKNOWN_ORDER} that sets {of}: {' or '.join(texts)}")
 
 
 def _with_amounts(defaults: Defaults, added: list[str], member: str, container: Object) -> Json:

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
+from rules_engine.cluster.creation.limit_range import UNKNOWN_ORDER
 from rules_engine.cluster.creation.node_constraints import EXTENDED_RESOURCE_TOLERATION, UNKNOWN_PLUGIN
 from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.read.manifests import Manifest
@@ -217,9 +218,11 @@ def _workload_answer(
     volumes = unknown_volumes([pod.admitted.object for pod in pods])
     unknown = tuple(dict.fromkeys((*workload.unknown, *volumes, *_unknown_of_pods(distinct, state.simulation.objects))))
     verdict = worst_verdict([pod.verdict for pod in pods])
-    # What is not known can only prevent a start, except for a number of pods.
-    if (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,))) or (
-        verdict is Verdict.WAITS and workload.unknown
+    # What is not known can only prevent a start, except for a number of pods, and the order of LimitRanges.
+    if (
+        (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,)))
+        or (verdict is Verdict.WAITS and workload.unknown)
+        or any(each.startswith(UNKNOWN_ORDER) for each in unknown)
     ):
         verdict = Verdict.UNKNOWN
     moves = Counter(move for pod in pods for move in pod.admitted.record.fallbacks)

@@ -287,6 +287,11 @@ TAINTED_NODE = (
     f"status: {{conditions: [{{type: Ready, status: 'True'}}], allocatable: {{{NODE}, nvidia.com/gpu: 1}}}}}}"
 )
 OPEN_NODE = TAINTED_NODE.replace("name: gke", "name: open").replace("[{key: nvidia.com/gpu, effect: NoSchedule}]", "[]")
+LIMIT_RANGES = tuple(
+    f"{{kind: LimitRange, metadata: {{name: {name}, namespace: ml}}, "
+    f"spec: {{limits: [{{type: Container, default: {{memory: {amount}}}}}]}}}}"
+    for name, amount in (("one", "1Gi"), ("two", "2Gi"))
+)
 PROVISIONED = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {storageClassName: fast}}",
     "{kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}",
@@ -305,6 +310,7 @@ FACTS = {
     "a PriorityClass, RuntimeClass": (pod("cpu: 1", priorityClassName="gold"), ()),
     "whether the admission plugin": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE,)),
     "whether that plugin is on": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE, OPEN_NODE)),
+    "an amount that several LimitRanges": (pod("cpu: 1"), LIMIT_RANGES),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
     "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),
     "a label of Kueue": (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), ()),

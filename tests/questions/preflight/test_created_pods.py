@@ -130,6 +130,16 @@ def test_a_default_limit_meets_a_quota_that_requires_one() -> None:
     assert answer(single(), quotas, limit_range(default={"cpu": "1"})).verdict == "Starts"
 
 
+def test_limit_ranges_that_set_different_amounts_make_the_answer_unknown() -> None:
+    other = {**limit_range(default={"cpu": "9"}), "metadata": {"name": "other", "namespace": "ml"}}
+    for amount, verdict in (("1", "Unknown"), ("9", "Never")):
+        found = answer(single(), limit_range(default={"cpu": amount}), other)
+        assert found.verdict == verdict
+    found = answer(single(), limit_range(default={"cpu": "1"}), other)
+    assert found.unknown[0] == "the LimitRange that sets limits.cpu of container main: 1 or 9"
+    assert answer(single({"cpu": "1"}), limit_range(default={"cpu": "1"}), other).verdict == "Starts"
+
+
 def test_an_amount_above_a_limit_range_is_refused() -> None:
     found = answer(single({"cpu": "3"}), limit_range(max={"cpu": "2"}))
     assert [each.message for each in found.stopped] == ["maximum cpu usage per Container is 2, but limit is 3"]

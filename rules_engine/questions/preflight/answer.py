@@ -260,7 +260,8 @@ def _stopped_pods(
             groups.setdefault((pod.verdict, message), []).append(pod)
     for (verdict, message), group in groups.items():
         together = group[0].alone is not None and group[0].waits
-        finding = findings.get(id(group[0].admitted))
+        # Refused pods share their admission with pods of the same template that wait.
+        finding = findings.get(id(group[0].admitted)) if group[0].waits else None
         yield StoppedPods(verdict=verdict, message=message, pods=len(group), together=together, finding=finding)
 
 

@@ -157,6 +157,10 @@ def test_each_pod_that_is_refused_has_its_own_reason() -> None:
     reasons = {each.verdict: (each.pods, each.message) for each in found.stopped}
     assert reasons[Verdict.REFUSED] == (1, "exceeded quota: all, requested: pods=1, used: pods=2, limited: pods=2")
     assert reasons[Verdict.WAITS][0] == 1
+    assert {each.verdict: each.finding is None for each in found.stopped} == {
+        Verdict.REFUSED: True,
+        Verdict.WAITS: False,
+    }
 
 
 PLUGIN = "ExtendedResourceToleration"

@@ -89,14 +89,16 @@ def validate(creation: PodCreation) -> None:
         return
     pod = Pod.parse(dict(creation.pod))
     for item in items:
-        errors = [
+        # Equal errors of several containers are one (apimachinery, pkg/util/errors, aggregate.Error).
+        errors = dict.fromkeys(
             error
             for bounds in object_items(item.spec.get("limits"))
             for requests, limits in _bounded(text_member(bounds, "type"), pod)
             for error in _errors(bounds, requests, limits)
-        ]
+        )
         if errors:
-            raise RefusedError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+            text = ", ".join(errors)
+            raise RefusedError(text if len(errors) == 1 else f"[{text}]")
 
 
 def _bounded(kind: str, pod: Pod) -> Sequence[tuple[Amounts, Amounts]]:

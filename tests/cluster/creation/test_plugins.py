@@ -129,6 +129,12 @@ def test_an_upper_bound_holds_for_requests_and_a_lower_one_for_limits() -> None:
     assert created(pod(low), limit_range(max={"cpu": "1"})).refusal.endswith("is 1, but request is 2")
 
 
+def test_equal_errors_of_several_containers_are_one() -> None:
+    containers = [{"name": name, "image": "i"} for name in "ab"]
+    message = "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0"
+    assert created(pod(containers=containers), limit_range(maxLimitRequestRatio={"cpu": "2"})).refusal == message
+
+
 # ServiceAccount
 
 

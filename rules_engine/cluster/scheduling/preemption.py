@@ -122,8 +122,10 @@ class Preemption:
         if not candidates:
             return None
         scheduling = self._scheduler.answer(pod.requirements)
-        # Victims do not free their devices for others: their claims live until the pods are gone.
-        candidates = self._scheduler.devices.having(pod.requirements.devices, candidates & scheduling.resolvable)
+        # Victims do not free their devices and volumes: their claims live until the pods are gone, or longer.
+        without_volumes = union([*scheduling.excluded.get(Filter.VOLUME_BINDING, {}).values()])
+        candidates &= scheduling.resolvable & ~without_volumes
+        candidates = self._scheduler.devices.having(pod.requirements.devices, candidates)
         other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
         victims_by_node: dict[int, tuple[BoundPod, ...]] = {}
         exceeding: dict[int, int] = {}

@@ -68,6 +68,16 @@ def test_a_pod_evicts_others_only_where_its_volume_is() -> None:
     assert (found.verdict, found.starts, found.evicted) == ("Starts", {"b": 1}, ("ml/busy-b",))
 
 
+def test_a_pod_evicts_no_others_where_it_has_no_volume() -> None:
+    busy = [pod(f"busy-{zone}", {GPU: 4}, on=zone, priority=0) for zone in "abc"]
+    local = api_object("StorageClass", "local", provisioner="kubernetes.io/no-provisioner")
+    local["volumeBindingMode"] = "WaitForFirstConsumer"
+    unbound = claim(spec={"storageClassName": "local", "resources": {"requests": {"storage": "1Gi"}}}, status={})
+    found = answer(with_claims("data", priority=9), unbound, local, *busy)
+    assert (found.verdict, found.evicted) == ("Waits", ())
+    assert found.stopped[0].message == f"0/3 nodes are available: 3 Insufficient {GPU}."
+
+
 def test_pods_of_the_cluster_wait_for_their_volumes() -> None:
     waiting = with_claims("data", gpus=4) | {"metadata": {"name": "old", "namespace": "ml"}}
     found = answer(pod("p", {GPU: 4}, nodeSelector={ZONE: "a"}), waiting, claim(), volume("data", "b"))

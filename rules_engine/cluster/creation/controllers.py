@@ -22,6 +22,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod_defaults import with_containers
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+TEMPLATE_HASH = "pod-template-hash"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 ORDINAL_LABELS = (COMPLETION_INDEX, POD_INDEX, POD_NAME)
@@ -49,7 +50,7 @@ def created_pod(kind: str, root: Object, pod: dict[str, Json], owner: str) -> di
             made = _of_job({"spec": template.get("spec")}, _with_metadata(made, generateName=f"{name}-"), name)
         case "Deployment":
             digest = _hash(made)
-            made = _with_labels(_with_metadata(made, generateName=f"{owner}-{digest}-"), {"pod-template-hash": digest})
+            made = _with_labels(_with_metadata(made, generateName=f"{owner}-{digest}-"), {TEMPLATE_HASH: digest})
         case "StatefulSet":
             made = _of_stateful_set(root, made, owner)
         case "DaemonSet":

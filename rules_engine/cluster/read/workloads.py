@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from rules_engine.cluster.creation.controllers import claim_templates
+from rules_engine.cluster.creation.controllers import TEMPLATE_HASH, claim_templates
 from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
 from rules_engine.cluster.read.pods import node_at_pointer
@@ -13,7 +13,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements, read_sele
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.fields import map_field, string_field
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find_node, first_key
-from rules_engine.model.json.lenient import as_list, as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, json_type
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
@@ -126,7 +126,7 @@ def read_workload(
                 parallel=manifest.template.parallel,
                 total=manifest.template.total,
                 controlled=bool(manifest.path),
-                selector=_spread_selector(manifest),
+                selector=_spread_selector(manifest, pod),
                 minimum=manifest.template.minimum,
                 claims=claim_templates(manifest.object) if manifest.is_built_in else {},
             )
@@ -221,8 +221,11 @@ def check_counts(manifest: Manifest, problems: Problems) -> None:
             problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
 
 
-def _spread_selector(manifest: Manifest) -> LabelSelector | None:
-    """Return the selector that the scheduler uses to spread the pods; None for kinds without one."""
+def _spread_selector(manifest: Manifest, pod: Object) -> LabelSelector | None:
+    """Return the selector that the scheduler uses to spread the pods; None for kinds without one.
+
+    That of a Deployment is its ReplicaSet's, with the hash of the template. `pod`: as its controller creates it.
+    """
     if not manifest.is_built_in or manifest.kind not in _SELECTING:
         return None
     spec = as_mapping(manifest.object.get("spec"))
@@ -232,5 +235,9 @@ def _spread_selector(manifest: Manifest) -> LabelSelector | None:
         label_selector: Json = {"matchLabels": field or labels}
     else:
         label_selector = field if isinstance(field, dict) else {"matchLabels": labels}
+        digest = as_mapping(as_mapping(pod.get("metadata")).get("labels")).get(TEMPLATE_HASH)
+        if manifest.kind == "Deployment" and digest is not None:
+            own = as_mapping(label_selector.get("matchLabels"))
+            label_selector = {**label_selector, "matchLabels": {**own, TEMPLATE_HASH: digest}}
     selector = read_selector(label_selector)
     return selector if selector is not None and selector.requirements else None

@@ -67,6 +67,14 @@ def test_a_new_revision_spreads_apart_from_the_old_one() -> None:
     assert answer(deployment, *old).verdict == "Starts"
 
 
+def test_a_new_revision_is_not_kept_from_nodes_of_the_old_one() -> None:
+    # By default, kube-scheduler spreads the pods of a ReplicaSet; the other node has less free.
+    old = [pod(f"old-{number}", on="a", labels={"app": "web", "pod-template-hash": "5d6f7"}) for number in range(2)]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec()}
+    deployment = workload("Deployment", 1, template, selector={"matchLabels": {"app": "web"}})
+    assert answer(deployment, *old, pod("busy", {"cpu": 1, "memory": "4Gi"}, on="b")).starts == {"a": 1}
+
+
 def runtime_class(**members: Any) -> Any:
     return api_object("RuntimeClass", "nvidia", handler="nvidia", **members)
 

@@ -204,13 +204,14 @@ def test_the_pods_of_each_template_have_a_name_and_numbers(
         assert metadata == {**metadata, **name}
 
 
+HASH = "pod-template-hash"
 TEAM = LabelSelector((LabelRequirement("team", ConditionKind.IN, ("ml",)),))
 
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (workload("Deployment", selector={"matchLabels": {"team": "ml"}}), TEAM),
+        (workload("ReplicaSet", selector={"matchLabels": {"team": "ml"}}), TEAM),
         (workload("StatefulSet", template=template(team="ml")), TEAM),
         (workload("ReplicationController", selector={"team": "ml"}), TEAM),
         (workload("ReplicationController", template=template(team="ml")), TEAM),
@@ -225,6 +226,14 @@ def test_the_scheduler_spreads_pods_by_the_selector_of_some_controllers(
 ) -> None:
     (group,) = groups(folder, spec)
     assert group.selector == expected
+
+
+def test_the_scheduler_spreads_pods_of_a_deployment_by_the_selector_of_its_replica_set(folder: Path) -> None:
+    (group,) = groups(folder, workload("Deployment", selector={"matchLabels": {"team": "ml"}}))
+    metadata: Any = group.pod["metadata"]
+    revision = LabelRequirement(HASH, ConditionKind.IN, (metadata["labels"][HASH],))
+    assert group.selector is not None
+    assert {*group.selector.requirements} == {*TEAM.requirements, revision}
 
 
 @pytest.mark.parametrize(

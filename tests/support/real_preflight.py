@@ -2,14 +2,22 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules_engine import load_manifests
+from rules_engine.cluster.nodes import numbers_of
+from rules_engine.cluster.read.clusters import read_cluster
+from rules_engine.cluster.scheduling.cycle import BoundPod
 from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.questions.preflight.reading import read_inputs
+from rules_engine.questions.preflight.state import ClusterState
+from rules_engine.questions.simulate.arrivals import PlannedArrival
+from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.preflight_cases import PRIORITIES, RULES, Case
 from tests.support.real import LABEL, Kube, admitting, eventually, kubernetes
 
@@ -49,6 +57,48 @@ class Outcome:
     refusal: str = ""
     victims: list[str] = field(default_factory=list)
     given: Counter[str] = field(default_factory=Counter)
+
+
+def can_choose(
+    manifest: Path,
+    cluster: Path,
+    rules: Sequence[Path],
+    namespace: str,
+    outcome: Outcome,
+    plugins: Collection[str] = (),
+) -> bool:
+    """Return True if pods run on their nodes after other choices among equal ones than the answer's."""
+    nodes = Counter(outcome.nodes.values())
+    objects = read_cluster([cluster]).objects
+    assert objects is not None
+    objects = objects.with_objects({}, plugins=frozenset(plugins))
+    simulation, workloads, _ = read_inputs(load_manifests([manifest]), objects, name="cluster", namespace="")
+    play = ClusterState(simulation, read_rules(rules).rule_set).play
+    cycle = play.cycle
+    (run,) = PlannedArrival(0, workloads[0].arrival).arrive()
+
+    def choose(number: int) -> bool:
+        if not nodes.total():
+            return True
+        admitted = play.admissions.admit(run.template, f"new-{number}", play.view.cluster)
+        if admitted.pod is None:
+            return False
+        for chosen in numbers_of(cycle.top(admitted.pod)):
+            name = cycle.scheduler.nodes[chosen].name
+            if not nodes[name]:
+                continue
+            nodes[name] -= 1
+            bound = BoundPod(f"{namespace}/new-{number}", admitted.pod, chosen, 0)
+            cycle.bind(bound)
+            play.hold(chosen, admitted.record.given, 1)
+            if choose(number + 1):
+                return True
+            play.hold(chosen, admitted.record.given, -1)
+            cycle.release(bound)
+            nodes[name] += 1
+        return False
+
+    return choose(0)
 
 
 @contextmanager
@@ -211,7 +261,7 @@ class RealPreflight:
 
         def has_settled() -> bool:
             state[:] = [pod for pod in self._pods() if _is_new(pod)]
-            if any(not _is_decided(pod) for pod in state):
+            if any(not is_decided(pod) for pod in state):
                 return False
             if len(state) == replicas:
                 return True
@@ -220,26 +270,26 @@ class RealPreflight:
 
         while True:
             eventually(has_settled)
-            seen = [_summary(pod) for pod in state]
+            seen = [pod_summary(pod) for pod in state]
             self._pass_barrier()
-            if has_settled() and [_summary(pod) for pod in state] == seen:
+            if has_settled() and [pod_summary(pod) for pod in state] == seen:
                 break
         for pod in sorted(state, key=lambda pod: pod["metadata"]["name"]):
             name = pod["metadata"]["name"]
             if node := pod["spec"].get("nodeName"):
                 outcome.nodes[name] = node
             else:
-                outcome.waiting[name] = _condition(pod).get("message", "")
+                outcome.waiting[name] = condition_of(pod).get("message", "")
             outcome.given[_gpus(pod)] += 1
         outcome.refused = replicas - len(state)
-        outcome.victims = sorted({*map(_name, self._existing)} - {*map(_name, self._pods())})
+        outcome.victims = sorted({*map(pod_name, self._existing)} - {*map(pod_name, self._pods())})
         return outcome
 
     def _refusal(self, manifest: Object) -> str:
         """Return why no further pod of a workload is created; "" if one can be."""
         template = manifest["spec"]["template"]
         pod = {"metadata": {**template["metadata"], "name": "new-dry-run"}, "spec": template["spec"]}
-        refusal = _refusal_of(lambda: self._core.create_namespaced_pod(self.namespace, pod, dry_run="All"))
+        refusal = refusal_of(lambda: self._core.create_namespaced_pod(self.namespace, pod, dry_run="All"))
         if not refusal:
             return ""
         events = [
@@ -337,7 +387,7 @@ class RealPreflight:
             "Deployment": self._apps.create_namespaced_deployment,
             "StatefulSet": self._apps.create_namespaced_stateful_set,
         }[manifest["kind"]]
-        return _refusal_of(lambda: create(self.namespace, manifest, _preload_content=False))
+        return refusal_of(lambda: create(self.namespace, manifest, _preload_content=False))
 
     def _scale(self, manifest: Object, change: Object) -> None:
         patch: Callable[..., Any] = {
@@ -376,18 +426,18 @@ class RealPreflight:
         name, namespace = metadata["name"], metadata["namespace"]
         if metadata.get("finalizers"):
             # The Job that waits for the end of its pods may be gone before them.
-            _refusal_of(lambda: self._core.patch_namespaced_pod(name, namespace, {"metadata": {"finalizers": None}}))
-        _refusal_of(lambda: self._core.delete_namespaced_pod(name, namespace, grace_period_seconds=0))
+            refusal_of(lambda: self._core.patch_namespaced_pod(name, namespace, {"metadata": {"finalizers": None}}))
+        refusal_of(lambda: self._core.delete_namespaced_pod(name, namespace, grace_period_seconds=0))
 
     # Barriers
 
     def _settle(self) -> None:
         """Wait until all pods are decided, and the server has seen everything."""
         while True:
-            eventually(lambda: all(map(_is_decided, self._pods())))
-            before = [*map(_summary, self._pods())]
+            eventually(lambda: all(map(is_decided, self._pods())))
+            before = [*map(pod_summary, self._pods())]
             self._wait_until_seen()
-            if [*map(_summary, self._pods())] == before:
+            if [*map(pod_summary, self._pods())] == before:
                 return
 
     def _wait_until_seen(self) -> None:
@@ -433,12 +483,12 @@ class RealPreflight:
         """Return the amounts of the barrier as the server sees them."""
         container = {"name": "main", "image": "app:1"}
         probe = {"metadata": {"name": "probe", "labels": {"probe": "yes"}}, "spec": {"containers": [container]}}
-        refusal = _refusal_of(lambda: self._core.create_namespaced_pod(self.kube.name, probe, dry_run="All"))
+        refusal = refusal_of(lambda: self._core.create_namespaced_pod(self.kube.name, probe, dry_run="All"))
         _, bracket, rest = refusal.partition("[")
         return json.loads(bracket + rest.partition("]")[0] + "]") if bracket else None
 
 
-def _refusal_of(call: Callable[[], Any]) -> str:
+def refusal_of(call: Callable[[], Any]) -> str:
     """Return the message with which the API server refuses a call; "" if it does not."""
     from kubernetes.client.exceptions import ApiException
 
@@ -450,7 +500,7 @@ def _refusal_of(call: Callable[[], Any]) -> str:
     return ""
 
 
-def _name(pod: Object) -> str:
+def pod_name(pod: Object) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
@@ -458,21 +508,21 @@ def _is_new(pod: Object) -> bool:
     return bool(pod["metadata"].get("labels", {}).get("app") == "new")
 
 
-def _condition(pod: Object) -> Mapping[str, Any]:
+def condition_of(pod: Object) -> Mapping[str, Any]:
     return next((each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"), {})
 
 
-def _is_decided(pod: Object) -> bool:
+def is_decided(pod: Object) -> bool:
     """Return True if a pod has a node, or none and no promise of one."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     if pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
         return True
-    return bool(_condition(pod)) and not pod["status"].get("nominatedNodeName")
+    return bool(condition_of(pod)) and not pod["status"].get("nominatedNodeName")
 
 
-def _summary(pod: Object) -> tuple[Any, ...]:
-    return pod["metadata"]["uid"], pod["spec"].get("nodeName"), _condition(pod).get("message")
+def pod_summary(pod: Object) -> tuple[Any, ...]:
+    return pod["metadata"]["uid"], pod["spec"].get("nodeName"), condition_of(pod).get("message")
 
 
 def _gpus(pod: Object) -> str:

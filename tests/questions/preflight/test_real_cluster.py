@@ -16,19 +16,11 @@ from typing import Any
 
 import pytest
 
-from rules_engine import load_manifests
-from rules_engine.cluster.nodes import numbers_of
-from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.cluster.scheduling.cycle import BoundPod
-from rules_engine.questions.preflight.reading import read_inputs
-from rules_engine.questions.preflight.state import ClusterState
-from rules_engine.questions.simulate.arrivals import PlannedArrival
-from rules_engine.rules.sources.rule_files import read_rules
 from tests.support.authoring import cli
 from tests.support.changed_manifests import change_pod
 from tests.support.preflight_cases import FREE_DEVICES, Case, CaseGenerator
 from tests.support.real import REAL
-from tests.support.real_preflight import Outcome, RealPreflight, real_preflight
+from tests.support.real_preflight import Outcome, RealPreflight, can_choose, real_preflight
 
 Object = dict[str, Any]
 
@@ -103,39 +95,6 @@ class Compared:
         (answer,) = document["workloads"]
         return dict(answer)
 
-    def _can_choose(self, nodes: Counter[str]) -> bool:
-        """Return True if pods run on these nodes after other choices among equal ones than the answer's."""
-        manifest, cluster = self._files
-        objects = read_cluster([cluster]).objects
-        assert objects is not None
-        simulation, workloads, _ = read_inputs(load_manifests([manifest]), objects, name="cluster", namespace="")
-        play = ClusterState(simulation, read_rules([self._real.rules]).rule_set).play
-        cycle = play.cycle
-        (run,) = PlannedArrival(0, workloads[0].arrival).arrive()
-
-        def can_choose(number: int) -> bool:
-            if not nodes.total():
-                return True
-            admitted = play.admissions.admit(run.template, f"new-{number}", play.view.cluster)
-            if admitted.pod is None:
-                return False
-            for chosen in numbers_of(cycle.top(admitted.pod)):
-                name = cycle.scheduler.nodes[chosen].name
-                if not nodes[name]:
-                    continue
-                nodes[name] -= 1
-                bound = BoundPod(f"{self._real.namespace}/new-{number}", admitted.pod, chosen, 0)
-                cycle.bind(bound)
-                play.hold(chosen, admitted.record.given, 1)
-                if can_choose(number + 1):
-                    return True
-                play.hold(chosen, admitted.record.given, -1)
-                cycle.release(bound)
-                nodes[name] += 1
-            return False
-
-        return can_choose(0)
-
     def _compare(self, answer: Object, outcome: Outcome) -> Iterator[str]:
         counts: Counter[str] = Counter()
         for stopped in answer["stopped"]:
@@ -146,7 +105,9 @@ class Compared:
             yield f"starts, waits, refused: predicted {predicted}, happened {happened}: {answer} {outcome}"
             return
         shown = {*answer["starts"], *answer["equalNodes"]}
-        if not shown >= {*outcome.nodes.values()} and not self._can_choose(Counter(outcome.nodes.values())):
+        if not shown >= {*outcome.nodes.values()} and not can_choose(
+            *self._files, [self._real.rules], self._real.namespace, outcome
+        ):
             yield f"nodes {outcome.nodes}: {answer['starts']} {answer['equalNodes']}"
         if sorted(answer["evicted"]) != outcome.victims:
             yield f"victims: predicted {answer['evicted']}, happened {outcome.victims}"

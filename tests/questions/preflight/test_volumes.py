@@ -78,6 +78,22 @@ def test_a_pod_evicts_no_others_where_it_has_no_volume() -> None:
     assert found.stopped[0].message == f"0/3 nodes are available: 3 Insufficient {GPU}."
 
 
+def test_a_claim_that_the_first_pod_binds_is_bound_for_the_others() -> None:
+    local = api_object("StorageClass", "local", provisioner="kubernetes.io/no-provisioner")
+    local["volumeBindingMode"] = "WaitForFirstConsumer"
+    unbound = claim(spec={"storageClassName": "local", "resources": {"requests": {"storage": "1Gi"}}}, status={})
+    free = volume("data", "b", claimRef=None, storageClassName="local", capacity={"storage": "1Gi"})
+    free["status"] = {"phase": "Available"}
+    template = {"spec": with_claims("data", gpus=4)["spec"]}
+    job = api_object("Job", "train", "ml", spec={"parallelism": 2, "completions": 2, "template": template})
+    found = answer(job, unbound, local, free)
+    affine = "2 node(s) didn't match PersistentVolume's node affinity"
+    assert (found.started, [each.message for each in found.stopped]) == (
+        1,
+        [f"0/3 nodes are available: 1 Insufficient {GPU}, {affine}."],
+    )
+
+
 def test_pods_of_the_cluster_wait_for_their_volumes() -> None:
     waiting = with_claims("data", gpus=4) | {"metadata": {"name": "old", "namespace": "ml"}}
     found = answer(pod("p", {GPU: 4}, nodeSelector={ZONE: "a"}), waiting, claim(), volume("data", "b"))

@@ -20,7 +20,9 @@ class Volumes:
         """Return the nodes that have no candidate for a volume of a pod, by reason."""
         excluded: dict[str, NodeSet] = {}
         for volume, _, left in self._choose(pod, every):
-            reason = volume.otherwise if left == every or volume.otherwise == NO_VOLUME else OTHER_VOLUME_NODE
+            is_bound = bool(volume.claim) and volume.claim in self._taken.values()
+            unbound = left == every or volume.otherwise == NO_VOLUME
+            reason = volume.otherwise if unbound and not is_bound else OTHER_VOLUME_NODE
             excluded[reason] = excluded.get(reason, 0) | left
         return excluded
 

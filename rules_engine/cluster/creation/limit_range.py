@@ -19,6 +19,9 @@ LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 
 PREFIX = "LimitRanger plugin set: "
 
+MAX_AMOUNTS = 1000
+"""Amounts of a LimitRange, which are compared for each container of each pod: a LimitRange has some ten."""
+
 UNKNOWN_ORDER = "the LimitRange"
 """The beginning of what is unknown if several LimitRanges set different amounts. It may also let a pod start."""
 
@@ -48,7 +51,7 @@ def _texts(bounds: Object, member: str) -> dict[str, str]:
 
 def mutate(creation: PodCreation) -> None:
     """Set the amounts that containers lack, and record them in an annotation."""
-    every = [container_defaults(item) for item in creation.in_namespace("LimitRange")]
+    every = [container_defaults(item) for item in _read_items(creation)]
     _note_order(creation, every)
     for defaults in every:
         added: list[str] = []
@@ -56,6 +59,19 @@ def mutate(creation: PodCreation) -> None:
         creation.add_to_spec(**with_containers(creation.spec, with_amounts))
         if added:
             creation.add_annotation(LIMIT_RANGER_ANNOTATION, PREFIX + "; ".join(added))
+
+
+def _read_items(creation: PodCreation) -> Sequence[ApiObject]:
+    """Return the LimitRanges of the namespace, but those with too many amounts, which are noted as unknown."""
+    items = creation.in_namespace("LimitRange")
+    large = [item for item in items if _count_amounts(item) > MAX_AMOUNTS]
+    creation.unknown += [f"LimitRange {item.name}, which has more than {MAX_AMOUNTS:,} amounts" for item in large]
+    return [item for item in items if item not in large]
+
+
+def _count_amounts(item: ApiObject) -> int:
+    bounds = object_items(item.spec.get("limits"))
+    return sum(1 + sum(len(as_mapping(amounts)) for amounts in each.values()) for each in bounds)
 
 
 def _note_order(creation: PodCreation, every: Sequence[Defaults]) -> None:
@@ -84,7 +100,7 @@ def _with_amounts(defaults: Defaults, added: list[str], member: str, container: 
 
 def validate(creation: PodCreation) -> None:
     """Refuse amounts outside of the bounds of a LimitRange."""
-    items = creation.in_namespace("LimitRange")
+    items = _read_items(creation)
     if not items:
         return
     pod = Pod.parse(dict(creation.pod))

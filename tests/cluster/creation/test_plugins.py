@@ -345,3 +345,12 @@ def test_an_optional_plugin_that_changes_nothing_is_not_asked_for() -> None:
     assert created(pod(GPUS), node("a", taints=["dedicated=ml:NoSchedule"])).unknown == ()
     tainted = node("a", taints=["nvidia.com/gpu=present:NoSchedule"])
     assert created(pod(GPUS, tolerations=[ADDED]), tainted).unknown == ()
+
+
+def test_a_limit_range_with_too_many_amounts_is_unknown() -> None:
+    def amounts(count: int) -> Any:
+        return {f"example.com/{number}": "1" for number in range(count)}
+
+    assert created(pod(), limit_range(default=amounts(900))).unknown == ()
+    unknown = "LimitRange limits, which has more than 1,000 amounts"
+    assert created(pod(), limit_range(max={"cpu": "1"}, default=amounts(1000))).unknown == (unknown,)

@@ -89,7 +89,7 @@ class Compared:
         manifest.write_text(json.dumps(self.case.manifest))
         self._files = manifest, cluster
         ended = cli("preflight", "-f", manifest, "--rules", self._real.rules, "--cluster", cluster, "--output", "json")
-        assert ended.exit_code in (0, 1), ended.output
+        assert ended.exit_code in (0, 1, 3), ended.output  # no pods of kube-system were read
         document = json.loads(ended.stdout)
         assert document["startedBefore"] == {}
         (answer,) = document["workloads"]

@@ -142,6 +142,9 @@ def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Seq
             continue
         wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
         need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
+        # The controller of a DaemonSet sets the affinity to one node.
+        if need.affinity and pod.requirements.node_names is not None:
+            continue
         counts[need] += 1
         # Drivers may offer what the node's amounts do not have.
         fitting[need] += max(cycle.fitting(pod, number), not full >> number & 1)

@@ -226,3 +226,12 @@ def test_pods_of_other_kinds_have_the_labels_of_their_controllers() -> None:
     leaders = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
     made = {**leaders, "metadata": {"name": "llm", "namespace": "ml"}, "spec": {"leaderWorkerTemplate": template}}
     assert answer(made).started == 2
+
+
+def test_nobody_is_told_to_remove_the_affinity_of_a_daemon_set() -> None:
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": spec({"cpu": "9"})}
+    agents = workload("DaemonSet", 1, template, selector={"matchLabels": {"app": "agent"}})
+    large = node("large", {"cpu": "99"})
+    found = answer(agents, nodes=[*NODES, large])
+    assert (found.verdict, found.started) == ("Never", 1)
+    assert not [each.text for each in found.would_start if "affinity" in each.text]

@@ -5,9 +5,11 @@ checkBoundClaims, checkVolumeProvisions); component-helpers/storage/volume/pv_he
 plugin/pkg/admission/storage/storageclass/setdefault/admission.go.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import cast
 
 from rules_engine.cluster.scheduling.preferences import ZONE
 from rules_engine.cluster.scheduling.requirements import POD_VOLUME, read_selector
@@ -27,6 +29,10 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 from rules_engine.questions.simulate.admission import Template
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_OWNERS = "PersistentVolumes"
+MAX_CANDIDATES = 1000
+"""PersistentVolumes that may be bound to one claim: each is looked at on each node for each pod."""
+
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -113,11 +119,11 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     provisions = text_member(storage_class, "provisioner") not in ("", NO_PROVISIONER)
     if not provisions and objects.unread("PersistentVolume"):
         return {"unknown": f"PersistentVolumes for {title}, which were not read"}
-    volumes = sorted(
-        (each for each in objects.of("PersistentVolume") if _matches(each, spec, name or "", key)),
-        key=lambda each: (not _owner(each), _storage(each.spec.get("capacity")), each.name),
-    )
+    own = [each for each in _volumes_of(key, objects) if _matches(each, spec, name or "")] if key else []
+    volumes = (*_sorted(own), *_free_volumes(spec, name or "", objects))
     candidates = {each.name: _node_selector(each) for each in volumes}
+    if len(candidates) > MAX_CANDIDATES:
+        return {"unknown": f"{title}, for which there are more than {MAX_CANDIDATES:,} volumes"}
     size = _storage(as_mapping(spec.get("resources")).get("requests"))
     found: dict[str, Json] = {"claim": key, "candidates": candidates, "otherwise": NO_VOLUME, "size": size}
     if provisions:
@@ -131,6 +137,28 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     return found
 
 
+def _sorted(volumes: Iterable[ApiObject]) -> Sequence[ApiObject]:
+    return sorted(volumes, key=lambda each: (_storage(each.spec.get("capacity")), each.name))
+
+
+def _volumes_of(owner: str, objects: ClusterObjects) -> Sequence[ApiObject]:
+    """Return the PersistentVolumes of a claim; of "", those of none."""
+    if _OWNERS not in objects.views:
+        by_owner: dict[str, list[ApiObject]] = {}
+        for each in objects.of("PersistentVolume"):
+            by_owner.setdefault(_owner(each), []).append(each)
+        objects.views[_OWNERS] = by_owner
+    return cast("dict[str, list[ApiObject]]", objects.views[_OWNERS]).get(owner, ())
+
+
+def _free_volumes(spec: Object, class_name: str, objects: ClusterObjects) -> Sequence[ApiObject]:
+    """Return the PersistentVolumes without a claim that match one, which are the same for all claims of a template."""
+    name = f"{_OWNERS} of claims like {class_name} {json.dumps(spec, sort_keys=True)}"
+    if name not in objects.views:
+        objects.views[name] = _sorted(each for each in _volumes_of("", objects) if _matches(each, spec, class_name))
+    return cast("Sequence[ApiObject]", objects.views[name])
+
+
 def _class_name(spec: Object, objects: ClusterObjects) -> str | None:
     """Return the name of a claim's StorageClass, by default the newest default class; None if there is no default."""
     if "storageClassName" in spec:
@@ -140,14 +168,13 @@ def _class_name(spec: Object, objects: ClusterObjects) -> str | None:
     return max(defaults, key=lambda each: text_member(each.metadata, "creationTimestamp")).name if defaults else None
 
 
-def _matches(volume: ApiObject, spec: Object, class_name: str, key: str) -> bool:
+def _matches(volume: ApiObject, spec: Object, class_name: str) -> bool:
     """Return True if a PersistentVolume can be bound to a claim."""
     own, selector = volume.spec, read_selector(spec.get("selector"))
     modes = [text_member(each, "volumeMode") or "Filesystem" for each in (own, spec)]
     return (
         text_member(volume.status, "phase") == "Available"
         and volume.metadata.get("deletionTimestamp") is None
-        and _owner(volume) in ("", key)
         and text_member(own, "storageClassName") == class_name
         and modes[0] == modes[1]
         and _storage(own.get("capacity")) >= _storage(as_mapping(spec.get("resources")).get("requests"))

@@ -305,3 +305,12 @@ def test_a_claim_that_exists_already_is_not_made_again() -> None:
     objects = [claim("data-web-0"), volume("data-web-0", "b"), available("v", "a")]
     found = answer(stateful_set(), LOCAL, *objects)
     assert (found.verdict, found.starts, found.unknown) == ("Starts", {"a": 1, "b": 1}, ())
+
+
+def test_too_many_volumes_that_match_a_claim_are_not_looked_at() -> None:
+    def found(count: int) -> WorkloadAnswer:
+        volumes = [available(f"pv-{number}", "a") for number in range(count)]
+        return answer(with_claims("data"), unbound(), storage_class("local"), *volumes)
+
+    assert found(1000).verdict == "Starts"
+    assert found(1001).unknown == ("volume claim ml/data, for which there are more than 1,000 volumes",)

@@ -23,6 +23,7 @@ from rules_engine.language.cel import (
 )
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.decision import Decision
 from tests.support.patching import apply_json
 
 ROOTS = ("object", "oldObject", "request", "namespaceObject", "params")
@@ -188,3 +189,9 @@ def comparable(pod: Any) -> Any:
             if amounts:
                 owner["resources"][section] = {name: Quantity.parse(text).nanos for name, text in amounts.items()}
     return made
+
+
+def is_left(outcome: Admitted, mutation: Decision) -> bool:
+    """Return True if a policy leaves the pod: its ladder counts resources whose offers the policy does not know."""
+    counted = any(step.notes and step.resources for step in mutation.trace if step.rule.startswith("FallbackLadder/"))
+    return counted or any("requests other extended resources" in text for text in outcome.warned)

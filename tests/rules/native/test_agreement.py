@@ -39,7 +39,7 @@ from tests.support.evaluation import (
     rung,
     validation,
 )
-from tests.support.native import Admitted, admitted, comparable, defaulted
+from tests.support.native import admitted, comparable, defaulted, is_left
 from tests.support.native_rules import MUTATIONS, VALIDATIONS
 
 
@@ -73,12 +73,6 @@ def check(rules: Sequence[Rule], on: Cluster, submitted: Any, namespace: str = "
         texts = [step.message for step in denials]
         message = re.sub("^Validation/[^:]+: ", "", outcome.denied[0])
         assert any(message in text for text in texts), (outcome.denied, texts)
-
-
-def is_left(outcome: Admitted, mutation: Decision) -> bool:
-    """Return True if a policy leaves the pod: its ladder counts resources whose offers the policy does not know."""
-    counted = any(step.notes and step.resources for step in mutation.trace if step.rule.startswith("FallbackLadder/"))
-    return counted or any("requests other extended resources" in text for text in outcome.warned)
 
 
 PODS = (

@@ -40,7 +40,7 @@ from tests.support.evaluation import (
     rung,
     validation,
 )  # fmt: skip
-from tests.support.native import comparable, defaulted
+from tests.support.native import admitted, comparable, defaulted, is_left
 from tests.support.native_rules import VALIDATIONS
 from tests.support.real import REAL, Kube, eventually, kubectl, kubernetes, together
 
@@ -153,9 +153,11 @@ def part(made: Any) -> Any:
     }
 
 
-def decided(native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any, namespace: str) -> tuple[Any, Decision]:
-    """Return the pod and the last decision of the engine with the exported rules."""
-    rule_set = compiled(*(rule for rule in rules if rule.id in native.exported_ids))
+def decided(
+    native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any, namespace: str
+) -> tuple[Any, Decision, Decision]:
+    """Return the pod, the mutation and the last decision of the engine with the exported rules."""
+    rule_set = compiled(*rules).without({rule.id for rule in rules} - native.exported_ids)
     asked = request(defaulted(made), namespace=namespace)
     named = Pod.parse(asked.object).named
     sent = any((each.rule.interests.resources or set()) & named for each in native.mutations)
@@ -163,8 +165,8 @@ def decided(native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any, 
     if not mutation.allowed:
         # Policies that deny for both endpoints are evaluated together, and the first one is reported.
         after = rule_set.validate(validation_request(asked, asked.object), on)
-        return asked.object, Decision(trace=(*mutation.trace, *after.trace), object=asked.object)
-    return mutation.result, rule_set.validate(validation_request(asked, mutation.result), on)
+        return asked.object, mutation, Decision(trace=(*mutation.trace, *after.trace), object=asked.object)
+    return mutation.result, mutation, rule_set.validate(validation_request(asked, mutation.result), on)
 
 
 def compare(kube: Kube, native: NativeRules, rules: Sequence[Rule], on: Cluster, made: Any) -> str:
@@ -174,7 +176,10 @@ def compare(kube: Kube, native: NativeRules, rules: Sequence[Rule], on: Cluster,
         # The API server completes the amounts of the pod level before policies see them.
         plain, _ = created(kube, made, "default")
         made["spec"]["resources"] = plain["spec"].get("resources", {}) if plain else {}
-    expected, decision = decided(native, rules, on, made, kube.name)
+    expected, mutation, decision = decided(native, rules, on, made, kube.name)
+    documents = [*NativeObjects(native, "digest", Settings()).policies()]
+    if is_left(admitted(documents, made, offers=build_offers(native, on), namespace=kube.name), mutation):
+        return "left"
     stored, refusal = created(kube, made)
     if refusal is None:
         assert decision.allowed, (decision.trace, made)

@@ -1,4 +1,4 @@
-"""What controllers add to the pod of a template.
+"""Labels, names and other members that controllers add to the pod of a template.
 
 Sources: kubernetes/pkg/registry/batch/job/strategy.go (generateSelector), pkg/controller/job/job_controller.go
 (manageJob), pkg/controller/deployment/sync.go (getNewReplicaSet), pkg/controller/statefulset/stateful_set_utils.go

@@ -18,6 +18,7 @@ EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
 UNKNOWN_PLUGIN = (
     f"whether the admission plugin {EXTENDED_RESOURCE_TOLERATION} is on (--admission {EXTENDED_RESOURCE_TOLERATION})"
 )
+_TAINTS = "keys of taints"
 _SELECTOR_ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
 
 
@@ -44,9 +45,6 @@ def _add_node_selector(creation: PodCreation, selector: Object, refusal: str) ->
             raise RefusedError(refusal.format(key=key, value=value, own=own[key]))
     if selector:
         creation.add_to_spec(nodeSelector={**own, **selector})
-
-
-_TAINTS = "keys of taints"
 
 
 def add_default_tolerations(creation: PodCreation) -> None:

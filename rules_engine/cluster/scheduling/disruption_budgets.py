@@ -103,7 +103,7 @@ class _Budget:
         self._added = 0
         """The difference between the status at the beginning and what was computed from pods."""
         self._undetermined = 0
-        """What the budget allows where it cannot be computed."""
+        """The disruptions that its status allowed at the beginning, if they cannot be computed."""
 
     @property
     def allowed(self) -> int:

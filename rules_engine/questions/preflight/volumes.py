@@ -8,9 +8,9 @@ plugin/pkg/admission/storage/storageclass/setdefault/admission.go.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import cast
 
+from rules_engine.cluster.creation.pod_creation import read_amounts
 from rules_engine.cluster.scheduling.preferences import ZONE
 from rules_engine.cluster.scheduling.requirements import POD_VOLUME, read_selector
 from rules_engine.cluster.scheduling.scheduling import NO_VOLUME, OTHER_VOLUME_NODE, UNBOUND_CLAIMS
@@ -25,7 +25,6 @@ from rules_engine.model.json.lenient import (
 )
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
-from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 from rules_engine.questions.simulate.admission import Template
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -184,9 +183,8 @@ def _matches(volume: ApiObject, spec: Object, class_name: str) -> bool:
 
 
 def _storage(amounts: Json) -> int:
-    with suppress(QuantityError):
-        return Quantity.parse(str(as_mapping(amounts).get("storage"))).whole
-    return 0
+    storage = read_amounts(amounts).get("storage")
+    return storage.whole if storage else 0
 
 
 def _topology_selector(storage_class: Object) -> Json:

@@ -1,4 +1,4 @@
-"""What the API server's own plugins add to a pod, and what they refuse; texts are those of Kubernetes 1.36."""
+"""The API server's own plugins change and refuse pods, with the texts of Kubernetes 1.36."""
 
 from typing import Any
 

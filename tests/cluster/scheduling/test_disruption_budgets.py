@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets allow, as their controller computes it."""
+"""The disruptions that PodDisruptionBudgets allow, as their controller computes them."""
 
 from typing import Any
 

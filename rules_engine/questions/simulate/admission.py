@@ -89,8 +89,8 @@ class Admissions:
         """Return an admitted pod of a template as the scheduler sees its volumes; by default, unchanged."""
         self._rule_set = rule_set
         self._api_server = api_server
-        self._created: dict[tuple[Template, str], CreatedPod] = {}
-        self._stored: dict[tuple[Template, str, object], CreatedPod] = {}
+        self._created: dict[Template, CreatedPod] = {}
+        self._stored: dict[tuple[Template, object], CreatedPod] = {}
         self._cluster = UNKNOWN_CLUSTER
         self._latest: dict[Template, Admitted] = {}
         """Decisions on generated pods with the same view of the cluster."""
@@ -127,11 +127,12 @@ class Admissions:
     def _decide(self, template: Template, name: str, cluster: Cluster) -> Admitted:
         """Decide about a pod of a template. `name`: "" if the API server generates it."""
         # Most plugins do not read names: then what they add is the same for each pod of a template.
-        varies = name if self._api_server.reads_names or has_ordinal(template.pod) else ""
-        created = self._created.get((template, varies))
+        varies = bool(name) and (self._api_server.reads_names or has_ordinal(template.pod))
+        created = None if varies else self._created.get(template)
         if created is None:
-            pod = template.with_name(name) if name else template.pod
-            created = self._created[template, varies] = self._api_server.mutate(pod, template.namespace)
+            created = self._api_server.mutate(template.with_name(name) if name else template.pod, template.namespace)
+            if not varies:  # else no other pod has it
+                self._created[template] = created
         created = _with_name(created, name)
         if created.refusal:
             return self._build_denied(template, created.refusal, unknown=created.unknown)
@@ -139,10 +140,11 @@ class Admissions:
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation, refusal, edits = None, "", _hashable_edits(mutation.edits)
         if mutation.allowed:
-            stored = self._stored.get((template, varies, edits))
+            stored = None if varies else self._stored.get((template, edits))
             if stored is None:
                 stored = self._api_server.store(created, as_mapping(mutation.result), template.namespace)
-                self._stored[template, varies, edits] = stored
+                if not varies:
+                    self._stored[template, edits] = stored
             stored = created = _with_name(stored, name)
             refusal = stored.refusal
             validation = self._rule_set.validate(validation_request(request, {**stored.pod}), cluster, indexed=True)
@@ -152,12 +154,12 @@ class Admissions:
             return self._build_denied(template, admission.message, admission.warnings, by, created.unknown)
         fallbacks = tuple(self._fallbacks(template, admission))
         decided = (edits, fallbacks, admission.warnings)
-        admitted = self._admitted.get((template, (varies, *decided)))
+        admitted = None if varies else self._admitted.get((template, decided))
         if admitted is None:
             admitted = self._build_admitted(template, created.pod, fallbacks, admission.warnings, created.unknown)
             # Pods that differ only by their ordinals are equal to the scheduler.
-            admitted = self._admitted.setdefault((template, (id(admitted.pod), *decided)), admitted)
-            self._admitted[template, (varies, *decided)] = admitted
+            key = (id(admitted.pod), *decided) if varies else decided
+            admitted = self._admitted.setdefault((template, key), admitted)
         return admitted
 
     def _build_denied(

@@ -129,7 +129,7 @@ def find_files(
     files: dict[str, Path] = {}
     for path in paths:
         if not is_folder(path):
-            files.setdefault(os.path.realpath(path), path)
+            files.setdefault(_identity(path), path)
             continue
         before = len(problems.items)
         inside = list(islice(_walk_folder(path, frozenset(), problems, packed=packed), limit + 1))
@@ -139,8 +139,14 @@ def find_files(
         if not inside and len(problems.items) == before:
             report_no_files(str(path), problems)
         for file in inside:
-            files.setdefault(os.path.realpath(file), file)
+            files.setdefault(_identity(file), file)
     return tuple(files.values())
+
+
+def _identity(file: Path) -> str:
+    """Return the path of a file without links; of a link that leads nowhere, its own."""
+    # realpath takes c.yaml/. for the file c.yaml, which cannot be opened by this path.
+    return os.path.realpath(file) if os.path.exists(file) else str(file.absolute())  # noqa: PTH110 - never raises
 
 
 def _walk_folder(folder: Path, above: frozenset[str], problems: Problems, *, packed: bool) -> Iterator[Path]:

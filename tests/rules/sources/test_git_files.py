@@ -82,6 +82,14 @@ def test_any_tree_has_the_same_files_as_its_checkout(
         assert read(path)[0] == {f"{base}{file.name}": file.text for file in contents if file is not None}
 
 
+def test_a_link_into_a_file_hides_no_other_file(here: Path) -> None:
+    repository(here, {"c.yaml": "c"}, {"b": "c.yaml", "a/c.yaml": "../b/."})
+    problems = Problems()
+    contents = (read_file(file, problems) for file in find_files([Path()], problems))
+    assert {file.name: file.text for file in contents if file is not None} == {"c.yaml": "c"}
+    assert read(".")[0] == {"git:HEAD:./c.yaml": "c"}
+
+
 @pytest.mark.parametrize("path", ["rules", "rules/", "./rules", "rules/../rules", "linked"])
 def test_a_path_of_a_folder(here: Path, path: str) -> None:
     repository(here, {"rules/a.yaml": "a", "other.yaml": "b"}, {"linked": "rules"})

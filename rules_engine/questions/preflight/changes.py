@@ -19,7 +19,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.decision import resource_of
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.model.rules.simulation import Arrival, PodGroup
+from rules_engine.model.rules.simulation import PodGroup
 from rules_engine.model.wording import format_names
 from rules_engine.questions.preflight.pod_changes import (
     ChangeKind,
@@ -45,9 +45,6 @@ MAX_TRIES = 100
 
 MAX_PAIRED_PODS = 50_000
 """Pods that are simulated with pairs of changes, in all tries: some 20 seconds."""
-
-MAX_IN_TURN = 8
-"""Sizes of a change that are tried in turn, such as numbers of devices; the smallest of more is found by bisection."""
 
 
 class Change(Output, frozen=True, kw_only=True):
@@ -97,63 +94,44 @@ class ChangeSearch:
 
     def find(self) -> Sequence[Change]:
         """Return the first MAX_CHANGES changes, the smallest first; pairs if no change helps alone."""
+        denied, waits = any(pod.verdict is Verdict.DENIED for pod in self._pods), any(pod.waits for pod in self._pods)
         small, large = [*self._rung_changes()], list[PodChange]()
-        waits = any(pod.waits for pod in self._pods)
-        denied = any(pod.verdict is Verdict.DENIED for pod in self._pods)
         if not denied:  # else the rule's message says what is wrong
             small += [PodChange.of(ChangeKind.NODES, need.text, need.apply) for need in self._needs]
             small += [*softer_changes(self._groups), *request_changes(self._groups)]
             large += self._device_changes()
             large += class_changes(self._state.simulation.objects, self._priority) if waits else ()
-        found = [*islice(self._single(small, large, denied=denied), MAX_CHANGES)]
+        tries: list[Callable[[], Change | None]] = [partial(self._try, each) for each in small]
+        if not denied:
+            tries += [self._fewer_pods, *(partial(self._try, each) for each in large), self._after_others_end]
+        found = [*islice(filter(None, (each() for each in tries)), MAX_CHANGES)]
         return found or [*islice(self._pairs([*small, *large]), MAX_CHANGES if waits else 0)]
-
-    def _single(self, small: Sequence[PodChange], large: Sequence[PodChange], *, denied: bool) -> Iterator[Change]:
-        for change in small:
-            yield from self._smallest_of(change)
-        if denied:
-            return
-        yield from self._fewer_pods()
-        for change in large:
-            yield from self._smallest_of(change)
-        if any(pod.verdict is Verdict.WAITS for pod in self._pods):
-            yield from self._after_others_end()
 
     def _pairs(self, changes: Sequence[PodChange]) -> Iterator[Change]:
         """Yield pairs of changes, those of the smallest ones first."""
         numbered = sorted(combinations(enumerate(changes), 2), key=lambda pair: pair[0][0] + pair[1][0])
         pairs = [(one, other) for (_, one), (_, other) in numbered if _are_compatible(one, other)]
-        tried = 0
-        for one, other in pairs[: MAX_PAIRED_PODS // len(self._pods)]:
-            if self._tries >= MAX_TRIES:
-                break
-            tried += 1
-            if found := self._pair(one, other):
-                yield found
-        if tried:
-            self.tried.append(f"{tried} pairs of these" if tried > 1 else "two of these together")
+        alone = len(self.tried)
+        yield from filter(None, (self._try(*pair) for pair in pairs[: MAX_PAIRED_PODS // len(self._pods)]))
+        if tried := len(self.tried) - alone:
+            self.tried[alone:] = [f"{tried} pairs of these" if tried > 1 else "two of these together"]
 
-    def _pair(self, one: PodChange, other: PodChange) -> Change | None:
-        """Return two changes with which all pods start, with the smallest size of the first, then of the second."""
+    def _try(self, *changes: PodChange) -> Change | None:
+        """Return changes with which together all pods start, each of the smallest size, that of the first one first.
 
-        def attempt(size: int, other_size: int) -> Change | None:
-            (text, edit), (other_text, other_edit) = one.variant(size), other.variant(other_size)
-            return self._attempt(f"{text} and {other_text}", lambda pod: other_edit(edit(pod)), one.kind, other.kind)
-
-        largest = other.sizes - 1
-        if not attempt(one.sizes - 1, largest):
-            return None
-        size, _ = _smallest(one.sizes, lambda size: attempt(size, largest))
-        return _smallest(other.sizes, partial(attempt, size))[1]
-
-    def _smallest_of(self, change: PodChange) -> Iterator[Change]:
-        """Yield the smallest size of a change with which all pods start."""
-        before = self._tries
-        _, found = _smallest(change.sizes, lambda size: self._attempt(*change.variant(size), change.kind))
-        if found:
-            yield found
-        elif self._tries > before:
-            self.tried.append(change.variant(change.sizes - 1)[0])
+        Sizes above one that helps are taken to help, too.
+        """
+        sizes = [each.sizes - 1 for each in changes]
+        found = self._attempt(changes, sizes)
+        for place, low in enumerate([0] * len(changes)):
+            while found and low < sizes[place]:
+                smaller = [*sizes]
+                smaller[place] = (low + sizes[place]) // 2
+                if helps := self._attempt(changes, smaller):
+                    found, sizes = helps, smaller
+                else:
+                    low = smaller[place] + 1
+        return found
 
     def _rung_changes(self) -> Iterator[PodChange]:
         for resource in self._gpus:
@@ -167,13 +145,12 @@ class ChangeSearch:
         """Yield smaller numbers of devices."""
         for resource in self._gpus:
             most = max(_count(_parse(group), resource) for group in self._groups)
-
-            def variant(size: int, resource: str = resource, most: int = most) -> tuple[str, PodEdit]:
-                edit = partial(_with_devices, source=resource, to=Replacement(resource, most - 1 - size, most))
-                return f"with {self._amount(edit, resource, resource)}", edit
-
             if most > 1:
-                yield PodChange(ChangeKind.DEVICES, variant, most - 1)
+                yield PodChange(ChangeKind.DEVICES, partial(self._fewer_devices, resource, most), most - 1)
+
+    def _fewer_devices(self, resource: str, most: int, size: int) -> tuple[str, PodEdit]:
+        edit = partial(_with_devices, source=resource, to=Replacement(resource, most - 1 - size, most))
+        return f"with {self._amount(edit, resource, resource)}", edit
 
     def _amount(self, edit: PodEdit, resource: str, title: str) -> str:
         """Return the number of devices that an edited pod requests, for each container if it has several."""
@@ -202,54 +179,54 @@ class ChangeSearch:
                     found.setdefault(each.title, each)
         return [*found.values()]
 
-    def _with_pods(self, change: PodEdit) -> Arrival:
-        """Return the workload with changed pods in the templates to change."""
-        groups = [
-            replace(each, pod=change(each.pod)) if index in self._changed else each
-            for index, each in enumerate(self._arrival.groups)
-        ]
-        return replace(self._arrival, groups=tuple(groups))
-
-    def _fewer_pods(self) -> Iterator[Change]:
-        """Yield the workload reduced to the pods that start, unless a template has no such pod."""
+    def _fewer_pods(self) -> Change | None:
+        """Return the workload reduced to the pods that start, unless a template has no such pod."""
         field, groups = self._count_field, self._arrival.groups
         started = Counter(pod.group for pod in self._pods if pod.starts)
-        if field is not None and len(started) == len(groups):
-            counts = ", ".join(f"{group.name}: {started[index]}" for index, group in enumerate(groups))
-            fewer = tuple(replace(group, parallel=started[index]) for index, group in enumerate(groups))
-            text = f"with {field}: {started[0]}" if field else f"with fewer pods at once: {counts}"
-            changed = replace(self._arrival, groups=fewer)
-            if change := self._simulate(ChangeKind.REPLICAS, text, changed):
-                yield change
-            else:
-                self.tried.append(text)
+        if field is None or len(started) < len(groups):
+            return None
+        counts = ", ".join(f"{group.name}: {started[index]}" for index, group in enumerate(groups))
+        fewer = tuple(replace(group, parallel=started[index]) for index, group in enumerate(groups))
+        text = f"with {field}: {started[0]}" if field else f"with fewer pods at once: {counts}"
+        return self._simulate(ChangeKind.REPLICAS, text, fewer)
 
-    def _after_others_end(self) -> Iterator[Change]:
+    def _after_others_end(self) -> Change | None:
+        if all(pod.verdict is not Verdict.WAITS for pod in self._pods):
+            return None
         with self._state.simulated(self._arrivals, ending=self._number) as workloads:
             pods = workloads[self._number]
         ends = tuple(dict.fromkeys(victim for pod in pods for victim in pod.victims))
-        if all(pod.starts for pod in pods) and not {pod.name for pod in pods}.intersection(ends):
-            text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
-            yield Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
-        else:
+        if not all(pod.starts for pod in pods) or {pod.name for pod in pods}.intersection(ends):
             self.tried.append("after other pods end")
+            return None
+        text = f"Pod {ends[0]} ends" if len(ends) == 1 else f"{len(ends)} pods end: {format_names(ends)}"
+        return Change(kind=ChangeKind.ENDS, text=f"after {text}", pods=len(pods), ends=ends)
 
-    def _attempt(self, text: str, edit: PodEdit, *kinds: ChangeKind) -> Change | None:
-        """Return a change of pods, of one or more kinds, if all pods start with it."""
+    def _attempt(self, changes: Sequence[PodChange], sizes: Sequence[int]) -> Change | None:
+        """Return changes of these sizes as one if all pods start with them."""
+        variants = [each.variant(size) for each, size in zip(changes, sizes, strict=True)]
+        groups = [*self._arrival.groups]
+        for index in self._changed:
+            for _, edit in variants:
+                groups[index] = replace(groups[index], pod=edit(groups[index].pod))
+        kinds, text = [each.kind for each in changes], " and ".join(text for text, _ in variants)
         kind = kinds[0] if len(kinds) == 1 else ChangeKind.COMBINED
-        return self._simulate(kind, f"{text}{self._where}", self._with_pods(edit), as_given=ChangeKind.RUNG in kinds)
+        return self._simulate(kind, f"{text}{self._where}", tuple(groups), as_given=ChangeKind.RUNG in kinds)
 
-    def _simulate(self, kind: ChangeKind, text: str, arrival: Arrival, *, as_given: bool = False) -> Change | None:
+    def _simulate(
+        self, kind: ChangeKind, text: str, groups: tuple[PodGroup, ...], *, as_given: bool = False
+    ) -> Change | None:
         """Return the change if all pods start with it, `as_given`: if no rule moves them to another resource."""
         if self._tries >= MAX_TRIES:
             return None
         self._tries += 1
         arrivals = [*self._arrivals]
-        arrivals[self._number] = arrival
+        arrivals[self._number] = replace(self._arrival, groups=groups)
         with self._state.simulated(arrivals) as workloads:
             pods = workloads[self._number]
         moved = any(pod.admitted.record.fallbacks for pod in pods if pod.group in self._changed)
         if not all(pod.starts for pod in pods) or (moved and as_given):
+            self.tried.append(text)
             return None
         evicted = tuple(victim for pod in pods for victim in pod.victims)
         return Change(kind=kind, text=text, pods=len(pods), evicted=evicted)
@@ -261,21 +238,6 @@ _ALTERNATIVES = ({ChangeKind.RUNG, ChangeKind.DEVICES}, {ChangeKind.NODES}, {Cha
 
 def _are_compatible(one: PodChange, other: PodChange) -> bool:
     return not any({one.kind, other.kind} <= kinds for kinds in _ALTERNATIVES)
-
-
-def _smallest(sizes: int, attempt: Callable[[int], Change | None]) -> tuple[int, Change | None]:
-    """Return the smallest size that helps. If there are many, those above it are taken to help, too."""
-    if sizes <= MAX_IN_TURN:
-        return next(((size, found) for size in range(sizes) if (found := attempt(size))), (0, None))
-    low, high = 0, sizes - 1
-    found = attempt(high)
-    while found and low < high:
-        middle = (low + high) // 2
-        if smaller := attempt(middle):
-            high, found = middle, smaller
-        else:
-            low = middle + 1
-    return high, found
 
 
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import itemgetter
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from rules_engine.cluster.creation.priority import SYSTEM_CLASSES, Priorities
-from rules_engine.cluster.nodes import REPELLING_EFFECTS, NodeSet, Tolerated, numbers_of, union
+from rules_engine.cluster.nodes import REPELLING_EFFECTS, Tolerated, numbers_of, union
 from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.preferences import PREFERRED
 from rules_engine.cluster.scheduling.requirements import REQUIRED
@@ -36,7 +37,7 @@ MAX_CLASSES = 4
 _COMPONENT_TAINTS = "node.kubernetes.io/"
 """Prefix of taints for the state of a node, which no manifest should tolerate to start."""
 
-PodEdit: TypeAlias = Callable[[Mapping[str, Json]], Mapping[str, Json]]
+PodEdit: TypeAlias = Callable[[Object], Object]
 
 
 class ChangeKind(StrEnum):
@@ -97,7 +98,7 @@ class NodeNeed(Struct, frozen=True):
         both = (("with", parts), ("without", absent))
         return " and ".join(f"{word} {' and '.join(each)}" for word, each in both if each)
 
-    def apply(self, pod: Mapping[str, Json]) -> Mapping[str, Json]:
+    def apply(self, pod: Object) -> Object:
         """Return the pod with what it lacks."""
         edits: dict[JsonPath, Mapping[str, str | None]] = {("spec", "nodeSelector"): dict(self.selector)}
         if self.taints:
@@ -112,8 +113,15 @@ class NodeNeed(Struct, frozen=True):
         return as_mapping(apply_edits(dict(pod), edits))
 
 
-_MAY_CLEAR = (Filter.NODE_RESOURCES_FIT, Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
-"""Filters that may pass once other pods are evicted, or with a second change."""
+_CHANGEABLE = (
+    Filter.TAINT_TOLERATION,
+    Filter.NODE_AFFINITY,
+    Filter.NODE_RESOURCES_FIT,
+    Filter.NODE_PORTS,
+    Filter.POD_TOPOLOGY_SPREAD,
+    Filter.INTER_POD_AFFINITY,
+)
+"""Filters that may pass with what the pod lacks, once other pods are evicted, or with a second change."""
 
 
 def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Sequence[NodeNeed]:
@@ -126,10 +134,9 @@ def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Seq
     except CostExceeded:
         return ()
     by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
-    tainted = by_filter.pop(Filter.TAINT_TOLERATION, 0)
-    unselected = by_filter.pop(Filter.NODE_AFFINITY, 0)
-    full = union([by_filter.pop(name, 0) for name in _MAY_CLEAR])
-    nodes: NodeSet = (tainted | unselected) & ~union([*by_filter.values()])
+    unselected = by_filter.get(Filter.NODE_AFFINITY, 0)
+    blocked = union([nodes for name, nodes in by_filter.items() if name not in _CHANGEABLE])
+    nodes = (by_filter.get(Filter.TAINT_TOLERATION, 0) | unselected) & ~blocked
     tolerated = Tolerated(placement.tolerations)
     counts: Counter[NodeNeed] = Counter()
     fitting: Counter[NodeNeed] = Counter()
@@ -146,8 +153,7 @@ def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Seq
         if need.affinity and pod.requirements.node_names is not None:
             continue
         counts[need] += 1
-        # Drivers may offer what the node's amounts do not have.
-        fitting[need] += max(cycle.fitting(pod, number), not full >> number & 1)
+        fitting[need] += cycle.fitting(pod, number)
     most = sorted(counts, key=lambda need: (-min(fitting[need], waiting), need.size, -counts[need]))[:MAX_NEEDS]
     return sorted(most, key=lambda need: (need.size, -counts[need]))
 
@@ -167,7 +173,7 @@ def softer_changes(groups: Sequence[PodGroup]) -> Iterator[PodChange]:
         yield PodChange.of(ChangeKind.SOFTER, "with whenUnsatisfiable: ScheduleAnyway", _spread_anyway)
 
 
-def _prefer(pod: Mapping[str, Json], member: str) -> Mapping[str, Json]:
+def _prefer(pod: Object, member: str) -> Object:
     rules = as_mapping(as_mapping(as_mapping(pod.get("spec")).get("affinity")).get(member))
     required: list[Json] = [{"weight": 100, "podAffinityTerm": term} for term in as_list(rules.get(REQUIRED))]
     preferred = JsonText.of([*as_list(rules.get(PREFERRED)), *required])
@@ -175,7 +181,7 @@ def _prefer(pod: Mapping[str, Json], member: str) -> Mapping[str, Json]:
     return as_mapping(apply_edits(dict(pod), edits))
 
 
-def _spread_anyway(pod: Mapping[str, Json]) -> Mapping[str, Json]:
+def _spread_anyway(pod: Object) -> Object:
     # The API server refuses minDomains with ScheduleAnyway.
     edits: dict[JsonPath, Mapping[str, str | None]] = {
         ("spec", "topologySpreadConstraints", index): {"whenUnsatisfiable": "ScheduleAnyway", "minDomains": None}
@@ -193,37 +199,30 @@ _STEPS = {
 
 def request_changes(groups: Sequence[PodGroup]) -> Iterator[PodChange]:
     """Yield smaller requests of cpu and memory by the container of each pod that requests the most."""
-    pods = [Pod.parse(dict(group.pod)) for group in groups]
     for resource, (large, small) in _STEPS.items():
-        containers = [each for each in (_largest(pod, resource) for pod in pods) if each is not None]
-        most = max([_requested(each, resource) for each in containers], default=0)
+        largest = [_largest(group.pod, resource) for group in groups]
+        most = max([amount for _, amount in largest], default=0)
         step = large if most >= 2 * large.nanos else small
-        if sizes := max(-(-most // step.nanos) - 1, 0):
-            names = " and ".join(dict.fromkeys(each.name for each in containers))
-
-            def variant(
-                size: int, resource: str = resource, step: Quantity = step, sizes: int = sizes, names: str = names
-            ) -> tuple[str, PodEdit]:
-                amount = step * (sizes - size)
-                text = f"with requests.{resource}: {amount} in container {names}"
-                return text, partial(_request_less, resource=resource, amount=amount)
-
-            yield PodChange(ChangeKind.REQUESTS, variant, sizes)
+        if (sizes := -(-most // step.nanos) - 1) > 0:
+            names = " and ".join(dict.fromkeys(container.name for container, _ in largest if container))
+            yield PodChange(ChangeKind.REQUESTS, partial(_smaller_request, resource, step, sizes, names), sizes)
 
 
-def _largest(pod: Pod, resource: str) -> Container | None:
-    containers = [each for each in pod.containers if each.requested(resource)]
-    return max(containers, key=lambda each: _requested(each, resource), default=None)
+def _smaller_request(resource: str, step: Quantity, sizes: int, names: str, size: int) -> tuple[str, PodEdit]:
+    amount = step * (sizes - size)
+    text = f"with requests.{resource}: {amount} in container {names}"
+    return text, partial(_request_less, resource=resource, amount=amount)
 
 
-def _requested(container: Container, resource: str) -> int:
-    amount = container.requested(resource)
-    return amount.nanos if amount else 0
+def _largest(pod: Object, resource: str) -> tuple[Container | None, int]:
+    """Return the container that requests the most of a resource, and its request in nanos."""
+    requests = [(each, each.requested(resource)) for each in Pod.parse(dict(pod)).containers]
+    return max([(each, amount.nanos) for each, amount in requests if amount], key=itemgetter(1), default=(None, 0))
 
 
-def _request_less(pod: Mapping[str, Json], resource: str, amount: Quantity) -> Mapping[str, Json]:
-    container = _largest(Pod.parse(dict(pod)), resource)
-    if container is None or _requested(container, resource) <= amount.nanos:
+def _request_less(pod: Object, resource: str, amount: Quantity) -> Object:
+    container, most = _largest(pod, resource)
+    if container is None or most <= amount.nanos:
         return pod
     return as_mapping(apply_edits(dict(pod), {container.requests_path: {resource: str(amount)}}))
 
@@ -240,6 +239,6 @@ def class_changes(objects: ClusterObjects, priority: int) -> Iterator[PodChange]
         yield PodChange.of(ChangeKind.PRIORITY, text, partial(_with_class, name=name))
 
 
-def _with_class(pod: Object, name: str) -> Mapping[str, Json]:
+def _with_class(pod: Object, name: str) -> Object:
     members = {"priorityClassName": name, "priority": None, "preemptionPolicy": None}  # which follow from the class
     return as_mapping(apply_edits(dict(pod), {("spec",): members}))

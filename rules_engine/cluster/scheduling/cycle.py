@@ -5,7 +5,7 @@ Nodes have numbers: their positions when the cycle is made.
 
 from collections.abc import Mapping, Sequence
 
-from rules_engine.cluster.nodes import NodeSet, numbers_of
+from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.choice import NodeChoice
 from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.cluster.scheduling.filters.devices import DevicesError, DeviceUse
@@ -14,7 +14,6 @@ from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, Sch
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Scheduling
 from rules_engine.cluster.scheduling.scoring import Scores
-from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import NO_DEVICES, DeviceKey, Devices
 from rules_engine.model.rules.simulation import Milliseconds, SchedulerOptions
@@ -27,9 +26,6 @@ COMPARISONS = 20_000_000
 
 CACHED_TALLIES = 10_000
 """Tallies of pods by domain that are cached: usually enough for all pods that arrive. One takes a kilobyte or two."""
-
-MAX_ENDINGS = 100
-"""Nodes on which the pods to end for a pod are determined, as many as in preemption."""
 
 
 class SchedulingCycle:
@@ -112,36 +108,6 @@ class SchedulingCycle:
             return None
         self.bind(BoundPod(name, pod, bound.node, now))
         return bound
-
-    def pods_to_end(self, pod: SchedulablePod) -> Sequence[BoundPod]:
-        """Return a few pods of lower priority on one node without which a pod could run there; () if none help.
-
-        Unlike the victims of preemption, they give their devices back.
-        """
-        found: Sequence[BoundPod] = ()
-        held = self.devices.held
-        for number in numbers_of(self.allowed(pod))[:MAX_ENDINGS] if held else ():
-            lower = self._preemption.lower(pod, number)
-            for other in lower:
-                self.release(other)
-            ended = [*lower]
-            if self._fits(pod, number):
-                for other in lower:  # the most important ones stay
-                    self.bind(other, held.get(other.name))
-                    ended.remove(other)
-                    if not self._fits(pod, number):
-                        self.release(other)
-                        ended.append(other)
-                found = ended if not found or len(ended) < len(found) else found
-            for other in ended:
-                self.bind(other, held.get(other.name))
-        return found
-
-    def _fits(self, pod: SchedulablePod, number: int) -> bool:
-        try:
-            return bool(self.feasible(pod) >> number & 1)
-        except (DevicesError, CostExceeded):
-            return False
 
     def explain(self, pod: SchedulablePod) -> Scheduling:
         """Return the filters' answer for an unbound pod."""

@@ -18,6 +18,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
+from rules_engine.model.kubernetes.devices import DeviceKey
 
 MAX_DRY_RUNS = 100
 """Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
@@ -88,26 +89,17 @@ class Preemption:
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod; if it `preempts`, pods of lower priority do not count."""
         below = pod.priority if preempts else _LEAST_PRIORITY
-        free, used = self._scheduler.free, self._nodes[number].used
-        # Loops, since this is called for each group of waiting pods when a node changes.
+        free = self._scheduler.free
+        # A loop, since this is called for each group of waiting pods when a node changes.
         for resource, amount in pod.amounts:
-            left = free(number, resource)
-            if amount > left:
-                for priority, amounts in used.items():
-                    if priority < below:
-                        left += amounts.get(resource, 0)
-                if amount > left:
-                    return False
+            if amount > free(number, resource) and amount > self._free_below(number, below, resource):
+                return False
         return True
 
     def fitting(self, pod: SchedulablePod, number: int, *, preempts: bool) -> int:
         """Return how many pods a node has room for; if it `preempts`, pods of lower priority do not count."""
         below = pod.priority if preempts else _LEAST_PRIORITY
         return min(self._free_below(number, below, resource) // amount for resource, amount in pod.amounts)
-
-    def lower(self, pod: SchedulablePod, number: int) -> Sequence[BoundPod]:
-        """Return the pods of a node below the priority of a pod, the most important ones first."""
-        return self._nodes[number].lower(pod.priority)
 
     def find(self, name: str, pod: SchedulablePod) -> Bound | None:
         """Return the node and the victims for a pod that no node can run; None if preemption does not help.
@@ -123,10 +115,18 @@ class Preemption:
             return None
         scheduling = self._scheduler.answer(pod.requirements)
         # Victims do not free their devices and volumes: their claims live until the pods are gone, or longer.
-        without_volumes = union([*scheduling.excluded.get(Filter.VOLUME_BINDING, {}).values()])
-        candidates &= scheduling.resolvable & ~without_volumes
-        candidates = self._scheduler.devices.having(pod.requirements.devices, candidates)
+        without_volumes, without_devices = [
+            union([*scheduling.excluded.get(name, {}).values()])
+            for name in (Filter.VOLUME_BINDING, Filter.DYNAMIC_RESOURCES)
+        ]
+        resolvable = scheduling.resolvable | (without_devices if pod.frees_devices else 0)
+        candidates &= resolvable & ~without_volumes
+        having_devices = self._scheduler.devices.having(pod.requirements.devices, candidates)
         other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
+        if pod.frees_devices:
+            other_filters |= candidates & ~having_devices
+        else:
+            candidates = having_devices
         victims_by_node: dict[int, tuple[BoundPod, ...]] = {}
         exceeding: dict[int, int] = {}
         """The numbers of victims that exceed a budget."""
@@ -232,26 +232,40 @@ class Preemption:
 
     def _dry_run(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
         """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
-        scheduler, requirements = self._scheduler, pod.requirements
-        waiting = deque(self._reprieve_order(pod, number, spared))
+        waiting, held = deque(self._reprieve_order(pod, number, spared)), self._scheduler.devices.held
         victims: list[BoundPod] = []
         # All pods of lower priority leave, then return one by one while the pod still fits.
         for other in waiting:
-            scheduler.release(number, _dry_run_requirements(other))
+            self._leave(other, pod)
         try:
-            if not scheduler.feasible_without_devices(requirements) >> number & 1:
+            if not self._fits(pod, number):
                 return ()
             while waiting:
                 other = waiting.popleft()
-                scheduler.bind(number, _dry_run_requirements(other))
-                if not scheduler.feasible_without_devices(requirements) >> number & 1:
-                    scheduler.release(number, _dry_run_requirements(other))
+                self._return(other, pod, held)
+                if not self._fits(pod, number):
+                    self._leave(other, pod)
                     victims.append(other)
             return tuple(sorted(victims, key=_importance_order))
         finally:
             # Undone even if the comparison budget ends the dry run.
             for other in (*victims, *waiting):
-                scheduler.bind(number, _dry_run_requirements(other))
+                self._return(other, pod, held)
+
+    def _leave(self, victim: BoundPod, pod: SchedulablePod) -> None:
+        self._scheduler.release(victim.node, _dry_run_requirements(victim))
+        if pod.frees_devices:
+            self._scheduler.devices.release(victim.name)
+
+    def _return(self, victim: BoundPod, pod: SchedulablePod, held: Mapping[str, Sequence[DeviceKey]]) -> None:
+        self._scheduler.bind(victim.node, _dry_run_requirements(victim))
+        if pod.frees_devices:
+            devices = victim.pod.requirements.devices
+            self._scheduler.devices.bind(victim.name, victim.node, devices, held.get(victim.name))
+
+    def _fits(self, pod: SchedulablePod, number: int) -> bool:
+        nodes = self._scheduler.feasible_without_devices(pod.requirements) & 1 << number
+        return bool(self._scheduler.devices.having(pod.requirements.devices, nodes) if pod.frees_devices else nodes)
 
     def _record_change(self, pod: BoundPod, sign: int) -> None:
         for _, cached in self._cached.values():

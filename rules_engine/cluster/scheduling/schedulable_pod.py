@@ -20,12 +20,14 @@ class SchedulablePod(Struct, frozen=True):
     """A pod as the scheduler reads it, without its name: equal pods share one value.
 
     `amounts`: the positive requests and one of PODS, in the scheduler's units; the rarest resources first.
+    `frees_devices`: its victims give their devices back, as those of preemption do only later.
     """
 
     requirements: Requirements
     preferences: Preferences
     preempts: bool
     amounts: tuple[tuple[str, int], ...]
+    frees_devices: bool = False
 
     @classmethod
     def of(cls, raw: Object, selector: LabelSelector | None = None) -> Self:

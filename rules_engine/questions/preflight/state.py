@@ -297,27 +297,22 @@ class _WorkloadRun:
     def _above(schedulable: SchedulablePod) -> SchedulablePod:
         """Return a pod with a priority just above its own, whose preemption chooses which pods of its own end."""
         above = replace(schedulable.requirements, priority=schedulable.priority + 1)
-        return replace(schedulable, requirements=above, preempts=True)
+        return replace(schedulable, requirements=above, preempts=True, frees_devices=True)
 
     def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
         """Bind a pod to a node, if necessary in place of other pods; None if no node can run it."""
         cycle = self._state.play.cycle
         for _ in range(MAX_PREEMPTIONS):
             held, bound = cycle.devices.held, None
-            victims: Sequence[BoundPod] = ()
             with suppress(CostExceeded):  # too many labels would be compared
                 bound = cycle.schedule(pod.name, schedulable, 0)
-                if bound is None and self._is_ending:
-                    victims = cycle.pods_to_end(schedulable)
-            if bound is None and not victims:
+            if bound is None:
                 return None
-            for victim in victims:
-                cycle.release(victim)
-            for victim in victims if bound is None else bound.victims:
+            for victim in bound.victims:
                 pod.victims += (victim.name,)
                 self._undo.callback(cycle.bind, victim, held.get(victim.name))
                 self._evict(victim)
-            if bound is not None and not bound.waits:
+            if not bound.waits:
                 self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))
                 return bound
         return None

@@ -3,8 +3,8 @@
 Source: pkg/scheduler/framework/types.go (Resource.Add), pkg/scheduler/util/utils.go (IsScalarResourceName).
 """
 
-from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping
 
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.kubernetes.cluster import Node
@@ -38,12 +38,6 @@ MAX_CACHED = 1_024
 """Amounts of a resource whose sets of nodes are cached: 0.7 MB with 5,000 nodes. When there are more, all are
 dropped."""
 
-FEW_AMOUNTS = 16
-"""Amounts that are looked up one by one, among all nodes. If there are more, sets in between are cached as well."""
-
-FEW_NODES = 64
-"""Nodes among which an amount is looked up then."""
-
 
 class FreeAmounts:
     """The amounts of one resource that nodes have free; negative where more is used than allocatable.
@@ -70,45 +64,23 @@ class FreeAmounts:
         """Add to the amount that a node has free."""
         before = self._free.get(number, 0)
         after = self._free[number] = before + by
-        thresholds = self._thresholds
-        if thresholds:
-            least, most = (before, after) if by > 0 else (after, before)
-            start = bisect_right(thresholds, least)
-            end = bisect_right(thresholds, most, start)
-            if start < end:
-                bit = 1 << number
-                for amount in thresholds[start:end]:
-                    self._below[amount] ^= bit
+        least, most = (before, after) if by > 0 else (after, before)
+        start = bisect_right(self._thresholds, least)
+        for amount in self._thresholds[start : bisect_right(self._thresholds, most, start)]:
+            self._below[amount] ^= 1 << number
 
     def below(self, amount: int) -> NodeSet:
         """Return the nodes that have less free than an amount."""
         nodes = self._below.get(amount)
         if nodes is None:
-            if len(self._below) >= MAX_CACHED:
+            thresholds = self._thresholds
+            if len(thresholds) >= MAX_CACHED:
                 self._below.clear()
-                self._thresholds.clear()
-            nodes = self._search(amount)
+                thresholds.clear()
+            at = bisect_right(thresholds, amount)
+            low = self._below[thresholds[at - 1]] if at else 0
+            high = self._below[thresholds[at]] if at < len(thresholds) else self._every
+            between = [number for number in numbers_of(high & ~low) if self.of(number) < amount]
+            nodes = self._below[amount] = low | node_set(between)
+            thresholds.insert(at, amount)
         return nodes
-
-    def _search(self, amount: int) -> NodeSet:
-        while amount not in self._below:
-            low, numbers = self._between(amount)
-            if len(numbers) <= FEW_NODES or len(self._thresholds) < FEW_AMOUNTS:
-                self._store(amount, low, numbers)
-            else:
-                # Both halves have at most half of the nodes: nodes with the middle amount are in neither.
-                middle = sorted([self.of(number) for number in numbers])[len(numbers) // 2]
-                for edge in {middle, middle + 1} - self._below.keys():
-                    self._store(edge, low, numbers)
-        return self._below[amount]
-
-    def _between(self, amount: int) -> tuple[NodeSet, Sequence[int]]:
-        """Return the nodes below the next lower cached amount, and the rest of the nodes below the next higher one."""
-        at = bisect_right(self._thresholds, amount)
-        low = self._below[self._thresholds[at - 1]] if at else 0
-        high = self._below[self._thresholds[at]] if at < len(self._thresholds) else self._every
-        return low, numbers_of(high & ~low)
-
-    def _store(self, amount: int, low: NodeSet, numbers: Sequence[int]) -> None:
-        self._below[amount] = low | node_set([number for number in numbers if self.of(number) < amount])
-        insort(self._thresholds, amount)

@@ -4,7 +4,6 @@ Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins, apis
 plugins ImageLocality, VolumeBinding and DynamicResources are not modelled.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -34,8 +33,8 @@ MAX_KINDS = 10_000
 kilobytes."""
 
 MAX_RANKINGS = 256
-"""Rankings of nodes for pods of equal requests; the one that was used longest ago is dropped. One takes 140 kB with
-5,000 nodes."""
+"""Rankings of nodes for pods of equal requests; when there are more, all are dropped. One takes 140 kB with 5,000
+nodes."""
 
 _NO_PODS: Mapping[int, NodeSet] = {}
 
@@ -89,7 +88,7 @@ class Scores:
         self._soft_taints = TaintGroups(nodes, SOFT_EFFECTS)
         self._terms = BoundTerms(scheduler.topologies, scheduler.namespaces)
         self._kinds: dict[int, _CompiledPreferences] = {}
-        self._rankings: OrderedDict[ScoredAmounts, Ranking] = OrderedDict()
+        self._rankings: dict[ScoredAmounts, Ranking] = {}
 
     def bind(self, number: int, pod: Preferences) -> None:
         """Add a pod to a node."""
@@ -166,14 +165,11 @@ class Scores:
             self._terms.add(number, kind.terms, sign)
 
     def _ranking(self, amounts: ScoredAmounts) -> Ranking:
-        ranking = self._rankings.get(amounts)
-        if ranking is None:
+        if amounts not in self._rankings:
             if len(self._rankings) >= MAX_RANKINGS:
-                self._rankings.popitem(last=False)
-            ranking = self._rankings[amounts] = Ranking(self._states, amounts)
-        else:
-            self._rankings.move_to_end(amounts)
-        return ranking
+                self._rankings.clear()
+            self._rankings[amounts] = Ranking(self._states, amounts)
+        return self._rankings[amounts]
 
     def _kind(self, pod: Preferences) -> _CompiledPreferences:
         # By identity, since a hash of all preferences takes longer than the rest.

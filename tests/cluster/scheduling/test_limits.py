@@ -1,17 +1,16 @@
 """The limits of the scheduler's model: what it names, what it reads, and what large clusters cost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cluster.nodes import NodeSet, numbers_of
 from rules_engine.cluster.scheduling import amounts as looked_up
 from rules_engine.cluster.scheduling import scheduler as limited
 from rules_engine.cluster.scheduling import scheduler_of
-from rules_engine.cluster.scheduling.amounts import FEW_NODES, FreeAmounts
+from rules_engine.cluster.scheduling.amounts import FreeAmounts
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from tests.support.api import NOW, node, pod
@@ -86,29 +85,6 @@ def test_amounts_are_dropped_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(looked_up, "MAX_CACHED", 3)
     amounts = FreeAmounts({0: 2}, 0b11)
     assert [amounts.below(amount) for amount in (1, 2, 3, 4, 2)] == [0b10, 0b10, 0b11, 0b11, 0b10]
-
-
-def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    count = 2_000
-    nodes = [
-        node(f"n{number}", {"memory": f"{number + 1}Mi"}, labels={"zone": f"z{number % 3}"}) for number in range(count)
-    ]
-    model = scheduler(nodes, [pod(f"b{number}", labels={"app": "x"}, on=f"n{number}") for number in range(count)])
-    read = 0
-
-    def counting(nodes: NodeSet) -> Sequence[int]:
-        nonlocal read
-        found = numbers_of(nodes)
-        read += len(found)
-        return found
-
-    monkeypatch.setattr(looked_up, "numbers_of", counting)
-    for number in range(1_000):
-        found = model.explain(pod(requests={"memory": f"{number + 1}Mi", "cpu": "1"}))
-        assert found.feasible == count - number
-    assert 0 < read < 1_000 * 2 * FEW_NODES
 
 
 def selecting(number: int) -> dict[str, Any]:

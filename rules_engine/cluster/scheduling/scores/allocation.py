@@ -5,7 +5,9 @@ They depend on amounts only, so that nodes in equal states have equal scores.
 Source: plugins/noderesources (resource_allocation.go, least_allocated.go, most_allocated.go, balanced_allocation.go).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TypeAlias
 
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
@@ -92,22 +94,16 @@ class NodeStates:
 
     def __init__(self, nodes: Sequence[Node], scores: AllocationScores) -> None:
         self.scores = scores
-        self.bits = [1 << number for number in range(len(nodes))]
-        """Each node as a set."""
         self.allocatable = [scores.allocatable(node) for node in nodes]
         self.used = [[0] * (OTHERS + len(scores.others)) for _ in nodes]
-        self._numbers: dict[tuple[ScoredAmounts, ScoredAmounts], int] = {}
+        self._numbers = defaultdict[tuple[ScoredAmounts, ScoredAmounts], int](count().__next__)
         """Numbers of states: the allocatable amounts of a node, and the used ones."""
-        self._made = 0
-        self.current = [self._state_number(number) for number in range(len(nodes))]
+        self.current = [0] * len(nodes)
         """The number of each node's state."""
-        self._changes: list[int] = []
-        self._dropped = 0
-
-    @property
-    def moment(self) -> int:
-        """The number of changes until now."""
-        return self._dropped + len(self._changes)
+        self.changes: list[int] = []
+        """The nodes in the order of their changes, the first of which is that each exists."""
+        for number in range(len(nodes)):
+            self._record_change(number)
 
     def add(self, node: int, amounts: ScoredAmounts, sign: int) -> None:
         """Add amounts to what is used on a node, or subtract them."""
@@ -122,30 +118,11 @@ class NodeStates:
         self.allocatable[number] = self.scores.allocatable(node)
         self._record_change(number)
 
-    def changes_since(self, moment: int) -> Sequence[int] | None:
-        """Return the nodes that changed since a moment, possibly repeated; None if it is too long ago."""
-        if moment < self._dropped:
-            return None
-        return self._changes[moment - self._dropped :]
-
     def _record_change(self, node: int) -> None:
-        self.current[node] = self._state_number(node)
-        self._changes.append(node)
-        if len(self._changes) > 2 * len(self.bits):
-            # A ranking that has not read these changes is made anew.
-            dropped = len(self.bits)
-            del self._changes[:dropped]
-            self._dropped += dropped
-
-    def _state_number(self, node: int) -> int:
-        state = self.allocatable[node], tuple(self.used[node])
-        number = self._numbers.get(state)
-        if number is None:
-            if len(self._numbers) >= MAX_STATES:
-                self._numbers.clear()
-            number = self._numbers[state] = self._made
-            self._made += 1
-        return number
+        if len(self._numbers) >= MAX_STATES:
+            self._numbers.clear()
+        self.current[node] = self._numbers[self.allocatable[node], tuple(self.used[node])]
+        self.changes.append(node)
 
 
 class Ranking:
@@ -156,10 +133,11 @@ class Ranking:
         self._pod = pod
         self._scores: dict[int, int] = {}
         """Scores by the number of a state."""
-        self._moment = -1
-        self._sets: list[NodeSet] = []
+        self._read = 0
+        """The number of changes that were read."""
+        self._sets = [0] * (2 * MAX_SCORE + 1)
         """The nodes by score."""
-        self._placed: list[int | None] = []
+        self._placed: list[int | None] = [None] * len(states.current)
         """The score by which each node is in one of the sets; None: it is in none."""
         self._stale: NodeSet = 0
         """The nodes that have changed since, or were not placed: a node is placed when it is read."""
@@ -186,19 +164,12 @@ class Ranking:
     def _follow(self, nodes: NodeSet) -> None:
         """Place nodes by their present states."""
         states = self._states
-        changed = states.changes_since(self._moment)
-        if changed is None or len(self._scores) > MAX_CACHED_SCORES:
-            self._scores.clear()
-            self._sets = [0] * (2 * MAX_SCORE + 1)
-            self._placed = [None] * len(states.bits)
-            self._stale = (1 << len(states.bits)) - 1
-        else:
-            self._stale |= node_set(changed)
-        self._moment = states.moment
+        self._stale |= node_set([*{*states.changes[self._read :]}])
+        self._read = len(states.changes)
         to_place = self._stale & nodes
         self._stale ^= to_place
         for node in numbers_of(to_place):
-            before, score, bit = self._placed[node], self._score(node), states.bits[node]
+            before, score, bit = self._placed[node], self._score(node), 1 << node
             if before is not None:
                 self._sets[before] ^= bit
             self._sets[score] |= bit
@@ -209,6 +180,8 @@ class Ranking:
         state = states.current[node]
         score = self._scores.get(state)
         if score is None:
+            if len(self._scores) >= MAX_CACHED_SCORES:
+                self._scores.clear()
             amounts = states.allocatable[node], states.used[node], self._pod
             score = self._scores[state] = states.scores.fit(*amounts) + states.scores.balanced(*amounts)
         return score

@@ -5,9 +5,8 @@ checkBoundClaims, checkVolumeProvisions); component-helpers/storage/volume/pv_he
 plugin/pkg/admission/storage/storageclass/setdefault/admission.go.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import read_amounts
@@ -28,7 +27,7 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.questions.simulate.admission import Template
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_OWNERS = "PersistentVolumes"
+_AVAILABLE = "available PersistentVolumes"
 MAX_CANDIDATES = 1000
 """PersistentVolumes that may be bound to one claim: each is looked at on each node for each pod."""
 
@@ -118,9 +117,9 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     provisions = text_member(storage_class, "provisioner") not in ("", NO_PROVISIONER)
     if not provisions and objects.unread("PersistentVolume"):
         return {"unknown": f"PersistentVolumes for {title}, which were not read"}
-    own = [each for each in _volumes_of(key, objects) if _matches(each, spec, name or "")] if key else []
-    volumes = (*_sorted(own), *_free_volumes(spec, name or "", objects))
-    candidates = {each.name: _node_selector(each) for each in volumes}
+    owners = {"", key}
+    volumes = [each for each in _available(objects) if _owner(each) in owners and _matches(each, spec, name or "")]
+    candidates = {each.name: _node_selector(each) for each in sorted(volumes, key=lambda each: not _owner(each))}
     if len(candidates) > MAX_CANDIDATES:
         return {"unknown": f"{title}, for which there are more than {MAX_CANDIDATES:,} volumes"}
     size = _storage(as_mapping(spec.get("resources")).get("requests"))
@@ -136,26 +135,13 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     return found
 
 
-def _sorted(volumes: Iterable[ApiObject]) -> Sequence[ApiObject]:
-    return sorted(volumes, key=lambda each: (_storage(each.spec.get("capacity")), each.name))
-
-
-def _volumes_of(owner: str, objects: ClusterObjects) -> Sequence[ApiObject]:
-    """Return the PersistentVolumes of a claim; of "", those of none."""
-    if _OWNERS not in objects.views:
-        by_owner: dict[str, list[ApiObject]] = {}
-        for each in objects.of("PersistentVolume"):
-            by_owner.setdefault(_owner(each), []).append(each)
-        objects.views[_OWNERS] = by_owner
-    return cast("dict[str, list[ApiObject]]", objects.views[_OWNERS]).get(owner, ())
-
-
-def _free_volumes(spec: Object, class_name: str, objects: ClusterObjects) -> Sequence[ApiObject]:
-    """Return the PersistentVolumes without a claim that match one, which are the same for all claims of a template."""
-    name = f"{_OWNERS} of claims like {class_name} {json.dumps(spec, sort_keys=True)}"
-    if name not in objects.views:
-        objects.views[name] = _sorted(each for each in _volumes_of("", objects) if _matches(each, spec, class_name))
-    return cast("Sequence[ApiObject]", objects.views[name])
+def _available(objects: ClusterObjects) -> Sequence[ApiObject]:
+    """Return the PersistentVolumes that are not bound yet, the smallest first."""
+    if _AVAILABLE not in objects.views:
+        volumes = [each for each in objects.of("PersistentVolume") if text_member(each.status, "phase") == "Available"]
+        volumes.sort(key=lambda each: (_storage(each.spec.get("capacity")), each.name))
+        objects.views[_AVAILABLE] = volumes
+    return cast("Sequence[ApiObject]", objects.views[_AVAILABLE])
 
 
 def _class_name(spec: Object, objects: ClusterObjects) -> str | None:
@@ -168,12 +154,11 @@ def _class_name(spec: Object, objects: ClusterObjects) -> str | None:
 
 
 def _matches(volume: ApiObject, spec: Object, class_name: str) -> bool:
-    """Return True if a PersistentVolume can be bound to a claim."""
+    """Return True if an available PersistentVolume can be bound to a claim."""
     own, selector = volume.spec, read_selector(spec.get("selector"))
     modes = [text_member(each, "volumeMode") or "Filesystem" for each in (own, spec)]
     return (
-        text_member(volume.status, "phase") == "Available"
-        and volume.metadata.get("deletionTimestamp") is None
+        volume.metadata.get("deletionTimestamp") is None
         and text_member(own, "storageClassName") == class_name
         and modes[0] == modes[1]
         and _storage(own.get("capacity")) >= _storage(as_mapping(spec.get("resources")).get("requests"))

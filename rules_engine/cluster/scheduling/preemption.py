@@ -6,7 +6,7 @@ Two differences: victims end at once, and with more than MAX_DRY_RUNS nodes the 
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,9 +28,6 @@ chosen among the nodes with the lowest priority of victims."""
 CACHED_PRIORITIES = 16
 """Priorities for which the amounts that nodes have free without the pods up to them are cached: 0.4 MB each for a
 resource, with 5,000 nodes. Clusters have a few PriorityClasses."""
-
-CACHED_PODS = 16
-"""Pods for which the victims on nodes are cached, as long as the nodes do not change: some 100 bytes for a node."""
 
 _LEAST_PRIORITY = -(2**31)
 
@@ -55,9 +52,7 @@ class Preemption:
         self._having: dict[int, NodeSet] = {}
         """The nodes with pods of a priority."""
         self._free: dict[int, dict[str, FreeAmounts]] = {}
-        """Free amounts of nodes without their pods up to a priority, by resource; the last used one at the end."""
-        self._cached: dict[int, tuple[SchedulablePod, dict[int, tuple[BoundPod, ...]]]] = {}
-        """The victims for a pod by node, where resources alone decide. By the identity of the pod, which is kept."""
+        """Free amounts of nodes without their pods up to a priority, by resource."""
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node."""
@@ -82,9 +77,8 @@ class Preemption:
         self._budgets.count_running(pod, -1)
 
     def forget(self) -> None:
-        """Clear the caches, since the allocatable amounts of a node have changed."""
+        """Clear the cache, since the allocatable amounts of a node have changed."""
         self._free.clear()
-        self._cached.clear()
 
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod; if it `preempts`, pods of lower priority do not count."""
@@ -128,16 +122,12 @@ class Preemption:
         else:
             candidates = having_devices
         victims_by_node: dict[int, tuple[BoundPod, ...]] = {}
-        exceeding: dict[int, int] = {}
-        """The numbers of victims that exceed a budget."""
-        # Where resources alone decide, the victims follow from amounts, and are cached; elsewhere a dry run is needed.
-        if by_resources := self._lowest_victims(pod, lower, candidates & ~(other_filters | self._protected)):
-            cached = self._victim_cache(pod)
-            for number in numbers_of(self._choice.first(name, by_resources, MAX_DRY_RUNS)):
-                victims = cached.get(number)
-                if victims is None:
-                    victims = cached[number] = self._victims(pod, number, {})
-                victims_by_node[number] = victims
+        keys: dict[int, CandidateKey] = {}
+        # Where resources alone decide, the victims follow from amounts; elsewhere a dry run is needed.
+        by_amounts = self._lowest_victims(pod, lower, candidates & ~(other_filters | self._protected))
+        for number in numbers_of(self._choice.first(name, by_amounts, MAX_DRY_RUNS)):
+            victims_by_node[number] = victims = self._victims(pod, number, {})
+            keys[number] = _candidate_key(victims, {})
         others = candidates & (other_filters | self._protected)
         while others:
             several = self._choice.first(name, others, MAX_DRY_RUNS)
@@ -147,26 +137,15 @@ class Preemption:
                 find_victims = self._dry_run if other_filters >> number & 1 else self._victims
                 if victims := find_victims(pod, number, spared):
                     victims_by_node[number] = victims
-                    exceeding[number] = sum(victim.name in spared for victim in victims)
+                    keys[number] = _candidate_key(victims, spared)
             # Like the scheduler, look on for a node whose victims exceed no budget.
-            if not victims_by_node or not all(exceeding.get(number) for number in victims_by_node):
+            if not keys or not all(exceeding for exceeding, *_ in keys.values()):
                 break
-        if not victims_by_node:
+        if not keys:
             return None
-        keys = {
-            number: _candidate_key(victims, exceeding.get(number, 0)) for number, victims in victims_by_node.items()
-        }
         best = min(keys.values())
         chosen = self._choice.choose_node(name, node_set([number for number, key in keys.items() if key == best]))
         return Bound(chosen, victims_by_node[chosen])
-
-    def _victim_cache(self, pod: SchedulablePod) -> dict[int, tuple[BoundPod, ...]]:
-        entry = self._cached.get(id(pod))
-        if entry is None:
-            if len(self._cached) >= CACHED_PODS:
-                del self._cached[next(iter(self._cached))]
-            entry = self._cached[id(pod)] = (pod, {})
-        return entry[1]
 
     def _lowest_victims(self, pod: SchedulablePod, lower: Sequence[int], among: NodeSet) -> NodeSet:
         """Return the nodes of `among` where the highest priority of a victim is the lowest.
@@ -181,12 +160,9 @@ class Preemption:
 
     def _nodes_with_room(self, pod: SchedulablePod, priority: int) -> NodeSet:
         """Return the nodes that have the resources for a pod without their pods up to a priority."""
-        by_resource = self._free.pop(priority, None)
-        if by_resource is None:
-            if len(self._free) >= CACHED_PRIORITIES:
-                del self._free[next(iter(self._free))]
-            by_resource = {}
-        self._free[priority] = by_resource
+        if priority not in self._free and len(self._free) >= CACHED_PRIORITIES:
+            self._free.clear()
+        by_resource = self._free.setdefault(priority, {})
         nodes = self._every
         for resource, amount in pod.amounts:
             if not nodes:
@@ -228,7 +204,7 @@ class Preemption:
     def _reprieve_order(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> Iterable[BoundPod]:
         """Return the pods below the priority of a pod in the order in which they may stay: the most important first."""
         lower = self._nodes[number].lower(pod.priority)
-        return [*spared.values(), *(other for other in lower if other.name not in spared)] if spared else lower
+        return [*spared.values(), *(other for other in lower if other.name not in spared)]
 
     def _dry_run(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
         """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
@@ -268,8 +244,6 @@ class Preemption:
         return bool(self._scheduler.devices.having(pod.requirements.devices, nodes) if pod.frees_devices else nodes)
 
     def _record_change(self, pod: BoundPod, sign: int) -> None:
-        for _, cached in self._cached.values():
-            cached.pop(pod.node, None)
         for priority, by_resource in self._free.items():
             if pod.pod.priority > priority:
                 for resource, amount in pod.pod.amounts:
@@ -323,11 +297,12 @@ def _importance_order(pod: BoundPod) -> tuple[int, int, str]:
     return -pod.pod.priority, pod.start, pod.name
 
 
-def _candidate_key(victims: Sequence[BoundPod], exceeding: int) -> CandidateKey:
-    """Return the order of a candidate by its victims, the most important one first."""
+def _candidate_key(victims: Sequence[BoundPod], spared: Container[str]) -> CandidateKey:
+    """Return the order of a candidate by its victims, the most important one first; `spared`: exceed a budget."""
     first = victims[0]
     # None counts less than 0, so that few victims of negative priority are better than many.
     total = sum(victim.pod.priority - _LEAST_PRIORITY for victim in victims)
+    exceeding = sum(victim.name in spared for victim in victims)
     return exceeding, first.pod.priority, total, len(victims), -first.start
 
 

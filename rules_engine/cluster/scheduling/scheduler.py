@@ -167,19 +167,9 @@ class KubeScheduler:
     def feasible_without_devices(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters but DynamicResources. Raises CostExceeded."""
         self._grant()
-        excluded = self._usage.full
-        for resource, amount in pod.requests.items():
-            if amount > 0:
-                excluded |= self._usage.below(resource, amount)
-        if pod.ports:
-            excluded |= self._ports.taken(pod.ports)
-        if pod.spread:
-            for nodes in self._spread_exclusions(pod).values():
-                excluded |= nodes
-        for nodes in self._inter_pod_exclusions(pod).values():
-            excluded |= nodes
-        excluded |= union(self._volumes.exclude(pod, self.index.every).values())
-        return self.allowed(pod.placement) & ~excluded
+        by_reason = (self._insufficient_nodes(pod), self._spread_exclusions(pod), self._inter_pod_exclusions(pod))
+        excluded = _union_of((*by_reason, self._volumes.exclude(pod, self.index.every)))
+        return self.allowed(pod.placement) & ~(excluded | self._ports.taken(pod.ports))
 
     def _grant(self) -> None:
         if self._each:
@@ -192,6 +182,8 @@ class KubeScheduler:
         return nodes & self._nodes_named((placement.node_name,)) if placement.node_name else nodes
 
     def _spread_exclusions(self, pod: Requirements) -> Excluded:
+        if not pod.spread:
+            return {}
         placement = pod.placement
         return exclude_by_spread(
             pod,
@@ -224,7 +216,7 @@ class KubeScheduler:
             Filter.NODE_PORTS: {reasons.PORTS_TAKEN: self._ports.taken(pod.ports)},
             Filter.NODE_RESOURCES_FIT: {resource_reason(resource): nodes for resource, nodes in fit.items()},
             Filter.VOLUME_BINDING: self._volumes.exclude(pod, every),
-            Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod) if pod.spread else {},
+            Filter.POD_TOPOLOGY_SPREAD: self._spread_exclusions(pod),
             Filter.INTER_POD_AFFINITY: self._inter_pod_exclusions(pod),
         }
         excluded = {

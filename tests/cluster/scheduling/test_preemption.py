@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.preemption import CACHED_PODS, CACHED_PRIORITIES, MAX_DRY_RUNS
+from rules_engine.cluster.scheduling.preemption import CACHED_PRIORITIES, MAX_DRY_RUNS
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from tests.support.api import GPU, NOW, Object, budget, node, pod
 from tests.support.clusters import HOSTNAME, Generator
@@ -289,14 +289,6 @@ def test_equal_pods_that_preempt_one_after_the_other_have_other_victims() -> Non
         subject.bind(one)
     assert subject.schedule("ml/first", high, 9) == Bound(0, (bound[1],))
     assert subject.schedule("ml/second", high, 9) == Bound(0, (bound[0],))
-
-
-def test_more_pods_than_are_cached_change_no_answer() -> None:
-    subject, pods = _full(*range(CACHED_PODS + 2))
-    for number, victim in enumerate(pods):
-        binding = subject.schedule(f"high-{number}", SchedulablePod.of(_gpus("high", 1, priority=99 + number)), 10)
-        assert binding is not None
-        assert [other.name for other in binding.victims] == [victim.name]
 
 
 def _low(number: int, *, gpus: int = 1, node: int = 0, **options: Any) -> BoundPod:

@@ -10,7 +10,7 @@ from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.rules.ladder.pools import pool_text, toleration_text
-from rules_engine.rules.ladder.value import Direction, FallbackLadder, LadderCode, PoolLabels, Rung, WhenExhausted
+from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, WhenExhausted
 from rules_engine.rules.overlap import EarlierRules, always_first, precedence_basis
 from rules_engine.rules.resource_names import name_warnings
 
@@ -55,7 +55,7 @@ def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iter
     }
     for index, rung in enumerate(ladder.rungs):
         if rung.title not in offered and not rung.assume:
-            if _source_count(ladder, index):
+            if _is_target(ladder, index):
                 effect = "nothing moves to this rung"
             elif any(other.assume or other.title in offered for other in ladder.rungs):
                 effect = "each request for it must move"
@@ -98,7 +98,7 @@ def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Probl
     for index, rung in enumerate(ladder.rungs):
         pool = _nodes_of(rung.pool, nodes)
         tolerated = Tolerated(rung.place.tolerations)
-        for taint in sorted(_common_taints(pool), key=str) if _source_count(ladder, index) else ():
+        for taint in sorted(_common_taints(pool), key=str) if _is_target(ladder, index) else ():
             # The API server adds a toleration of the resource's name (ExtendedResourceToleration).
             if not (tolerated.includes(taint) or taint.key == rung.resource):
                 text = toleration_text(Toleration(key=taint.key, operator="", value=taint.value, effect=taint.effect))
@@ -166,23 +166,15 @@ def _warn_idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
         yield warning(LadderCode.SINGLE_RUNG, message, rung.location, rung.resource)
         return
     for index, rung in enumerate(ladder.rungs):
-        if rung.when is not None and not _source_count(ladder, index):
+        if rung.when is not None and not _is_target(ladder, index):
             message = (
                 f"this is never evaluated: with direction {ladder.direction.value} nothing moves to {rung.resource}"
             )
             yield warning(LadderCode.UNUSED_WHEN, message, rung.when.location, rung.when.text.partition("\n")[0])
 
 
-def _source_count(ladder: FallbackLadder, index: int) -> int:
-    """Return the number of rungs that may move to the rung at `index`."""
-    above, below = index, len(ladder.rungs) - index - 1
-    return {Direction.DOWN: above, Direction.UP: below, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
-
-
-def _target_count(ladder: FallbackLadder, index: int) -> int:
-    """Return the number of rungs that the rung at `index` may move to."""
-    above, below = index, len(ladder.rungs) - index - 1
-    return {Direction.DOWN: below, Direction.UP: above, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
+def _is_target(ladder: FallbackLadder, index: int) -> bool:
+    return any(index in ladder.targets(source) for source in range(len(ladder.rungs)))
 
 
 def _warn_unreachable_rungs(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
@@ -194,7 +186,7 @@ def _warn_unreachable_rungs(earlier: FallbackLadder, later: FallbackLadder) -> I
     for index, rung in enumerate(later.rungs):
         identity = rung.resource, rung.pool if earlier.pool_keys else ()
         # No warning for a rung that cannot move anyway.
-        if identity in decided and not rung.assume and _target_count(later, index):
+        if identity in decided and not rung.assume and later.targets(index):
             message = (
                 f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
                 f"which comes first by {precedence_basis(earlier, later)}"

@@ -57,11 +57,10 @@ WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 
 @dataclass(frozen=True, slots=True)
 class CompiledRung:
-    """A rung and its `when`, with the field of each."""
+    """A rung and its `when`, with the field of that."""
 
     rung: Rung
     when: Program | None
-    field: Field
     when_field: Field | None
 
 
@@ -74,16 +73,10 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
     """
 
     rungs: tuple[CompiledRung, ...]
-    resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    query: NodeQuery = field(init=False, repr=False, compare=False)
-    rung_fields: Mapping[str, Field] = field(init=False, repr=False, compare=False)
-    pool_keys: tuple[str, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rung_fields", {rung.rung.title: rung.field for rung in self.rungs})
-        object.__setattr__(self, "pool_keys", self.rule.pool_keys)
-        object.__setattr__(self, "resources", self.rule.resources)
-        object.__setattr__(self, "query", self.rule.query)
+    resources: tuple[str, ...] = field(repr=False, compare=False)
+    query: NodeQuery = field(repr=False, compare=False)
+    rung_fields: Mapping[str, Field] = field(repr=False, compare=False)
+    pool_keys: tuple[str, ...] = field(repr=False, compare=False)
 
     @property
     def own_programs(self) -> tuple[Program, ...]:
@@ -133,11 +126,14 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
             CompiledRung(
                 rung,
                 compiler.condition(rung.when, WHEN_EFFECTS),
-                Field(f"rungs[{index}]", rung.location),
                 next(iter(rule.fields.get(f"rungs[{index}].when", ())), None),
             )
             for index, rung in enumerate(rule.rungs)
         ),
+        resources=rule.resources,
+        query=rule.query,
+        rung_fields={rung.title: Field(f"rungs[{index}]", rung.location) for index, rung in enumerate(rule.rungs)},
+        pool_keys=rule.pool_keys,
     )
 
 
@@ -528,11 +524,7 @@ def _stays(requests: _Requests, index: int, others: Iterable[str]) -> bool:
 
 
 def _targets(requests: _Requests, index: int) -> Sequence[CompiledRung]:
-    """Return the rungs to which the request at `index` may move, in the order of attempts; the assumed rung last."""
-    rungs = requests.ladder.rungs
-    lower, higher = rungs[index + 1 :], rungs[:index][::-1]
-    targets = {Direction.DOWN: lower, Direction.UP: higher}.get(requests.ladder.rule.direction, (*lower, *higher))
-    return sorted(targets, key=lambda target: target.rung.assume)
+    return [requests.ladder.rungs[target] for target in requests.ladder.rule.targets(index)]
 
 
 def _try_rung(requests: _Requests, index: int, option: CompiledRung, before: _ChosenRungs) -> Attempt:

@@ -272,7 +272,7 @@ lists.range({size}).map(t, {_peaks(rule, "t")}.map(p, {own} + {[rung, *before]}.
   k != t && (i == 0 || [{targets}][i] == t), p[k]).sum()).max() + $overhead[t])""",
         )
         lines = [draft.text(f"!({rung} in $moving) ? {rung} :")]
-        for target in _targets(rule, rung, assumed):
+        for target in rule.targets(rung):
             tests: list[str] = []
             if target != assumed:
                 tests.append(draft.text(f"$nodes_{step - 1}.exists(n, n[{target}] >= $load_{rung}[{target}])"))
@@ -299,13 +299,6 @@ def _order(rule: FallbackLadder) -> list[int]:
     """Return the rungs in the order in which their requests are decided."""
     rungs = [*range(len(rule.rungs))]
     return rungs if rule.direction is Direction.UP else rungs[::-1]
-
-
-def _targets(rule: FallbackLadder, rung: int, assumed: int) -> list[int]:
-    """Return the rungs to which a request may move, in the order of attempts; the assumed one last."""
-    lower = [] if rule.direction is Direction.UP else [*range(rung + 1, len(rule.rungs))]
-    higher = [] if rule.direction is Direction.DOWN else [*range(rung - 1, -1, -1)]
-    return sorted([*lower, *higher], key=lambda target: target == assumed)
 
 
 def _change(rule: FallbackLadder, draft: Draft) -> None:

@@ -1,6 +1,6 @@
 """FallbackLadder, as loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -170,3 +170,9 @@ class FallbackLadder(Rule):
     def pool_keys(self) -> tuple[str, ...]:
         """The keys of the labels that all pools of the ladder have; none for a ladder without pools."""
         return tuple(key for rung in self.rungs[:1] for key, _ in rung.pool)
+
+    def targets(self, index: int) -> Sequence[int]:
+        """Return the rungs to which the rung at `index` may move, in the order of attempts; the assumed one last."""
+        lower = [] if self.direction is Direction.UP else [*range(index + 1, len(self.rungs))]
+        higher = [] if self.direction is Direction.DOWN else [*reversed(range(index))]
+        return sorted([*lower, *higher], key=lambda target: self.rungs[target].assume)

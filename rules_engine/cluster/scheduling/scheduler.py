@@ -82,7 +82,7 @@ class KubeScheduler:
         self.namespaces = pod_affinity.Namespaces(namespaces)
         self._each = comparisons is not None
         self._budget = Budget(MAX_COMPARISONS if comparisons is None else comparisons, _COMPARED)
-        self._repelling = pod_affinity.RepellingTerms(self.topologies, self._budget)
+        self._repelling = pod_affinity.BoundTerms(self.topologies, self._budget)
         self._bound = bound
         self._tallies = tallies
         # Without the labels of pods, which `pods` indexes once an answer needs them.
@@ -124,13 +124,15 @@ class KubeScheduler:
         self.pods.remove(number, pod)
         self._usage.remove(number, pod.requests)
         self._ports.remove(number, pod.ports)
-        self._repelling.remove(number, pod.anti_affinity)
+        for term in pod.anti_affinity:
+            self._repelling.add(number, term, 1, -1)
         self._volumes.release(number, pod)
 
     def _add(self, number: int, pod: Footprint) -> None:
         self._usage.add(number, pod.requests)
         self._ports.add(number, pod.ports)
-        self._repelling.add(number, pod.anti_affinity)
+        for term in pod.anti_affinity:
+            self._repelling.add(number, term, 1, 1)
 
     def change_node(self, number: int, node: Node) -> None:
         """Replace a node by one with other taints, another cordon or other amounts; its name and labels stay."""
@@ -279,8 +281,8 @@ class KubeScheduler:
         ):
             yield NOMINATED
         if not self.namespaces.known:
-            own = (*pod.affinity, *pod.anti_affinity)
-            if any(term.namespace_selector for term in (*own, *self._repelling.matching(pod.labels))):
+            bound = [each.term for each in self._repelling.matching(pod.labels)]
+            if any(term.namespace_selector for term in (*pod.affinity, *pod.anti_affinity, *bound)):
                 yield NAMESPACE_SELECTORS
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.filters.bound_pods import SelectedPods
-from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods
+from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods, BoundTerm, BoundTerms
 from rules_engine.cluster.scheduling.filters.taints import TaintGroups
 from rules_engine.cluster.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.cluster.scheduling.requirements import SpreadConstraint
@@ -23,7 +23,7 @@ from rules_engine.cluster.scheduling.scores.node_preferences import (
     toleration_score,
 )
 from rules_engine.cluster.scheduling.scores.partition import Partition, add_scores, apply_weight
-from rules_engine.cluster.scheduling.scores.pod_affinity import BoundTerm, BoundTerms, pod_affinity_score, terms_of
+from rules_engine.cluster.scheduling.scores.pod_affinity import pod_affinity_score, terms_of
 from rules_engine.cluster.scheduling.scores.spread import CountedConstraint, spread_score
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.rules.simulation import SchedulerOptions
@@ -67,7 +67,7 @@ class _CompiledPreferences:
         self.pod = pod  # kept alive, since its identity is the key of this
         self.amounts = allocation.amounts(pod.requirements.requests, pod.non_zero)
         self.scored = allocation.amounts(pod.requirements.requests, pod.scored)
-        self.terms = tuple(terms_of(pod))
+        self.terms = terms_of(pod)
         self.taints: Partition | None = None
         self.node_affinity: Partition | None = None
         self.counted: tuple[NodeSet, ...] = ()
@@ -86,7 +86,7 @@ class Scores:
         self._allocation = AllocationScores(options)
         self._states = NodeStates(nodes, self._allocation)
         self._soft_taints = TaintGroups(nodes, SOFT_EFFECTS)
-        self._terms = BoundTerms(scheduler.topologies, scheduler.namespaces)
+        self._terms = BoundTerms(scheduler.topologies)
         self._kinds: dict[int, _CompiledPreferences] = {}
         self._rankings: dict[ScoredAmounts, Ranking] = {}
 
@@ -140,7 +140,10 @@ class Scores:
     def _bound_terms(self, kind: _CompiledPreferences) -> tuple[BoundTerm, ...]:
         """Return the terms of bound pods that match a pod."""
         if kind.bound_terms_version != self._terms.version:
-            kind.bound_terms = tuple(self._terms.matching(kind.pod))
+            pod, includes = kind.pod.requirements, self._scheduler.namespaces.includes
+            kind.bound_terms = tuple(
+                each for each in self._terms.matching(pod.labels) if includes(each.term, pod.namespace)
+            )
             kind.bound_terms_version = self._terms.version
         return kind.bound_terms
 
@@ -161,8 +164,8 @@ class Scores:
     def _count(self, number: int, pod: Preferences, sign: int) -> None:
         kind = self._kind(pod)
         self._states.add(number, kind.amounts, sign)
-        if kind.terms:
-            self._terms.add(number, kind.terms, sign)
+        for weighted in kind.terms:
+            self._terms.add(number, weighted.term, weighted.weight, sign)
 
     def _ranking(self, amounts: ScoredAmounts) -> Ranking:
         if amounts not in self._rankings:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.scheduling import KubeScheduler
-from rules_engine.cluster.scheduling.filters import pod_affinity
 from rules_engine.cluster.scheduling.requirements import Footprint, Requirements
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.cluster import Node, Taint
@@ -34,12 +33,6 @@ def read(nodes: list[Object], bound: list[Object]) -> tuple[list[Node], Bound]:
 
 @given(st.randoms(use_true_random=True), st.sampled_from([1, 2, 64]))
 def test_answers_after_changes_equal_answers_of_a_new_scheduler(random: Random, cached: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pod_affinity, "CACHED_DOMAINS", cached)
-        compare(random, cached)
-
-
-def compare(random: Random, cached: int) -> None:
     generator = Generator(random, most_nodes=MOST_NODES)
     raw = generator.nodes()
     nodes, bound = read(raw, generator.bound(raw))

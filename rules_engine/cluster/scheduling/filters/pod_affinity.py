@@ -1,22 +1,18 @@
 """The filter InterPodAffinity: required affinity and anti-affinity (plugins/interpodaffinity/filtering.go)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from rules_engine.cluster.nodes import NodeSet, union
 from rules_engine.cluster.scheduling.filters.bound_pods import BoundPods, LabelGroup
 from rules_engine.cluster.scheduling.filters.selector_index import SelectorIndex
-from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies, add_count
+from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies
 from rules_engine.cluster.scheduling.requirements import AffinityTerm, Requirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules.rule import LabelSelector
-
-CACHED_DOMAINS = 256
-"""Terms of bound pods whose domains are cached: one has an item for each node at most. When there are more, all are
-dropped."""
 
 
 class Namespaces:
@@ -44,71 +40,45 @@ class Namespaces:
         )
 
 
-class RepellingTerms:
-    """Terms of the bound pods' required anti-affinity, with the nodes of these pods.
+class BoundTerm:
+    """A term of bound pods, with the sum of the weights that these pods give it, by domain."""
 
-    Terms that are compared, and their nodes on first use, cost a unit each.
-    """
+    def __init__(self, term: AffinityTerm, domains: Domains) -> None:
+        self.term = term
+        self.domains = domains
+        self.pods = 0
 
-    def __init__(self, topologies: Topologies, budget: Budget) -> None:
-        self._budget = budget
+
+class BoundTerms:
+    """The terms of bound pods' affinity, which follow each pod that is bound or released."""
+
+    def __init__(self, topologies: Topologies, budget: Budget | None = None) -> None:
+        """Take a budget, of which each term that is compared costs a unit; None: comparisons are not limited."""
         self._topologies = topologies
-        self._carriers: dict[AffinityTerm, _Carriers] = {}
-        self._index: SelectorIndex[AffinityTerm] = SelectorIndex(budget)
-        self._cached: list[_Carriers] = []
+        self._terms: dict[AffinityTerm, BoundTerm] = {}
+        self._index: SelectorIndex[BoundTerm] = SelectorIndex(budget)
+        self.version = 0
+        """A number that changes when there are other terms than before."""
 
-    def add(self, number: int, terms: Iterable[AffinityTerm]) -> None:
-        """Add the terms of a pod that is bound to a node."""
-        for term in terms:
-            carriers = self._carriers.get(term)
-            if carriers is None:
-                carriers = self._carriers[term] = _Carriers()
-                self._index.add(term.selector, term)
-            carriers.change(number, 1)
-
-    def remove(self, number: int, terms: Iterable[AffinityTerm]) -> None:
-        """Undo an `add`."""
-        for term in terms:
-            carriers = self._carriers[term]
-            carriers.change(number, -1)
-            if not carriers.nodes:
-                del self._carriers[term]
-                self._index.remove(term.selector, term)
-
-    def matching(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
-        """Return the terms whose selector matches the labels. Raises CostExceeded."""
-        return self._index.matching(labels) if self._carriers else iter(())
-
-    def near(self, term: AffinityTerm) -> NodeSet:
-        """Return the nodes of the domains in which pods with this term run."""
-        carriers = self._carriers[term]
-        if carriers.presence is None:
+    def add(self, number: int, term: AffinityTerm, weight: int, sign: int) -> None:
+        """Add a term of a pod on a node, or remove it with the sign -1."""
+        bound_term = self._terms.get(term)
+        if bound_term is None:
             key = term.topology_key
-            self._budget.spend(len(carriers.nodes))
-            if len(self._cached) >= CACHED_DOMAINS:
-                for other in self._cached:
-                    other.presence = None
-                self._cached.clear()
-            self._cached.append(carriers)
-            carriers.presence = Domains(self._topologies, key, self._topologies.having(key))
-            for number, count in carriers.nodes.items():
-                carriers.presence.change(number, count)
-        return carriers.presence.nodes
+            domains = Domains(self._topologies, key, self._topologies.having(key))
+            bound_term = self._terms[term] = BoundTerm(term, domains)
+            self._index.add(term.selector, bound_term)
+            self.version += 1
+        bound_term.pods += sign
+        bound_term.domains.change(number, sign * weight)
+        if not bound_term.pods:
+            del self._terms[term]
+            self._index.remove(term.selector, bound_term)
+            self.version += 1
 
-
-class _Carriers:
-    """The pods with a term: their number by node and, if it is cached, their presence in domains."""
-
-    __slots__ = ("nodes", "presence")
-
-    def __init__(self) -> None:
-        self.nodes: dict[int, int] = {}
-        self.presence: Domains | None = None
-
-    def change(self, number: int, by: int) -> None:
-        add_count(self.nodes, number, by)
-        if self.presence is not None:
-            self.presence.change(number, by)
+    def matching(self, labels: Mapping[str, str]) -> Iterator[BoundTerm]:
+        """Yield the terms whose selector matches the labels. Raises CostExceeded."""
+        return self._index.matching(labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +145,7 @@ def exclude_by_anti_affinity(
     )
 
 
-def exclude_by_bound_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
+def exclude_by_bound_pods(pod: Requirements, terms: BoundTerms, namespaces: Namespaces) -> NodeSet:
     """Return the nodes that the required anti-affinity of bound pods excludes."""
     matching = terms.matching(pod.labels)
-    return union(terms.near(term) for term in matching if namespaces.includes(term, pod.namespace))
+    return union(each.domains.nodes for each in matching if namespaces.includes(each.term, pod.namespace))

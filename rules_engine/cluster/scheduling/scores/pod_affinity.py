@@ -1,13 +1,9 @@
 """The score plugin InterPodAffinity (plugins/interpodaffinity/scoring.go)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rules_engine.cluster.nodes import NodeSet
-from rules_engine.cluster.scheduling.filters.pod_affinity import Namespaces
-from rules_engine.cluster.scheduling.filters.selector_index import SelectorIndex
-from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies
 from rules_engine.cluster.scheduling.preferences import Preferences, WeightedTerm
-from rules_engine.cluster.scheduling.requirements import AffinityTerm
 from rules_engine.cluster.scheduling.scores.partition import (
     MAX_SCORE,
     Partition,
@@ -20,57 +16,9 @@ HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
 
 
-def terms_of(pod: Preferences) -> Iterator[WeightedTerm]:
-    """Yield the terms of a bound pod that other pods' scores depend on."""
-    for term in pod.requirements.affinity:
-        yield WeightedTerm(HARD_WEIGHT, term)
-    yield from pod.pod_affinity
-
-
-class BoundTerm:
-    """A term of bound pods, with the sum of the weights that these pods give it, by domain."""
-
-    def __init__(self, term: AffinityTerm, domains: Domains) -> None:
-        self.term = term
-        self.domains = domains
-        self.pods = 0
-
-
-class BoundTerms:
-    """The terms of bound pods' affinity, which follow each pod that is bound or released."""
-
-    def __init__(self, topologies: Topologies, namespaces: Namespaces) -> None:
-        self._topologies = topologies
-        self._namespaces = namespaces
-        self._terms: dict[AffinityTerm, BoundTerm] = {}
-        self._index: SelectorIndex[BoundTerm] = SelectorIndex()
-        self.version = 0
-        """A number that changes when there are other terms than before."""
-
-    def add(self, number: int, terms: Iterable[WeightedTerm], sign: int) -> None:
-        """Add the terms of a pod on a node, or remove them."""
-        for weighted in terms:
-            term = weighted.term
-            bound_term = self._terms.get(term)
-            if bound_term is None:
-                key = term.topology_key
-                domains = Domains(self._topologies, key, self._topologies.having(key))
-                bound_term = self._terms[term] = BoundTerm(term, domains)
-                self._index.add(term.selector, bound_term)
-                self.version += 1
-            bound_term.pods += sign
-            bound_term.domains.change(number, sign * weighted.weight)
-            if not bound_term.pods:
-                del self._terms[term]
-                self._index.remove(term.selector, bound_term)
-                self.version += 1
-
-    def matching(self, pod: Preferences) -> Iterator[BoundTerm]:
-        """Yield the terms that match a pod."""
-        namespace = pod.requirements.namespace
-        for bound_term in self._index.matching(pod.requirements.labels):
-            if self._namespaces.includes(bound_term.term, namespace):
-                yield bound_term
+def terms_of(pod: Preferences) -> Sequence[WeightedTerm]:
+    """Return the terms of a bound pod that other pods' scores depend on."""
+    return (*(WeightedTerm(HARD_WEIGHT, term) for term in pod.requirements.affinity), *pod.pod_affinity)
 
 
 def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes: NodeSet) -> Partition:

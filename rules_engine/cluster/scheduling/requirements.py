@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from msgspec import Struct
 
@@ -108,10 +109,8 @@ class Footprint(Struct, frozen=True, kw_only=True):
     def read(cls, pod: PodObject) -> "Footprint":
         """Read a bound pod; malformed fields are ignored."""
         spec, metadata = as_mapping(pod.get("spec")), as_mapping(pod.get("metadata"))
-        namespace, labels = (
-            text_member(metadata, "namespace") or DEFAULT_NAMESPACE,
-            as_string_map(metadata.get("labels")),
-        )
+        namespace, labels = text_member(metadata, "namespace"), as_string_map(metadata.get("labels"))
+        namespace = namespace or DEFAULT_NAMESPACE
         return Footprint(
             namespace=namespace,
             labels=labels,
@@ -202,7 +201,7 @@ def _affinity_node_names(spec: Object) -> frozenset[str] | None:
         names: frozenset[str] | None = None
         for field in object_items(term.get("matchFields")):
             if field.get("key") == NODE_NAME and field.get("operator") == "In":
-                values = frozenset(value for value in as_list(field.get("values")) if isinstance(value, str))
+                values = frozenset(_strings(field.get("values")))
                 names = values if names is None else names & values
         # One term without names allows every node, whatever the other terms name.
         if names is None:
@@ -244,7 +243,7 @@ def _read_terms(spec: Object, member: str, namespace: str, labels: Mapping[str, 
 
 def read_affinity_term(raw: Object, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
     """Read a term of pod affinity or anti-affinity of a pod with these labels in a namespace."""
-    namespaces = frozenset(name for name in as_list(raw.get("namespaces")) if isinstance(name, str))
+    namespaces = frozenset(_strings(raw.get("namespaces")))
     namespace_selector = read_selector(raw.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset((namespace,))
@@ -267,8 +266,8 @@ def _merge_selector(raw: Object, labels: Mapping[str, str]) -> LabelSelector | N
     own = [
         LabelRequirement(key, kind, (labels[key],))
         for member, kind in (("matchLabelKeys", ConditionKind.IN), ("mismatchLabelKeys", ConditionKind.NOT_IN))
-        for key in as_list(raw.get(member))
-        if isinstance(key, str) and key in labels
+        for key in _strings(raw.get(member))
+        if key in labels
     ]
     return LabelSelector((*own, *selector.requirements))
 
@@ -307,24 +306,20 @@ _OPERATORS = {kind.value: kind for kind in ConditionKind}
 
 def read_selector(raw: Json) -> LabelSelector | None:
     """Read a selector. An absent one is None, which matches nothing; an empty one matches everything."""
-    return (
-        LabelSelector((*_label_requirements(raw), *_expression_requirements(as_mapping(raw))))
-        if isinstance(raw, dict)
-        else None
-    )
+    if not isinstance(raw, dict):
+        return None
+    labels = as_string_map(raw.get("matchLabels"))
+    expressions = [
+        LabelRequirement(text_member(each, "key"), operator, tuple(_strings(each.get("values"))))
+        for each in object_items(raw.get("matchExpressions"))
+        if (operator := _OPERATORS.get(text_member(each, "operator")))
+    ]
+    equal = [LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in labels.items()]
+    return LabelSelector((*equal, *expressions))
 
 
-def _label_requirements(raw: Json) -> Iterator[LabelRequirement]:
-    for key, value in as_string_map(as_mapping(raw).get("matchLabels")).items():
-        yield LabelRequirement(key, ConditionKind.IN, (value,))
-
-
-def _expression_requirements(raw: Object) -> Iterator[LabelRequirement]:
-    for expression in object_items(raw.get("matchExpressions")):
-        operator = _OPERATORS.get(text_member(expression, "operator"))
-        if operator:
-            values = tuple(value for value in as_list(expression.get("values")) if isinstance(value, str))
-            yield LabelRequirement(text_member(expression, "key"), operator, values)
+def _strings(raw: Json) -> list[str]:
+    return [each for each in as_list(raw) if isinstance(each, str)]
 
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -336,6 +331,7 @@ CORDON = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
 """The taint of a cordoned node; a pod that tolerates it may run there."""
 
 _EFFECTS = ("NoSchedule", "NoExecute")
+_STATE_TAINTS = {(CORDON.key, CORDON.effect), *product((NOT_READY, UNREACHABLE), _EFFECTS)}
 
 
 def with_state_taints(node: Node) -> Node:
@@ -348,12 +344,8 @@ def with_state_taints(node: Node) -> Node:
         key = UNREACHABLE if any(taint.key == UNREACHABLE for taint in node.taints) else NOT_READY
         wanted += [Taint(key=key, effect=effect) for effect in _EFFECTS]
     places = {(taint.key, taint.effect) for taint in wanted}
-    kept = [taint for taint in node.taints if not _is_state_taint(taint) or (taint.key, taint.effect) in places]
+    others = _STATE_TAINTS - places
+    kept = [taint for taint in node.taints if (taint.key, taint.effect) not in others]
     present = {(taint.key, taint.effect) for taint in kept}
     taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
     return node if taints == node.taints else replace(node, taints=taints)
-
-
-def _is_state_taint(taint: Taint) -> bool:
-    key, effect = taint.key, taint.effect
-    return (key, effect) == (CORDON.key, CORDON.effect) or (key in (NOT_READY, UNREACHABLE) and effect in _EFFECTS)

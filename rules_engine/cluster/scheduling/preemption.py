@@ -47,8 +47,11 @@ class Preemption:
         self._budgets = budgets
         self._protected: NodeSet = 0
         """The nodes that have, or had, pods with a budget."""
-        self._nodes = [_NodePods() for _ in scheduler.nodes]
-        self._every = (1 << len(self._nodes)) - 1
+        self._pods: list[dict[str, BoundPod]] = [{} for _ in scheduler.nodes]
+        """The pods of each node by name."""
+        self._used: list[dict[int, dict[str, int]]] = [{} for _ in scheduler.nodes]
+        """The amounts that pods use on each node, by their priority."""
+        self._every = (1 << len(scheduler.nodes)) - 1
         self._having: dict[int, NodeSet] = {}
         """The nodes with pods of a priority."""
         self._free: dict[int, dict[str, FreeAmounts]] = {}
@@ -56,25 +59,35 @@ class Preemption:
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node."""
-        if self._nodes[pod.node].add(pod) == 1:
-            priority = pod.pod.priority
-            self._having[priority] = self._having.get(priority, 0) | 1 << pod.node
-        self._record_change(pod, -1)
-        self._budgets.count_running(pod, 1)
+        self._pods[pod.node][pod.name] = pod
+        self._count(pod, 1)
         if self._budgets.of(pod.pod.requirements):
             self._protected |= 1 << pod.node
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node."""
-        if not self._nodes[pod.node].remove(pod):
-            priority = pod.pod.priority
-            left = self._having[priority] ^ 1 << pod.node
-            if left:
-                self._having[priority] = left
-            else:
-                del self._having[priority]
-        self._record_change(pod, 1)
-        self._budgets.count_running(pod, -1)
+        del self._pods[pod.node][pod.name]
+        self._count(pod, -1)
+
+    def _count(self, pod: BoundPod, sign: int) -> None:
+        bit, priority = 1 << pod.node, pod.pod.priority
+        used = self._used[pod.node].setdefault(priority, {})
+        for resource, amount in pod.pod.amounts:
+            used[resource] = used.get(resource, 0) + sign * amount
+            for limit, by_resource in self._free.items():
+                if priority > limit and resource in by_resource:
+                    by_resource[resource].change(pod.node, -sign * amount)
+        if used[PODS]:
+            self._having[priority] = self._having.get(priority, 0) | bit
+        else:
+            del self._used[pod.node][priority]
+            self._having[priority] ^= bit
+        self._budgets.count_running(pod, sign)
+
+    def _lower(self, pod: SchedulablePod, number: int) -> Sequence[BoundPod]:
+        """Return the pods of a node below the priority of a pod, the most important ones first."""
+        pods = self._pods[number].values()
+        return sorted([other for other in pods if other.pod.priority < pod.priority], key=_importance_order)
 
     def forget(self) -> None:
         """Clear the cache, since the allocatable amounts of a node have changed."""
@@ -100,7 +113,7 @@ class Preemption:
 
         Raises CostExceeded.
         """
-        lower = sorted(priority for priority in self._having if priority < pod.priority)
+        lower = sorted(priority for priority, nodes in self._having.items() if nodes and priority < pod.priority)
         if not lower:
             return None
         # Nodes that have a pod of lower priority, and room for the pod once all such pods are gone.
@@ -133,7 +146,7 @@ class Preemption:
             several = self._choice.first(name, others, MAX_DRY_RUNS)
             others ^= several
             for number in numbers_of(several):
-                spared = self._budgets.exceeding(self._nodes[number].lower(pod.priority))
+                spared = self._budgets.exceeding(self._lower(pod, number))
                 find_victims = self._dry_run if other_filters >> number & 1 else self._victims
                 if victims := find_victims(pod, number, spared):
                     victims_by_node[number] = victims
@@ -169,7 +182,7 @@ class Preemption:
                 break
             free = by_resource.get(resource)
             if free is None:
-                left = [self._free_below(number, priority + 1, resource) for number in range(len(self._nodes))]
+                left = [self._free_below(number, priority + 1, resource) for number in range(len(self._used))]
                 free = by_resource[resource] = FreeAmounts(dict(enumerate(left)), self._every)
             nodes &= ~free.below(amount)
         return nodes
@@ -177,7 +190,7 @@ class Preemption:
     def _free_below(self, number: int, priority: int, resource: str) -> int:
         """Return what a node has free of a resource without its pods below a priority."""
         free = self._scheduler.free(number, resource)
-        for other, used in self._nodes[number].used.items():
+        for other, used in self._used[number].items():
             if other < priority:
                 free += used.get(resource, 0)
         return free
@@ -203,7 +216,7 @@ class Preemption:
 
     def _reprieve_order(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> Iterable[BoundPod]:
         """Return the pods below the priority of a pod in the order in which they may stay: the most important first."""
-        lower = self._nodes[number].lower(pod.priority)
+        lower = self._lower(pod, number)
         return [*spared.values(), *(other for other in lower if other.name not in spared)]
 
     def _dry_run(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
@@ -242,47 +255,6 @@ class Preemption:
     def _fits(self, pod: SchedulablePod, number: int) -> bool:
         nodes = self._scheduler.feasible_without_devices(pod.requirements) & 1 << number
         return bool(self._scheduler.devices.having(pod.requirements.devices, nodes) if pod.frees_devices else nodes)
-
-    def _record_change(self, pod: BoundPod, sign: int) -> None:
-        for priority, by_resource in self._free.items():
-            if pod.pod.priority > priority:
-                for resource, amount in pod.pod.amounts:
-                    if resource in by_resource:
-                        by_resource[resource].change(pod.node, sign * amount)
-
-
-class _NodePods:
-    """The pods of one node."""
-
-    __slots__ = ("pods", "used")
-
-    def __init__(self) -> None:
-        self.pods: dict[str, BoundPod] = {}
-        self.used: dict[int, dict[str, int]] = {}
-        """Amounts by the priority of the pods that use them."""
-
-    def add(self, pod: BoundPod) -> int:
-        """Add a pod, and return the number of pods with its priority."""
-        self.pods[pod.name] = pod
-        return self._use(pod, 1)
-
-    def remove(self, pod: BoundPod) -> int:
-        """Remove a pod, and return the number of pods with its priority."""
-        del self.pods[pod.name]
-        left = self._use(pod, -1)
-        if not left:
-            del self.used[pod.pod.priority]
-        return left
-
-    def _use(self, pod: BoundPod, sign: int) -> int:
-        used = self.used.setdefault(pod.pod.priority, {})
-        for resource, amount in pod.pod.amounts:
-            used[resource] = used.get(resource, 0) + sign * amount
-        return used[PODS]
-
-    def lower(self, priority: int) -> Sequence[BoundPod]:
-        """Return the pods below a priority, the most important ones first."""
-        return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance_order)
 
 
 def _dry_run_requirements(victim: BoundPod) -> Requirements:

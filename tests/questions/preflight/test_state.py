@@ -43,7 +43,7 @@ def whole_state(state: ClusterState) -> tuple[Any, ...]:
     scheduler = cycle.scheduler
     resources = sorted({name for each in scheduler.nodes for name in each.allocatable})
     free = [[scheduler.free(number, name) for name in (*resources, "pods")] for number in range(len(scheduler.nodes))]
-    victims = [sorted(use.pods) for use in cycle._preemption._nodes]
+    victims = [sorted(pods) for pods in cycle._preemption._pods]
     available = [{name: each.available(name) for name in resources} for each in view.cluster.nodes]
     allowed = [each.allowed for each in cycle.budgets._budgets]
     return free, victims, allowed, sorted(cycle.devices.held.items()), available, state.play.node_of_pod

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.choice import NodeChoice
 from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
-from rules_engine.cluster.scheduling.filters.devices import DevicesError, DeviceUse
+from rules_engine.cluster.scheduling.filters.devices import DevicesError
 from rules_engine.cluster.scheduling.preemption import Preemption
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
@@ -47,40 +47,32 @@ class SchedulingCycle:
         self.budgets = budgets or DisruptionBudgets()
         self._options = options
         self._choice = NodeChoice(seed, [node.name for node in nodes])
-        self._scheduler = KubeScheduler(
+        self.scheduler = KubeScheduler(
             nodes, namespaces, devices=devices, comparisons=COMPARISONS, tallies=CACHED_TALLIES
         )
-        self._scores = Scores(self._scheduler, options)
-        self._preemption = Preemption(self._scheduler, self._choice, self.budgets)
-
-    @property
-    def scheduler(self) -> KubeScheduler:
         """The filters on the nodes and pods as they are now."""
-        return self._scheduler
-
-    @property
-    def devices(self) -> DeviceUse:
-        """The devices of drivers."""
-        return self._scheduler.devices
+        self.devices = self.scheduler.devices
+        self._scores = Scores(self.scheduler, options)
+        self._preemption = Preemption(self.scheduler, self._choice, self.budgets)
 
     def bind(self, pod: BoundPod, claimed: Sequence[DeviceKey] | None = None) -> None:
         """Add a pod to its node, whether it fits there or not; `claimed`: the devices of its claim, if it has one."""
-        self._scheduler.bind(pod.node, pod.pod.requirements)
+        self.scheduler.bind(pod.node, pod.pod.requirements)
         self.devices.bind(pod.name, pod.node, pod.pod.requirements.devices, claimed)
-        self._scores.bind(pod.node, pod.pod.preferences)
+        self._scores.count(pod.node, pod.pod.preferences, 1)
         self._preemption.bind(pod)
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node: undo a `bind`."""
-        self._scheduler.release(pod.node, pod.pod.requirements)
+        self.scheduler.release(pod.node, pod.pod.requirements)
         self.devices.release(pod.name)
-        self._scores.release(pod.node, pod.pod.preferences)
+        self._scores.count(pod.node, pod.pod.preferences, -1)
         self._preemption.release(pod)
 
     def change_node(self, number: int, node: Node) -> None:
         """Replace a node by one of the same name with another state."""
-        old = self._scheduler.nodes[number]
-        self._scheduler.change_node(number, node)
+        old = self.scheduler.nodes[number]
+        self.scheduler.change_node(number, node)
         self._scores.change_node(number, old, node)
         if node.allocatable != old.allocatable:
             self._preemption.forget()
@@ -102,7 +94,7 @@ class SchedulingCycle:
                 self.release(victim)
             # Topology spread never counted terminating victims, but the choice of victims did.
             terminating = any(victim.pod.requirements.terminating for victim in bound.victims)
-            if terminating and not self._scheduler.feasible_without_devices(pod.requirements) >> bound.node & 1:
+            if terminating and not self.scheduler.feasible_without_devices(pod.requirements) >> bound.node & 1:
                 return Bound(bound.node, bound.victims, waits=True)
         else:
             return None
@@ -111,11 +103,11 @@ class SchedulingCycle:
 
     def explain(self, pod: SchedulablePod) -> Scheduling:
         """Return the filters' answer for an unbound pod."""
-        return self._scheduler.answer(pod.requirements)
+        return self.scheduler.answer(pod.requirements)
 
     def feasible(self, pod: SchedulablePod) -> NodeSet:
         """Return the nodes that pass all filters. Raises DevicesError."""
-        return self._scheduler.feasible(pod.requirements)
+        return self.scheduler.feasible(pod.requirements)
 
     def top(self, pod: SchedulablePod) -> NodeSet:
         """Return the feasible nodes with the highest total score. Raises DevicesError."""
@@ -123,7 +115,7 @@ class SchedulingCycle:
 
     def allowed(self, pod: SchedulablePod) -> NodeSet:
         """Return the nodes whose names, labels, taints and cordons a pod allows."""
-        return self._scheduler.allowed(pod.requirements.placement)
+        return self.scheduler.allowed(pod.requirements.placement)
 
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:
         """Return False if a node lacks resources for a pod, even without the pods that it could preempt."""

@@ -87,7 +87,7 @@ class KubeScheduler:
         self._tallies = tallies
         # Without the labels of pods, which `pods` indexes once an answer needs them.
         for number, pod in bound():
-            self._add(number, pod)
+            self._count(number, pod, 1)
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
@@ -116,23 +116,20 @@ class KubeScheduler:
     def bind(self, number: int, pod: Footprint) -> None:
         """Add a pod to a node. It is not compared with the filters."""
         self.pods.add(number, pod)
-        self._add(number, pod)
+        self._count(number, pod, 1)
         self._volumes.bind(number, pod)
 
     def release(self, number: int, pod: Footprint) -> None:
         """Remove a pod from its node: undo a `bind`."""
         self.pods.remove(number, pod)
-        self._usage.remove(number, pod.requests)
-        self._ports.remove(number, pod.ports)
-        for term in pod.anti_affinity:
-            self._repelling.add(number, term, 1, -1)
+        self._count(number, pod, -1)
         self._volumes.release(number, pod)
 
-    def _add(self, number: int, pod: Footprint) -> None:
-        self._usage.add(number, pod.requests)
-        self._ports.add(number, pod.ports)
+    def _count(self, number: int, pod: Footprint, sign: int) -> None:
+        self._usage.count(number, pod.requests, sign)
+        self._ports.count(number, pod.ports, sign)
         for term in pod.anti_affinity:
-            self._repelling.add(number, term, 1, 1)
+            self._repelling.add(number, term, 1, sign)
 
     def change_node(self, number: int, node: Node) -> None:
         """Replace a node by one with other taints, another cordon or other amounts; its name and labels stay."""

@@ -90,13 +90,12 @@ class Scores:
         self._kinds: dict[int, _CompiledPreferences] = {}
         self._rankings: dict[ScoredAmounts, Ranking] = {}
 
-    def bind(self, number: int, pod: Preferences) -> None:
-        """Add a pod to a node."""
-        self._count(number, pod, 1)
-
-    def release(self, number: int, pod: Preferences) -> None:
-        """Remove a pod from its node: undo a `bind`."""
-        self._count(number, pod, -1)
+    def count(self, number: int, pod: Preferences, sign: int) -> None:
+        """Count a pod on a node, or with the sign -1 no longer."""
+        kind = self._kind(pod)
+        self._states.add(number, kind.amounts, sign)
+        for weighted in kind.terms:
+            self._terms.add(number, weighted.term, weighted.weight, sign)
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace a node by one of the same name and labels."""
@@ -160,12 +159,6 @@ class Scores:
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
         sums = (*self._own_terms(kind.pod), *((1, bound_term.domains.by_sum) for bound_term in self._bound_terms(kind)))
         yield _apply_plugin_weight(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
-
-    def _count(self, number: int, pod: Preferences, sign: int) -> None:
-        kind = self._kind(pod)
-        self._states.add(number, kind.amounts, sign)
-        for weighted in kind.terms:
-            self._terms.add(number, weighted.term, weighted.weight, sign)
 
     def _ranking(self, amounts: ScoredAmounts) -> Ranking:
         if amounts not in self._rankings:

@@ -73,11 +73,11 @@ class Model:
 
     def bind(self, pod: Preferences, number: int) -> None:
         self.scheduler.bind(number, pod.requirements)
-        self.scores.bind(number, pod)
+        self.scores.count(number, pod, 1)
 
     def release(self, pod: Preferences, number: int) -> None:
         self.scheduler.release(number, pod.requirements)
-        self.scores.release(number, pod)
+        self.scores.count(number, pod, -1)
 
     def change_node(self, number: int, node: Node) -> None:
         old = self.scheduler.nodes[number]

@@ -28,28 +28,18 @@ class Usage:
                 free.setdefault(resource, {})[number] = amount
         self._free = {resource: FreeAmounts(amounts, self._every) for resource, amounts in free.items()}
 
-    def add(self, number: int, requests: Mapping[str, int]) -> None:
-        """Count a pod on a node."""
-        self._counts[number] += 1
-        if self._counts[number] == self._limits[number]:
-            self.full |= 1 << number
+    def count(self, number: int, requests: Mapping[str, int], sign: int) -> None:
+        """Count a pod on a node, or with the sign -1 no longer."""
+        self._counts[number] += sign
+        self._mark_full(number)
         # The sum of amounts that are rounded pod by pod, as the scheduler adds them.
         for resource, amount in requests.items():
-            self._change(number, resource, -amount)
-
-    def remove(self, number: int, requests: Mapping[str, int]) -> None:
-        """Undo an `add`."""
-        if self._counts[number] == self._limits[number]:
-            self.full ^= 1 << number
-        self._counts[number] -= 1
-        for resource, amount in requests.items():
-            self._change(number, resource, amount)
+            self._change(number, resource, -sign * amount)
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace the allocatable amounts of a node."""
-        self._limits[number] = limit = _pod_limit(new)
-        bit = 1 << number
-        self.full = self.full | bit if self._counts[number] >= limit else self.full & ~bit
+        self._limits[number] = _pod_limit(new)
+        self._mark_full(number)
         for resource, amount in allocatable_amounts(new).items():
             self._change(number, resource, amount)
         for resource, amount in allocatable_amounts(old).items():
@@ -66,6 +56,10 @@ class Usage:
         """Return the nodes that have less left of a resource than an amount."""
         amounts = self._free.get(resource)
         return amounts.below(amount) if amounts else self._every
+
+    def _mark_full(self, number: int) -> None:
+        bit = 1 << number
+        self.full = self.full | bit if self._counts[number] >= self._limits[number] else self.full & ~bit
 
     def _change(self, number: int, resource: str, by: int) -> None:
         if by:
@@ -90,16 +84,11 @@ class Ports:
     def __init__(self) -> None:
         self._uses: dict[tuple[str, int], dict[str, PodsByNode]] = {}
 
-    def add(self, number: int, ports: Iterable[HostPort]) -> None:
-        """Count the ports of a pod on a node."""
+    def count(self, number: int, ports: Iterable[HostPort], sign: int) -> None:
+        """Count the ports of a pod on a node, or with the sign -1 no longer."""
         for port in ports:
             by_address = self._uses.setdefault((port.protocol, port.number), {})
-            by_address.setdefault(port.address, PodsByNode()).change(number, 1)
-
-    def remove(self, number: int, ports: Iterable[HostPort]) -> None:
-        """Undo an `add`."""
-        for port in ports:
-            self._uses[port.protocol, port.number][port.address].change(number, -1)
+            by_address.setdefault(port.address, PodsByNode()).change(number, sign)
 
     def taken(self, ports: Iterable[HostPort]) -> NodeSet:
         """Return the nodes where a port is taken: an address conflicts with itself and with all addresses."""

@@ -115,13 +115,13 @@ class KubeScheduler:
 
     def bind(self, number: int, pod: Footprint) -> None:
         """Add a pod to a node. It is not compared with the filters."""
-        self.pods.add(number, pod)
+        self.pods.count(number, pod, 1)
         self._count(number, pod, 1)
         self._volumes.bind(number, pod)
 
     def release(self, number: int, pod: Footprint) -> None:
         """Remove a pod from its node: undo a `bind`."""
-        self.pods.remove(number, pod)
+        self.pods.count(number, pod, -1)
         self._count(number, pod, -1)
         self._volumes.release(number, pod)
 

@@ -77,9 +77,9 @@ def test_a_tally_that_was_dropped_is_not_updated() -> None:
     pods = BoundPods([(3, one)], TOPOLOGIES, Budget(), 1)
     selected = SelectedPods("ml", LabelSelector((LabelRequirement("app", ConditionKind.IN, ("a",)),)))
     first, second = pods.by_node(selected), pods.by_domain(selected, "zone", 0b1111)
-    pods.add(4, one)
-    pods.add(0, one)
-    pods.remove(3, one)
+    pods.count(4, one, 1)
+    pods.count(0, one, 1)
+    pods.count(3, one, -1)
     assert first.by_sum == {1: 0b1000}
     assert second.by_sum == {1: 0b0011}
     assert pods.by_domain(selected, "zone", 0b1111) is second

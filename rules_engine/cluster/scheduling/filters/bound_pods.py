@@ -13,25 +13,22 @@ from rules_engine.model.rules.rule import ConditionKind, LabelSelector
 
 _INCLUDING = (ConditionKind.IN, ConditionKind.EXISTS)
 
-LabelSet = frozenset[tuple[str, str]]
-
+GroupKey = tuple[frozenset[tuple[str, str]], bool]
+"""The labels of pods, and whether they are being deleted."""
 
 Tally: TypeAlias = Domains | PodsByNode
 T = TypeVar("T", Domains, PodsByNode)
 
 
 class PodSelection(Hashable, Protocol):
-    """Pods that are counted; `live`: without pods that are being deleted."""
-
-    @property
-    def live(self) -> bool: ...
+    """Pods that are counted."""
 
     @property
     def selector(self) -> LabelSelector | None:
         """A selector that matches all pods that are counted; None: no pod is counted."""
 
-    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return True if pods with these labels are counted."""
+    def includes(self, pod: Footprint) -> bool:
+        """Return True if pods like this one are counted."""
 
     def groups(self, pods: "BoundPods") -> Iterable["LabelGroup"]:
         """Yield the groups that are counted. Raises CostExceeded."""
@@ -44,43 +41,30 @@ class SelectedPods:
     namespace: str
     selector: LabelSelector
 
-    @property
-    def live(self) -> bool:
-        return True
-
-    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return namespace == self.namespace and self.selector.matches(labels)
+    def includes(self, pod: Footprint) -> bool:
+        return not pod.terminating and pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
     def groups(self, pods: "BoundPods") -> Iterable["LabelGroup"]:
-        return pods.matching(self.namespace, self.selector)
+        return (group for group in pods.matching(self.namespace, self.selector) if not group.terminating)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelGroup:
-    """Pods of one namespace with the same labels: their number by node; `live`: without pods that are being deleted.
+    """Pods of one namespace with the same labels, all being deleted or none: their number by node.
 
-    `tallies` are the cached tallies that count all pods, and `live_tallies` the ones that count live pods.
+    `tallies`: the cached tallies that count them.
     """
 
     labels: Mapping[str, str]
+    terminating: bool
     nodes: dict[int, int] = field(default_factory=dict)
-    live: dict[int, int] = field(default_factory=dict)
     tallies: list[Tally] = field(default_factory=list)
-    live_tallies: list[Tally] = field(default_factory=list)
 
-    def change(self, number: int, by: int, *, live: bool) -> None:
+    def change(self, number: int, by: int) -> None:
         """Count pods on a node."""
         add_count(self.nodes, number, by)
         for tally in self.tallies:
             tally.change(number, by)
-        if live:
-            add_count(self.live, number, by)
-            for tally in self.live_tallies:
-                tally.change(number, by)
-
-    def tallies_and_nodes(self, *, live: bool) -> tuple[list[Tally], Mapping[int, int]]:
-        """Return the tallies of the pods, and the pods by node."""
-        return (self.live_tallies, self.live) if live else (self.tallies, self.nodes)
 
 
 class BoundPods:
@@ -101,30 +85,19 @@ class BoundPods:
         self._by_node: dict[PodSelection, PodsByNode] = {}
         self._index: SelectorIndex[tuple[PodSelection, Tally]] = SelectorIndex()
         for number, pod in pods:
-            self.add(number, pod)
+            self.count(number, pod, 1)
 
-    def add(self, number: int, pod: Footprint) -> None:
-        """Add a pod that is bound to a node."""
-        namespace = self._by_namespace.get(pod.namespace)
-        if namespace is None:
-            namespace = self._by_namespace[pod.namespace] = _NamespaceGroups()
-        key = frozenset(pod.labels.items())
+    def count(self, number: int, pod: Footprint, sign: int) -> None:
+        """Count a pod on a node, or with the sign -1 no longer, which may be one that was not counted."""
+        namespace = self._by_namespace.setdefault(pod.namespace, _NamespaceGroups())
+        key = (frozenset(pod.labels.items()), pod.terminating)
         group = namespace.groups.get(key)
         if group is None:
-            group = LabelGroup(pod.labels)
+            group = LabelGroup(pod.labels, pod.terminating)
             namespace.add(key, group)
-            for selection, tally in self._index.matching(pod.labels):
-                if selection.includes(pod.namespace, pod.labels):
-                    group.tallies_and_nodes(live=selection.live)[0].append(tally)
-        group.change(number, 1, live=not pod.terminating)
-
-    def remove(self, number: int, pod: Footprint) -> None:
-        """Undo an `add`."""
-        namespace = self._by_namespace[pod.namespace]
-        key = frozenset(pod.labels.items())
-        group = namespace.groups[key]
-        group.change(number, -1, live=not pod.terminating)
-        if not group.nodes and not group.live:
+            group.tallies.extend(tally for each, tally in self._index.matching(pod.labels) if each.includes(pod))
+        group.change(number, sign)
+        if not group.nodes:
             namespace.remove(key, group)
             if not namespace.groups:
                 del self._by_namespace[pod.namespace]
@@ -167,10 +140,9 @@ class BoundPods:
             self._forget()
         self._index.add(selection.selector, (selection, tally))
         for group in groups:
-            tallies, nodes = group.tallies_and_nodes(live=selection.live)
-            for number, count in nodes.items():
+            for number, count in group.nodes.items():
                 tally.change(number, count)
-            tallies.append(tally)
+            group.tallies.append(tally)
         return tally
 
     def _forget(self) -> None:
@@ -180,7 +152,6 @@ class BoundPods:
         for namespace in self._by_namespace.values():
             for group in namespace.groups.values():
                 group.tallies.clear()
-                group.live_tallies.clear()
 
 
 class _NamespaceGroups:
@@ -189,15 +160,15 @@ class _NamespaceGroups:
     __slots__ = ("_by_label", "groups")
 
     def __init__(self) -> None:
-        self.groups: dict[LabelSet, LabelGroup] = {}
-        self._by_label: dict[str, dict[str, dict[LabelSet, LabelGroup]]] = {}
+        self.groups: dict[GroupKey, LabelGroup] = {}
+        self._by_label: dict[str, dict[str, dict[GroupKey, LabelGroup]]] = {}
 
-    def add(self, key: LabelSet, group: LabelGroup) -> None:
+    def add(self, key: GroupKey, group: LabelGroup) -> None:
         self.groups[key] = group
         for name, value in group.labels.items():
             self._by_label.setdefault(name, {}).setdefault(value, {})[key] = group
 
-    def remove(self, key: LabelSet, group: LabelGroup) -> None:
+    def remove(self, key: GroupKey, group: LabelGroup) -> None:
         del self.groups[key]
         for name, value in group.labels.items():
             values = self._by_label[name]

@@ -8,7 +8,7 @@ from rules_engine.cluster.nodes import NodeSet, union
 from rules_engine.cluster.scheduling.filters.bound_pods import BoundPods, LabelGroup
 from rules_engine.cluster.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies
-from rules_engine.cluster.scheduling.requirements import AffinityTerm, Requirements
+from rules_engine.cluster.scheduling.requirements import AffinityTerm, Footprint, Requirements
 from rules_engine.language.cel import Budget
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
@@ -89,15 +89,12 @@ class AffinePods:
     namespaces: Namespaces = field(compare=False)
 
     @property
-    def live(self) -> bool:
-        return False
-
-    @property
     def selector(self) -> LabelSelector | None:
         return self.terms[0].selector
 
-    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return all(self.namespaces.covers(term, namespace) and term.matches_labels(labels) for term in self.terms)
+    def includes(self, pod: Footprint) -> bool:
+        covers = self.namespaces.covers
+        return all(covers(term, pod.namespace) and term.matches_labels(pod.labels) for term in self.terms)
 
     def groups(self, pods: BoundPods) -> Iterator[LabelGroup]:
         first, *others = self.terms
@@ -131,7 +128,7 @@ def exclude_by_affinity(
         any_domain |= nodes != 0
         near &= nodes
     # The first pod of a group that has affinity to itself may run wherever the labels are.
-    if not any_domain and affine.includes(pod.namespace, pod.labels):
+    if not any_domain and affine.includes(pod):
         return every & ~present
     return every & ~near
 

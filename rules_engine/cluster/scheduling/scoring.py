@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.filters.bound_pods import SelectedPods
-from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods, BoundTerm, BoundTerms
+from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods, BoundTerms
 from rules_engine.cluster.scheduling.filters.taints import TaintGroups
 from rules_engine.cluster.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.cluster.scheduling.requirements import SpreadConstraint
@@ -22,7 +22,7 @@ from rules_engine.cluster.scheduling.scores.node_preferences import (
     count_untolerated,
     toleration_score,
 )
-from rules_engine.cluster.scheduling.scores.partition import Partition, add_scores, apply_weight
+from rules_engine.cluster.scheduling.scores.partition import Partition, add_scores
 from rules_engine.cluster.scheduling.scores.pod_affinity import pod_affinity_score, terms_of
 from rules_engine.cluster.scheduling.scores.spread import CountedConstraint, spread_score
 from rules_engine.model.kubernetes.cluster import Node
@@ -72,8 +72,6 @@ class _CompiledPreferences:
         self.node_affinity: Partition | None = None
         self.counted: tuple[NodeSet, ...] = ()
         """The nodes whose pods each constraint counts."""
-        self.bound_terms: tuple[BoundTerm, ...] = ()
-        self.bound_terms_version = -1
 
 
 class Scores:
@@ -114,37 +112,17 @@ class Scores:
             return feasible
         kind = self._kind(pod)
         ranking = self._ranking(kind.scored)
-        if self._is_indifferent(kind):
-            return ranking.top(feasible)
         others: Partition | None = None
         for _, partition in self._normalize_scores(kind, feasible):
             if len(partition) > 1:
                 others = partition if others is None else add_scores(others, partition)
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
-    def _is_indifferent(self, kind: _CompiledPreferences) -> bool:
-        """Return True if a pod prefers no node for anything but its resources."""
-        return (
-            len(self._find_untolerated(kind)) == 1
-            and kind.node_affinity is None
-            and not (kind.pod.spread or kind.pod.pod_affinity or self._bound_terms(kind))
-        )
-
     def _find_untolerated(self, kind: _CompiledPreferences) -> Partition:
         """Return the nodes by the number of soft taints that a pod does not tolerate."""
         if kind.taints is None:
             kind.taints = count_untolerated(self._soft_taints, kind.pod.requirements.placement.tolerations)
         return kind.taints
-
-    def _bound_terms(self, kind: _CompiledPreferences) -> tuple[BoundTerm, ...]:
-        """Return the terms of bound pods that match a pod."""
-        if kind.bound_terms_version != self._terms.version:
-            pod, includes = kind.pod.requirements, self._scheduler.namespaces.includes
-            kind.bound_terms = tuple(
-                each for each in self._terms.matching(pod.labels) if includes(each.term, pod.namespace)
-            )
-            kind.bound_terms_version = self._terms.version
-        return kind.bound_terms
 
     def _normalize_scores(self, kind: _CompiledPreferences, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
         """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
@@ -157,7 +135,9 @@ class Scores:
             score = spread_score(constraints, topologies, feasible, by_default=by_default)
             yield _apply_plugin_weight(Plugin.POD_TOPOLOGY_SPREAD, score)
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
-        sums = (*self._own_terms(kind.pod), *((1, bound_term.domains.by_sum) for bound_term in self._bound_terms(kind)))
+        pod, includes = kind.pod.requirements, self._scheduler.namespaces.includes
+        bound = [each for each in self._terms.matching(pod.labels) if includes(each.term, pod.namespace)]
+        sums = (*self._own_terms(kind.pod), *((1, each.domains.by_sum) for each in bound))
         yield _apply_plugin_weight(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
     def _ranking(self, amounts: ScoredAmounts) -> Ranking:
@@ -215,4 +195,4 @@ class Scores:
 
 
 def _apply_plugin_weight(plugin: Plugin, partition: Partition) -> tuple[Plugin, Partition]:
-    return plugin, apply_weight(partition, WEIGHTS[plugin])
+    return plugin, {score * WEIGHTS[plugin]: nodes for score, nodes in partition.items()}

@@ -57,8 +57,6 @@ class BoundTerms:
         self._topologies = topologies
         self._terms: dict[AffinityTerm, BoundTerm] = {}
         self._index: SelectorIndex[BoundTerm] = SelectorIndex(budget)
-        self.version = 0
-        """A number that changes when there are other terms than before."""
 
     def add(self, number: int, term: AffinityTerm, weight: int, sign: int) -> None:
         """Add a term of a pod on a node, or remove it with the sign -1."""
@@ -68,13 +66,11 @@ class BoundTerms:
             domains = Domains(self._topologies, key, self._topologies.having(key))
             bound_term = self._terms[term] = BoundTerm(term, domains)
             self._index.add(term.selector, bound_term)
-            self.version += 1
         bound_term.pods += sign
         bound_term.domains.change(number, sign * weight)
         if not bound_term.pods:
             del self._terms[term]
             self._index.remove(term.selector, bound_term)
-            self.version += 1
 
     def matching(self, labels: Mapping[str, str]) -> Iterator[BoundTerm]:
         """Yield the terms whose selector matches the labels. Raises CostExceeded."""

@@ -46,10 +46,6 @@ def merge_groups(groups: Iterable[tuple[int, NodeSet]]) -> dict[int, NodeSet]:
     return groups_by_score
 
 
-def apply_weight(partition: Partition, weight: int) -> Partition:
-    return {score * weight: nodes for score, nodes in partition.items()}
-
-
 def shares_of_highest(counts: Mapping[int, NodeSet]) -> Partition:
     """Return counts as shares of the highest count, from 0 to MAX_SCORE; all are 0 if it is 0."""
     most = max(counts, default=0)

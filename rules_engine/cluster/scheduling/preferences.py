@@ -116,12 +116,9 @@ def _non_zero_requests(pod: Pod) -> Mapping[str, int]:
     getNonMissingContainerRequests).
     """
     effective_requests = pod.effective_requests()
-    at_pod_level = any(map(_is_pod_level, (*pod.requests, *pod.limits)))
+    named = (*pod.requests, *pod.limits)
+    at_pod_level = any(name in _DEFAULT_REQUESTS or name.startswith("hugepages-") for name in named)
     missing = {
         name: amount for name, amount in _DEFAULT_REQUESTS.items() if not (at_pod_level and name in effective_requests)
     }
     return scheduler_amounts(pod.effective_requests(missing))
-
-
-def _is_pod_level(resource: str) -> bool:
-    return resource in _DEFAULT_REQUESTS or resource.startswith("hugepages-")

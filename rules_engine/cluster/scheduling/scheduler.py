@@ -230,6 +230,7 @@ class KubeScheduler:
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)
+        others = [by_reason for name, by_reason in excluded.items() if name is not Filter.NODE_RESOURCES_FIT]
         unbound = (why for why in excluded.get(Filter.VOLUME_BINDING, ()) if why not in reasons.VOLUME_NODE_REASONS)
         return Scheduling(
             nodes=self._names,
@@ -237,7 +238,7 @@ class KubeScheduler:
             failure=failure,
             rejected=reasons.CONFLICT if pod.node_names == frozenset() else next(unbound, ""),
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
-            waiting_for=_resources_waited_for(fit, every & ~_other_exclusions(excluded)),
+            waiting_for=_resources_waited_for(fit, every & ~_union_of(others)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name, failure)),
         )
 
@@ -286,11 +287,6 @@ class KubeScheduler:
 def resource_reason(resource: str) -> str:
     """Return the reason why a node with too little of a resource is excluded; `pods`: the reason for a full node."""
     return reasons.TOO_MANY_PODS if resource == PODS else f"Insufficient {resource}"
-
-
-def _other_exclusions(excluded: Mapping[Filter, Excluded]) -> NodeSet:
-    """Return the nodes that a filter other than NodeResourcesFit excludes."""
-    return _union_of(by_reason for name, by_reason in excluded.items() if name is not Filter.NODE_RESOURCES_FIT)
 
 
 def _union_of(excluded: Iterable[Excluded]) -> NodeSet:

@@ -29,9 +29,7 @@ def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes:
             (weight * total, members) for total, members in (*by_sum.items(), (0, nodes_in_no_group(by_sum, nodes)))
         )
         scores = add_scores(scores, groups)
-    least, most = min(scores), max(scores)
-    return merge_groups((_normalize_score(score - least, most - least), members) for score, members in scores.items())
-
-
-def _normalize_score(above: int, width: int) -> int:
-    return int(float(MAX_SCORE) * (above / width)) if width else 0
+    least, width = min(scores), max(scores) - min(scores) or 1
+    return merge_groups(
+        (int(float(MAX_SCORE) * ((score - least) / width)), members) for score, members in scores.items()
+    )

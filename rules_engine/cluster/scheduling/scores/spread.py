@@ -1,6 +1,6 @@
 """The score plugin PodTopologySpread (plugins/podtopologyspread/scoring.go)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -36,15 +36,13 @@ def spread_score(
         sums = partition.add_scores(sums, _weigh_counts(counted, topologies, scored))
     rounded = merge_groups((_round_half_up(total), members) for total, members in sums.items())
     least, most = min(rounded), max(rounded)
-    scores = merge_groups(_normalize_scores(rounded, least, most))
+    scores = merge_groups(
+        (MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members)
+        for score, members in rounded.items()
+    )
     if nodes != scored:
         scores[0] = scores.get(0, 0) | nodes & ~scored
     return scores
-
-
-def _normalize_scores(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterator[tuple[int, NodeSet]]:
-    for score, members in rounded.items():
-        yield MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members
 
 
 def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:

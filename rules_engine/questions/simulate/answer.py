@@ -35,7 +35,7 @@ from rules_engine.questions.simulate.totals import (
     to_seconds,
     to_units,
 )
-from rules_engine.questions.simulate.usage import waiting_time
+from rules_engine.questions.simulate.usage import distinct_admissions, waiting_time
 from rules_engine.report.answer import Answer
 
 RulesName = Annotated[str, Meta(description="As in --rules or --compare.")]
@@ -194,7 +194,8 @@ def _comparison(records: Sequence[Record], figures: Sequence[Figures], by: By) -
 def _result(record: Record, gpu_hours: GpuHours) -> Result:
     """Return the answer for one record."""
     resources, nodes = measure_use(record)
-    units: dict[int, Mapping[str, Units]] = {}  # equal pods share their amounts
+    admissions = distinct_admissions(record.pods)  # which equal pods share
+    units = {id(amounts): to_units(amounts) for each in admissions for amounts in (each.requested, each.given)}
     return Result(
         cluster=record.cluster,
         rules=record.rules,
@@ -234,20 +235,16 @@ def _waiting_times(record: Record) -> WaitingTimes:
     )
 
 
-def _pod_result(pod: PodRecord, record: Record, units: dict[int, Mapping[str, Units]]) -> PodResult:
+def _pod_result(pod: PodRecord, record: Record, units: Mapping[int, Mapping[str, Units]]) -> PodResult:
     admitted = pod.admitted
-    requested, given = (
-        units[id(each)] if id(each) in units else units.setdefault(id(each), to_units(each))
-        for each in (admitted.requested, admitted.given)
-    )
     waited = record.ended - pod.arrived if pod.state is State.PENDING else waiting_time(pod)
     return PodResult(
         namespace=pod.namespace,
         name=pod.name,
         arrival=None if pod.arrival is None else record.simulation.arrivals[pod.arrival].title,
         priority=pod.priority,
-        requested=requested,
-        given=given,
+        requested=units[id(admitted.requested)],
+        given=units[id(admitted.given)],
         fallbacks=admitted.fallbacks,
         warnings=admitted.warnings,
         state=pod.state,

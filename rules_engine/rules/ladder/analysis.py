@@ -22,7 +22,8 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     """Yield warnings about ladders that are loaded together, in the order of evaluation."""
     for ladder in ladders:
         yield from _warn_idle_rungs(ladder)
-        yield from _warn_unlikely_names(ladder)
+        for rung in ladder.rungs:
+            yield from name_warnings(rung.resource, ladder.resources, rung.location, rung.resource)
         # Pools may have different cards, each with its MIG devices.
         if not ladder.pool_keys:
             yield from _warn_mixed_cards(ladder)
@@ -117,11 +118,6 @@ def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Probl
                 "device of them is free; declare a node that it can create (scalable: true)"
             )
             yield warning(LadderCode.AUTOSCALED_POOL, message, rung.location, rung.resource)
-
-
-def _warn_unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
-    for rung in ladder.rungs:
-        yield from name_warnings(rung.resource, ladder.resources, rung.location, rung.resource)
 
 
 def _warn_mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:

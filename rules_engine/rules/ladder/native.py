@@ -1,6 +1,6 @@
 """A ladder as a mutation of the API server, with the offers of nodes as parameter."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from rules_engine.cluster.nodes import Offered, is_extended_resource
@@ -55,12 +55,14 @@ Earlier: TypeAlias = Sequence[tuple[Translation, FallbackLadder]]
 def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
     """Translate a ladder. Raises StaysError."""
     rule, earlier = ladder.rule, _earlier(ladder.rule, scope)
+    histories = (key for each in scope.rules if isinstance(each, FallbackLadder) for key in each.histories)
     _check_ladder(ladder, earlier)
     draft, changes, other = Draft(ladder, scope), _may_change(rule), _other_resource(rule, scope)
     _count(rule, scope, draft, earlier, other)
     _decide(ladder, draft, earlier)
     _change(rule, draft)
     denies = rule.when_exhausted is WhenExhausted.DENY
+    names_other = f"{CONTAINERS}.exists(c, c.?resources.requests.orValue({{}}).exists(r, {other}))"
     return Translation(
         rule=rule,
         prefix=scope.prefix,
@@ -80,9 +82,9 @@ def translate_ladder(ladder: CompiledLadder, scope: PolicyScope) -> Translation:
                 message=f"{rule.id} left the pod as it is: it requests other extended resources",
             ),
         ),
-        warns=any_of([HAS_SKIP, "params.spec.known != true", "has(object.spec.overhead)", _names_other(other)]),
+        warns=any_of([HAS_SKIP, "params.spec.known != true", "has(object.spec.overhead)", names_other]),
         check_variables=variables_of(each for each, _ in earlier),
-        is_stable=not reads_changes(ladder, [each.program for each in ladder.conditions], _histories(scope)),
+        is_stable=not reads_changes(ladder, [each.program for each in ladder.conditions], histories),
         query=rule.query,
         allocatable=frozenset(draft.expressions.allocatable),
         total=frozenset(draft.expressions.total),
@@ -107,10 +109,6 @@ def _other_resource(rule: FallbackLadder, scope: PolicyScope) -> str:
             unsettled.append(" && ".join([*namespace_conditions(each.match), f"r in {cel_list(names)}"]))
     excluded = any_of([f"r in {cel_list(rule.resources)}", *unsettled])
     return f"r.contains('/') && !({excluded})"
-
-
-def _names_other(other: str) -> str:
-    return f"{CONTAINERS}.exists(c, c.?resources.requests.orValue({{}}).exists(r, {other}))"
 
 
 def _may_change(rule: FallbackLadder) -> str:
@@ -152,10 +150,6 @@ def _check_ladder(ladder: CompiledLadder, decided_before: Earlier) -> None:
         if not earlier.is_stable or (first.expressions and rule.when_exhausted is WhenExhausted.DENY):
             reason = f"{first.id} decides the resources that they share, depending on what rules may change"
             raise StaysError(reason, first_rung)
-
-
-def _histories(scope: PolicyScope) -> Iterable[str]:
-    return (key for each in scope.rules if isinstance(each, FallbackLadder) for key in each.histories)
 
 
 def _earlier(rule: FallbackLadder, scope: PolicyScope) -> Earlier:

@@ -55,7 +55,10 @@ def _read_rung(line: MapNode) -> Rung:
             )
         ),
         place=RungPlacement(
-            tolerations=tuple(map(_read_toleration, fields.map_items(place, "tolerations"))),
+            tolerations=tuple(
+                Toleration(**{name: fields.string_field(each, name) for name in ("key", "operator", "value", "effect")})
+                for each in fields.map_items(place, "tolerations")
+            ),
             annotations=fields.string_map(place, "annotations"),
             **fields.scalar_arguments(place, RungPlacement),
         ),
@@ -74,10 +77,6 @@ def _report_tolerations(line: MapNode, problems: Problems) -> None:
             problems.error(
                 Code.CONFLICTING_FIELDS, "a toleration with operator: Exists has no value", value.location, value.length
             )
-
-
-def _read_toleration(line: MapNode) -> Toleration:
-    return Toleration(**{name: fields.string_field(line, name) for name in ("key", "operator", "value", "effect")})
 
 
 def _report_duplicates(ladder: FallbackLadder, lines: Sequence[MapNode], problems: Problems) -> None:

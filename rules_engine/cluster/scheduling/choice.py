@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import pairwise
 
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
 
@@ -39,16 +38,13 @@ class NodeChoice:
         """Take the names of the nodes by number."""
         self._seed = seed
         hashes = [hash_names(seed, name) for name in nodes]
-        differences = [lower ^ higher for lower, higher in pairwise(sorted(hashes))]
-        lowest = min(map(int.bit_length, differences), default=HASH_BITS + 1) - 1
-        sets = [
-            (1 << bit, node_set([number for number, node_hash in enumerate(hashes) if node_hash >> bit & 1]))
-            for bit in reversed(range(lowest, HASH_BITS))
-        ]
         every = (1 << len(nodes)) - 1
         self._hashes = hashes
-        self._by_bit = [(bit, having, every ^ having) for bit, having in sets]
-        """The nodes with and without each bit of the hash, from the highest bit to the one by which all differ."""
+        self._by_bit = []
+        """The nodes with and without each bit of the hash, the highest first."""
+        for bit in reversed(range(HASH_BITS)):
+            having = node_set([number for number, node_hash in enumerate(hashes) if node_hash >> bit & 1])
+            self._by_bit.append((1 << bit, having, every ^ having))
 
     def choose_node(self, pod: str, nodes: NodeSet) -> int:
         """Return the number of the node for a pod, among at least one node."""

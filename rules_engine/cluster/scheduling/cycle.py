@@ -83,21 +83,19 @@ class SchedulingCycle:
             nodes = self.top(pod)
         except DevicesError:
             return None  # kube-scheduler does not preempt after a failure
+        bound: Bound | None = None
         if nodes:
             bound = Bound(self._choice.choose_node(name, nodes), equal=nodes)
         elif self._preempts(pod):
-            preempted = self._preemption.find(name, pod)
-            if preempted is None:
-                return None
-            bound = preempted
-            for victim in bound.victims:
-                self.release(victim)
-            # Topology spread never counted terminating victims, but the choice of victims did.
-            terminating = any(victim.pod.requirements.terminating for victim in bound.victims)
-            if terminating and not self.scheduler.feasible_without_devices(pod.requirements) >> bound.node & 1:
-                return Bound(bound.node, bound.victims, waits=True)
-        else:
+            bound = self._preemption.find(name, pod)
+        if bound is None:
             return None
+        for victim in bound.victims:
+            self.release(victim)
+        # Topology spread never counted terminating victims, but the choice of victims did.
+        terminating = any(victim.pod.requirements.terminating for victim in bound.victims)
+        if terminating and not self.scheduler.feasible_without_devices(pod.requirements) >> bound.node & 1:
+            return Bound(bound.node, bound.victims, waits=True)
         self.bind(BoundPod(name, pod, bound.node, now))
         return bound
 

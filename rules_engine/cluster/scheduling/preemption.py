@@ -95,13 +95,11 @@ class Preemption:
 
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod; if it `preempts`, pods of lower priority do not count."""
-        below = pod.priority if preempts else _LEAST_PRIORITY
-        free = self._scheduler.free
-        # A loop, since this is called for each group of waiting pods when a node changes.
-        for resource, amount in pod.amounts:
-            if amount > free(number, resource) and amount > self._free_below(number, below, resource):
-                return False
-        return True
+        below, free = pod.priority if preempts else _LEAST_PRIORITY, self._scheduler.free
+        return all(
+            amount <= free(number, resource) or amount <= self._free_below(number, below, resource)
+            for resource, amount in pod.amounts
+        )
 
     def fitting(self, pod: SchedulablePod, number: int, *, preempts: bool) -> int:
         """Return how many pods a node has room for; if it `preempts`, pods of lower priority do not count."""

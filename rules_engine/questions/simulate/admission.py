@@ -13,7 +13,6 @@ from rules_engine.cluster.devices.requests import ExtendedResourceRequest
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
 from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
-from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
@@ -53,10 +52,6 @@ class Template:
     def is_generated(self) -> bool:
         """True if the API server generates the pods' names after /mutate, so that decisions do not depend on them."""
         return not (text_member(as_mapping(self.pod.get("metadata")), "name") or has_ordinal(self.pod))
-
-    def with_name(self, name: str) -> dict[str, Json]:
-        """Return the pod with its name."""
-        return with_ordinal(self.pod, name)
 
 
 class Admitted(Struct, frozen=True):
@@ -130,7 +125,8 @@ class Admissions:
         varies = bool(name) and (self._api_server.reads_names or has_ordinal(template.pod))
         created = None if varies else self._created.get(template)
         if created is None:
-            created = self._api_server.mutate(template.with_name(name) if name else template.pod, template.namespace)
+            pod = with_ordinal(template.pod, name) if name else template.pod
+            created = self._api_server.mutate(pod, template.namespace)
             if not varies:  # else no other pod has it
                 self._created[template] = created
         created = _with_name(created, name)
@@ -138,7 +134,8 @@ class Admissions:
             return self._build_denied(template, created.refusal, unknown=created.unknown)
         request = pod_request(dict(created.pod), namespace=template.namespace)
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
-        validation, refusal, edits = None, "", _hashable_edits(mutation.edits)
+        validation, refusal = None, ""
+        edits = tuple((path, tuple(members.items())) for path, members in mutation.edits.items())
         if mutation.allowed:
             stored = None if varies else self._stored.get((template, edits))
             if stored is None:
@@ -274,10 +271,6 @@ def marshal_value(value: list[Any]) -> bytes:
     """Encode a JSON value as a key: different values have different bytes."""
     # From version 3 on, the bytes depend on reference counts too, and so equal values may have different ones.
     return dumps(value, 2)
-
-
-def _hashable_edits(edits: Edits) -> object:
-    return tuple((path, tuple(members.items())) for path, members in edits.items())
 
 
 def _grace_period(spec: Object) -> Milliseconds | None:

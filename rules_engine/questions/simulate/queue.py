@@ -80,7 +80,7 @@ class Queue:
             group.pods.append(waiting)
             return
         group = self._groups[id(pod)] = _WaitingGroup(pod, self._family_of(pod), deque((waiting,)))
-        _insert_group(group)
+        insort(group.family.groups, (group.place, group), key=itemgetter(0))
         if is_selective(pod):
             self._selective[id(pod)] = group
         if not tried:
@@ -172,10 +172,11 @@ class Queue:
 
     def _take_first(self, group: _WaitingGroup) -> bool:
         """Remove the first pod of a group; return True if there are others."""
-        _remove_group(group)
+        groups = group.family.groups
+        del groups[bisect_left(groups, group.place, key=itemgetter(0))]
         group.pods.popleft()
         if group.pods:
-            _insert_group(group)
+            insort(groups, (group.place, group), key=itemgetter(0))
             return True
         del self._groups[id(group.pod)]
         self._selective.pop(id(group.pod), None)
@@ -186,14 +187,6 @@ class Queue:
         for group in groups:
             if _may_help(group.pod, pod, left=left):
                 self._active[id(group.pod)] = group
-
-
-def _insert_group(group: _WaitingGroup) -> None:
-    insort(group.family.groups, (group.place, group), key=itemgetter(0))
-
-
-def _remove_group(group: _WaitingGroup) -> None:
-    del group.family.groups[bisect_left(group.family.groups, group.place, key=itemgetter(0))]
 
 
 def is_selective(pod: SchedulablePod) -> bool:

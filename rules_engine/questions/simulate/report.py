@@ -51,9 +51,9 @@ TICKS = 4
 
 def simulation_report(answer: SimulationAnswer) -> Report:
     """Return the report of an answer."""
-    results, options, several_clusters = answer.results, answer.scheduler, _several_clusters(answer)
+    results, options, (head, names) = answer.results, answer.scheduler, _names(answer)
     played = [
-        *([] if several_clusters else [format_count(len(results[0].nodes), "node")]),
+        *([] if head == "Cluster" else [format_count(len(results[0].nodes), "node")]),
         f"seed {answer.seed}",
         options.scoring.value,
         *([] if options.preemption else ["no preemption"]),
@@ -61,9 +61,9 @@ def simulation_report(answer: SimulationAnswer) -> Report:
     several = len(results) > 1
     sections = [_comparison_section(answer)] if several else []
     notices: dict[str, None] = {}
-    for name, result in zip(_names(answer), results, strict=True):
+    for name, result in zip(names, results, strict=True):
         parts = [*_result_sections(result, MAX_DRAWN // len(results), MAX_BARS // len(results))]
-        sections += [Section(title=f"{_name_head(answer)} {name}", sections=parts)] if several else parts
+        sections += [Section(title=f"{head} {name}", sections=parts)] if several else parts
         prefix = f"{name}: " if several else ""
         if result.interrupted:
             at = format_seconds(result.ended_seconds)
@@ -80,18 +80,11 @@ def simulation_report(answer: SimulationAnswer) -> Report:
     )
 
 
-def _several_clusters(answer: SimulationAnswer) -> bool:
-    return len({result.cluster for result in answer.results}) > 1
-
-
-def _names(answer: SimulationAnswer) -> Sequence[str]:
-    """Return the name of each result: its cluster if there are several, and its rules if there are several."""
-    clusters, sets = _several_clusters(answer), len({result.rules for result in answer.results}) > 1
-    return [", rules ".join([each.cluster] * clusters + [each.rules] * sets) for each in answer.results]
-
-
-def _name_head(answer: SimulationAnswer) -> str:
-    return "Cluster" if _several_clusters(answer) else "Rules"
+def _names(answer: SimulationAnswer) -> tuple[str, Sequence[str]]:
+    """Return the head and the names of results: their clusters if there are several, and their rules if so."""
+    clusters, sets = {each.cluster for each in answer.results}, {each.rules for each in answer.results}
+    parts = [[each.cluster] * (len(clusters) > 1) + [each.rules] * (len(sets) > 1) for each in answer.results]
+    return "Cluster" if len(clusters) > 1 else "Rules", [", rules ".join(each) for each in parts]
 
 
 def _titles(pods: Sequence[str]) -> Sequence[str]:
@@ -102,9 +95,9 @@ def _comparison_section(answer: SimulationAnswer) -> Section:
     comparison = answer.comparison
     if comparison is None:
         return Section(title="Comparison", summary="none: parts of a simulation are not comparable")
-    names, rows = _names(answer), comparison.rows
+    (head, names), rows = _names(answer), comparison.rows
     best = [number for number, row in enumerate(rows) if row.best]
-    blocks: list[Block] = [figures_table(_name_head(answer), [*zip(names, rows, strict=True)], best, "simulation")]
+    blocks: list[Block] = [figures_table(head, [*zip(names, rows, strict=True)], best, "simulation")]
     if comparison.never_ran:
         first = next(pod for pod in answer.results[0].pods if pod.title == comparison.never_ran[0])
         pods = format_names(_titles(comparison.never_ran))
@@ -164,7 +157,7 @@ def _card_curves(answer: SimulationAnswer) -> Sequence[Curve]:
             end=format_seconds(answer.results[0].ended_seconds),
             text=f"{share} of {round(float(size), 1):,g} cards on average",
         )
-        for name, share, size, used in zip(_names(answer), shares, cards, means, strict=True)
+        for name, share, size, used in zip(_names(answer)[1], shares, cards, means, strict=True)
         if size
     ]
 

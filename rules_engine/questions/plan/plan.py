@@ -130,7 +130,8 @@ def make_plan(
     number, card = cards
     demands = [*_read_demands(cluster.base, rule_set)]
     layouts = _find_layouts(card, demands, cluster, rule_set)
-    resources = _kept_resources(cluster) | count_devices((tuple(layouts),)).keys()
+    kept = [item for node in cluster.base.cluster.nodes for item in node.allocatable.items()]
+    resources = {name for name, each in kept if is_gpu(name) and each} | count_devices((tuple(layouts),)).keys()
     unserved = [each for each in demands if each[1].isdisjoint(resources)]
     if not layouts or len(unserved) == len(demands):
         raise PlanError(_unserved(card, *demands[0]) if demands else "no pod of the workload requests GPUs")
@@ -251,12 +252,6 @@ def _find_layouts(
 
 def _unserved(card: str, title: str, resources: frozenset[str]) -> str:
     return f"no layout of {card} serves {title}: it needs {' or '.join(sorted(resources))}"
-
-
-def _kept_resources(cluster: PlannedCluster) -> set[str]:
-    """Return the GPU resources of the nodes that stay as they are."""
-    amounts = ((name, each) for node in cluster.base.cluster.nodes for name, each in node.allocatable.items())
-    return {name for name, each in amounts if is_gpu(name) and each}
 
 
 def _check_served(record: Record, card: str) -> None:

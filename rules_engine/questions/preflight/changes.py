@@ -110,7 +110,8 @@ class ChangeSearch:
     def _pairs(self, changes: Sequence[PodChange]) -> Iterator[Change]:
         """Yield pairs of changes, those of the smallest ones first."""
         numbered = sorted(combinations(enumerate(changes), 2), key=lambda pair: pair[0][0] + pair[1][0])
-        pairs = [(one, other) for (_, one), (_, other) in numbered if _are_compatible(one, other)]
+        both = [(one, other) for (_, one), (_, other) in numbered]
+        pairs = [pair for pair in both if not any({each.kind for each in pair} <= kinds for kinds in _ALTERNATIVES)]
         alone = len(self.tried)
         yield from filter(None, (self._try(*pair) for pair in pairs[: MAX_PAIRED_PODS // len(self._pods)]))
         if tried := len(self.tried) - alone:
@@ -234,10 +235,6 @@ class ChangeSearch:
 
 _ALTERNATIVES = ({ChangeKind.RUNG, ChangeKind.DEVICES}, {ChangeKind.NODES}, {ChangeKind.PRIORITY})
 """Kinds of changes of which one excludes another."""
-
-
-def _are_compatible(one: PodChange, other: PodChange) -> bool:
-    return not any({one.kind, other.kind} <= kinds for kinds in _ALTERNATIVES)
 
 
 def _with_devices(pod: Mapping[str, Json], source: str, to: Replacement) -> Mapping[str, Json]:

@@ -145,7 +145,7 @@ def diff(
     if before.failed or after.failed:
         problems.end()
     # A cluster that is named twice has one column.
-    readings = [each.read(whole=True) for each in {each.name: each for each in clusters}.values()]
+    readings = [each.read(whole=True, nodes=False) for each in {each.name: each for each in clusters}.values()]
     with progress_bar("remaining") as report:
         run = rules_engine.diff(
             _rule_set_side(old, before),

@@ -76,7 +76,7 @@ def evaluate(
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, load_sources
 
     files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
-    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
+    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
     manifest = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds if files else ()))
     problems = (*(files.problems if files else ()), *reading.problems, *manifest.problems)
     sources = {**(files.loaded.sources if files else {}), **reading.sources, **manifest.sources}

@@ -114,7 +114,7 @@ def explain(
     A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
     Exits with 1 if a pod is denied or refused, with 2 if rules, cluster or manifests have errors, or the log has no
-    decision for the pod, and with 3 if a rule reads a value that gpu-rules capture removed from a pod, or a workload
+    decision for the pod, and with 3 if a rule reads what gpu-rules capture removed or could not list, or a workload
     has pods whose number is not known.
     """
     if field is not None:
@@ -135,7 +135,7 @@ def explain(
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
-    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read()
+    reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     problems = InputProblems("explain", [Target(output, None)])

@@ -294,10 +294,11 @@ class ClusterArgument:
     def name(self) -> str:
         return KUBECONFIG if self.path is None else str(self.path)
 
-    def read(self, *, whole: bool = False, assumed: Sequence[str] = ("Pod",)) -> "ClusterReading":
+    def read(self, *, whole: bool = False, assumed: Sequence[str] = ("Pod",), nodes: bool = True) -> "ClusterReading":
         """Read the cluster. Ends the command if a live one is unreadable.
 
         `whole`: with values that are never kept. `assumed`: kinds without which a warning says what is assumed.
+        `nodes`: it is an error if nodes were not read.
         """
         from rules_engine.cluster.read.clusters import read_cluster, reading_of
 
@@ -308,7 +309,7 @@ class ClusterArgument:
         else:
             objects = _cluster_access(self.context).objects(self.context, self.kinds, whole=whole)
             reading = reading_of(objects, KUBECONFIG)
-        reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds])
+        reading = reading.with_assumptions([kind for kind in assumed if kind in self.kinds], nodes=nodes)
         if reading.objects is not None and self.plugins:
             reading = replace(reading, objects=reading.objects.with_objects({}, plugins=self.plugins))
         return reading

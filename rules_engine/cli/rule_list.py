@@ -109,7 +109,7 @@ def list_command(
     loaded, load_problems = load_listed(sources or DEFAULT_SOURCES)
     problems.add(load_problems, loaded.sources)
     if cluster is not None and namespace is not None:
-        reading = cluster.read()
+        reading = cluster.read(nodes=False)
         problems.add(reading.problems, reading.sources)
         if labels is None and reading.cluster is not None and not problems.failed:
             labels = reading.cluster.namespace_labels(namespace)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, sleep
@@ -74,6 +75,22 @@ class ListedObjects:
     objects: ClusterObjects
     unread: Mapping[str, ApiError]
 
+    def warnings(self, *, missing: bool = True) -> Iterator[str]:
+        """Yield what was not read, in one line if it may not be. `missing`: also kinds that the API server lacks."""
+        forbidden = [kind for kind, error in self.unread.items() if error.cause is Cause.FORBIDDEN]
+        for kind, error in self.unread.items():
+            if kind not in forbidden and (missing or error.cause is not Cause.MISSING):
+                yield _list_error(kind, error)
+        partial = self.objects.partial
+        absent = ", ".join(API_KINDS[kind].resource for kind in forbidden if kind not in partial)
+        parts = [f"cannot list {absent}"] if absent else []
+        for namespace in {*partial.values()}:
+            parts += [
+                f"only {', '.join(API_KINDS[kind].resource for kind in partial)} of namespace {namespace} are read"
+            ]
+        if forbidden:
+            yield f"{'; '.join(parts)}: {self.unread[forbidden[0]]}"
+
 
 class Listing:
     """Reader of a whole cluster, within a time limit."""
@@ -105,42 +122,37 @@ class Listing:
         needed: Collection[str] = ("Node", "Pod"),
         namespace: str = "",
     ) -> ListedObjects:
-        """List the objects of some kinds. Raises ApiError, also if one of the `needed` kinds may not be listed.
+        """List the objects of some kinds. Raises ApiError, also if one of the `needed` kinds cannot be listed.
 
-        `whole`: with the values that are never kept. `namespace`: of which kinds are listed that may not be listed in
-        all namespaces.
+        `whole`: with the values that are never kept. `namespace`: that of kinds that may be listed in one namespace
+        only; with it, a needed kind that may not be listed is no error.
         """
         self._end = self._clock() + self._seconds
         self._left = MAX_READ_BYTES
         objects: dict[str, list[dict[str, Json]]] = {}
         unread: dict[str, ApiError] = {}
-        partial: set[str] = set()
+        partial: dict[str, str] = {}
         with without_garbage_collection():
             for kind in kinds:
                 try:
                     objects[kind] = self._list(kind, whole=whole)
                 except ApiError as error:
-                    list_error = ApiError(error.cause, f"cannot list {API_KINDS[kind].resource}: {error}")
                     if error.cause in _FATAL:
-                        raise list_error from None
+                        raise ApiError(error.cause, _list_error(kind, error)) from None
                     if kind == OFFERS and error.cause is Cause.MISSING:
                         objects[kind] = []  # only clusters with native policies have the kind
-                    elif namespace and API_KINDS[kind].namespaced and error.cause is Cause.FORBIDDEN:
-                        try:
+                        continue
+                    unread[kind] = error
+                    if namespace and API_KINDS[kind].namespaced and error.cause is Cause.FORBIDDEN:
+                        with suppress(ApiError):
                             objects[kind] = self._list(kind, whole=whole, namespace=namespace)
-                        except ApiError:
-                            unread[kind] = list_error
-                        else:
-                            partial.add(kind)
-                            text = f"only {API_KINDS[kind].resource} of namespace {namespace} are read: {error}"
-                            unread[kind] = ApiError(error.cause, text)
-                    else:
-                        unread[kind] = list_error
+                            partial[kind] = namespace
         # If nothing was listed, every failure counts: an empty answer would look like an empty cluster.
-        if missing := [error for kind, error in unread.items() if kind in {*needed} - partial or not objects]:
-            raise ApiError(missing[0].cause, "; ".join(map(str, missing)))
+        allowed = {kind for kind, error in unread.items() if namespace and error.cause is Cause.FORBIDDEN}
+        if missing := [kind for kind in unread if kind in {*needed} - allowed or not objects]:
+            raise ApiError(unread[missing[0]].cause, "; ".join(_list_error(kind, unread[kind]) for kind in missing))
         absent = frozenset(API_KINDS) - objects.keys()
-        listed = ClusterObjects(objects, absent=absent, partial=frozenset(partial), now=self._now())
+        listed = ClusterObjects(objects, absent=absent, partial=partial, now=self._now())
         return ListedObjects(objects=listed, unread=MappingProxyType(unread))
 
     def _list(self, kind: str, *, whole: bool, namespace: str | None = None) -> list[dict[str, Json]]:
@@ -205,6 +217,10 @@ class Listing:
 
     def _timeout_error(self) -> ApiError:
         return ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")
+
+
+def _list_error(kind: str, error: ApiError) -> str:
+    return f"cannot list {API_KINDS[kind].resource}: {error}"
 
 
 class _SharedValues:

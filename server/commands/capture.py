@@ -3,7 +3,7 @@
 import click
 
 from rules_engine.cli import Command, help_examples
-from rules_engine.cli.options import live_options
+from rules_engine.cli.options import NamespaceName, live_options
 from rules_engine.cli.program import Target, write_answer
 from rules_engine.server.commands.live import list_objects, report_unread, write_list
 from rules_engine.server.option_types import timeout_option
@@ -23,21 +23,25 @@ def _refuse_output(_context: click.Context, _parameter: click.Parameter, value: 
     ),
 )
 @click.option("-o", "--output", hidden=True, expose_value=False, callback=_refuse_output)
+@click.option(
+    "-n", "--namespace", type=NamespaceName(), metavar="NAME", help="The one to list if you may not list all."
+)
 @timeout_option
 @live_options
 @click.pass_context
-def capture(context: click.Context, timeout: float) -> None:  # noqa: ARG001 - read from the context
+def capture(context: click.Context, namespace: str | None, timeout: float) -> None:  # noqa: ARG001 - from the context
     """Print the live cluster of KUBECONFIG as a file that every --cluster takes: a List in JSON.
 
     It has all kinds that commands read; Secrets and ConfigMaps are none of them. It lacks values of environment
     variables, commands and arguments of containers, commands and values of headers of probes and lifecycle hooks,
     kubectl's last-applied-configuration, and managedFields. Other annotations and messages of Events and of ended
-    containers stay. Kinds that cannot be listed are named and left out.
+    containers stay. Kinds that cannot be listed are named and left out; of those that may be listed in one
+    namespace only, it has the objects there.
 
     Exits with 2 if the cluster cannot be read.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 
     listed = list_objects(context, API_KINDS, needed=())
-    report_unread(context, listed.unread.values())
+    report_unread(context, listed)
     write_answer("capture", [Target("json", None)], lambda _, stream: write_list(listed.objects, API_KINDS, stream))

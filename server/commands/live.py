@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
     from rules_engine.rules.sources.rule_sources import ParseSource
-    from rules_engine.server.cluster.connection import ApiError, Connection
+    from rules_engine.server.cluster.connection import Connection
     from rules_engine.server.cluster.listing import ListedObjects
 
 
@@ -29,11 +29,9 @@ class KubeconfigCluster(ClusterAccess):
 
     def objects(self, context: click.Context, kinds: Sequence[str], *, whole: bool) -> "ClusterObjects":
         """Read kinds. Ends the command if they cannot be read."""
-        from rules_engine.server.cluster.connection import Cause
-
-        listed = list_objects(context, kinds, whole=whole, needed=["Node"], own_namespace=True)
+        listed = list_objects(context, kinds, whole=whole, needed=["Node"])
         # Older clusters lack the APIs of devices and of some policies.
-        report_unread(context, [why for why in listed.unread.values() if why.cause is not Cause.MISSING])
+        report_unread(context, listed, missing=False)
         return listed.objects
 
     def version(self, context: click.Context) -> tuple[int, int] | None:
@@ -82,13 +80,12 @@ def list_objects(
     *,
     whole: bool = False,
     needed: Collection[str] = ("Node", "Pod"),
-    own_namespace: bool = False,
+    namespace: str = "",
 ) -> "ListedObjects":
     """List the objects of the live cluster, and print its name and their numbers; the parameters are those of Listing.
 
-    `own_namespace`: kinds that may be listed in one namespace only are listed in that of `--namespace`, else of the
-    kubeconfig's context.
-    Ends the command if it cannot be read.
+    Kinds that may be listed in one namespace only are listed in `namespace`, else in `_own_namespace`. Ends the command
+    if the cluster cannot be read.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
     from rules_engine.server.cluster.listing import Listing
@@ -99,8 +96,7 @@ def list_objects(
             seconds=context.params.get("timeout", READ_SECONDS),
             progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
         )
-        namespace = _own_namespace(context) if own_namespace else ""
-        listed = listing.read(kinds, whole=whole, needed=needed, namespace=namespace)
+        listed = listing.read(kinds, whole=whole, needed=needed, namespace=namespace or _own_namespace(context))
     counts = {kind: len(listed.objects.of(kind)) for kind in kinds if kind not in listed.objects.absent}
     shown = [kind for kind, count in counts.items() if count or kind in ("Node", "Pod")]
     amounts = ", ".join(f"{API_KINDS[kind].resource} {counts[kind]:,}" for kind in shown)
@@ -127,10 +123,13 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
     A kind without objects has an empty list, which shows that it was read. The list has the time.
     """
     from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-    from rules_engine.model.kubernetes.removed_values import CAPTURED
+    from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL
     from rules_engine.report.answer import answer_text
 
-    metadata = f'{{"annotations": {{"{CAPTURED}": "{objects.now:%Y-%m-%dT%H:%M:%SZ}"}}}}'
+    annotations = {CAPTURED: f"{objects.now:%Y-%m-%dT%H:%M:%SZ}"}
+    if objects.partial:
+        annotations[PARTIAL] = " ".join((*{*objects.partial.values()}, *objects.partial))
+    metadata = answer_text({"annotations": annotations}, stream.encoding or "", indent=0)
     stream.write(f'{{"apiVersion": "v1", "kind": "List", "metadata": {metadata}, "items": [')
     separator = "\n"
     for kind in kinds:
@@ -143,7 +142,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
     stream.write("\n]}\n")
 
 
-def report_unread(context: click.Context, unread: "Iterable[ApiError]") -> None:
-    """Print why kinds could not be read."""
-    for error in unread:
-        click.echo(f"gpu-rules {context.info_name}: warning: {error}", err=True)
+def report_unread(context: click.Context, listed: "ListedObjects", *, missing: bool = True) -> None:
+    """Print why kinds could not be read; `missing`: also kinds that the API server does not have."""
+    for warning in listed.warnings(missing=missing):
+        click.echo(f"gpu-rules {context.info_name}: warning: {warning}", err=True)

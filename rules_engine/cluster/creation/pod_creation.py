@@ -83,7 +83,7 @@ class PodCreation:
         """
         found = self.objects.find(kind, name, namespace)
         if found is None:
-            if not self.objects.unread(kind):
+            if not self.objects.unread(kind, namespace):
                 raise RefusedError(refusal)
             self.unknown.append(f"{kind} {f'{namespace}/' if namespace else ''}{name}, which was not read")
         return found or {}

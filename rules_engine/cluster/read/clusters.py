@@ -57,15 +57,18 @@ class ClusterReading:
     problems: tuple[Problem, ...]
     sources: Sources
 
-    def with_assumptions(self, kinds: Collection[str]) -> "ClusterReading":
-        """Return the reading with warnings of what is assumed where none of these kinds was read."""
+    def with_assumptions(self, kinds: Collection[str], *, nodes: bool = True) -> "ClusterReading":
+        """Return the reading with warnings of what is assumed without these kinds; without `nodes`, with an error."""
         problems = Problems()
+        if nodes and self.objects is not None and "Node" in self.objects.absent:
+            problems.error(Code.NOT_A_CLUSTER, "nodes were not read, and the answer depends on them", self.location)
         for kind, meaning in _ASSUMED.items():
             if self.objects is None or kind not in kinds or not (unread := self.objects.unread(kind)):
                 continue
             what = f"no {kind} was read" if kind in self.objects.absent else f"{unread} were not read"
             problems.warning(Code.UNREAD_OBJECT, f"{what}: {meaning}", self.location)
-        return replace(self, problems=(*self.problems, *problems.items))
+        objects = None if problems.failed else self.objects
+        return replace(self, objects=objects, problems=(*self.problems, *problems.items))
 
     @property
     def cluster(self) -> Cluster | None:
@@ -93,7 +96,7 @@ def read_cluster(
 
     An object that is in several files is read once, in its latest version. Files of other objects are skipped in a
     folder. No line of kubectl's output is quoted, since it may hold a secret. `whole`: no values are removed.
-    `regular`: as for `read_file`. `nodes`: it is an error if there is no node.
+    `regular`: as for `read_file`. `nodes`: it is an error if there is no node, and none was missing in a capture.
     """
     problems = Problems()
     files: dict[Path, bool] = {}
@@ -120,7 +123,7 @@ def read_cluster(
         for inventory in inventories:
             reader.add_inventory(inventory.objects(), inventory.location)
         location = inventories[0].location if inventories else Location(first, 1, 1)
-        if not problems.failed and (not reader.seen or (nodes and "Node" not in reader.seen)):
+        if not problems.failed and (not reader.seen or (nodes and not reader.captured and "Node" not in reader.seen)):
             missing = "node" if nodes else "object"
             problems.error(Code.NOT_A_CLUSTER, f"no {missing} found: expected {EXPECTED}", location)
         objects = None if problems.failed else reader.objects()
@@ -165,7 +168,7 @@ def reading_of(cluster: ClusterReading | ClusterObjects, name: str = "cluster") 
 
 def load_inventory(path: Path) -> tuple[Inventory | None, tuple[Problem, ...], Sources]:
     """Load the cluster of a file to which a document refers; None if it has errors."""
-    reading = read_cluster([path], regular=True)
+    reading = read_cluster([path], regular=True).with_assumptions(())
     return reading.inventory, reading.problems, reading.sources
 
 

@@ -22,7 +22,6 @@ from rules_engine.model.json.lenient import Object, as_mapping, decode_lenient, 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
-from rules_engine.model.kubernetes.removed_values import CAPTURED
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location, escape_controls, truncate
@@ -60,13 +59,13 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 class ListedObject:
     """An object, or with the value None a list. `kind`: the kind of the list's items, "" if they may have any.
 
-    `captured`: when gpu-rules captured the list, which has all objects of the cluster; "" for other lists.
+    `metadata`: of the list.
     """
 
     kind: str
     value: Json
     place: Callable[[], Location]
-    captured: str = ""
+    metadata: Json = None
 
 
 class OutputError(Exception):
@@ -208,7 +207,7 @@ def _expand(
     items = value
     if isinstance(value, dict) and isinstance(value.get("items", ""), list | None):
         kind, items = list_kind(value), value["items"] or []
-        yield ListedObject(kind, None, place, capture_time(value.get("metadata")))
+        yield ListedObject(kind, None, place, value.get("metadata"))
     if not isinstance(items, list):
         yield ListedObject(kind, value, place)
         return
@@ -220,11 +219,6 @@ def _expand(
             yield from _expand(each, kind, at)
         else:
             yield ListedObject(kind, each, at)
-
-
-def capture_time(metadata: Json) -> str:
-    """Return when gpu-rules captured a list with this metadata; "" for other lists."""
-    return text_member(as_mapping(as_mapping(metadata).get("annotations")), CAPTURED)
 
 
 def list_kind(members: Object) -> str:
@@ -261,7 +255,7 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
         if members and "kind" not in members:
             cut = place  # kubectl writes the kind after the items
         kind = list_kind(members)
-        yield ListedObject(kind, None, partial(_same, place), capture_time(members.get("metadata")))
+        yield ListedObject(kind, None, partial(_same, place), members.get("metadata"))
         for at, item in items:
             yield from _expand(item, kind, partial(_same, at))
     if cut is not None and not yaml_problems.failed:

@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
-from rules_engine.model.kubernetes.removed_values import remove_values
+from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL, remove_values
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, escape_controls, truncate
@@ -60,7 +60,9 @@ class ObjectReader:
         """The objects by kind, and by namespace and name."""
         self._left_out: set[str] = set()
         """Texts on objects that are left out, each reported once."""
-        self._captured = ""
+        self._partial: dict[str, str] = {}
+        """The namespace of kinds that a capture has of one namespace only."""
+        self.captured = ""
         """The latest time of a capture; "" if there is none."""
         self._declared: tuple[Node, ...] = ()
         self._has_inventory = False
@@ -70,14 +72,14 @@ class ObjectReader:
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items()},
             absent=frozenset(API_KINDS) - self.seen - {OFFERS},
-            partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
-            now=parse_change_time(self._captured) if self._captured else None,
+            partial={"Pod": ""} if self._lacks_system_pods() else self._partial,
+            now=parse_change_time(self.captured) if self.captured else None,
             declared=self._declared,
         )
 
     def _lacks_system_pods(self) -> bool:
         """Return True if only pods of some namespaces were read, as by kubectl get without -A."""
-        if self._captured or self._has_inventory:
+        if self.captured or self._has_inventory:
             return False
         namespaces = {namespace for namespace, _ in self._objects.get("Pod", ())}
         system = any(name == SYSTEM_NAMESPACE for _, name in self._objects.get("Namespace", ()))
@@ -129,7 +131,11 @@ class ObjectReader:
         elif value is not None:
             kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
         kinds.setdefault(kind, item)
-        self._captured = newest_change_time({"creationTimestamp": item.captured}, self._captured)
+        annotations = as_mapping(as_mapping(item.metadata).get("annotations"))
+        captured, partial = (text_member(annotations, name) for name in (CAPTURED, PARTIAL))
+        self.captured = newest_change_time({"creationTimestamp": captured}, self.captured)
+        namespace, *kinds_of_one = partial.split() or [""]
+        self._partial |= dict.fromkeys(kinds_of_one, namespace)
         if kind in API_KINDS and value is None:
             self.seen.add(kind)
         elif isinstance(value, dict) and kind in API_KINDS:

@@ -20,12 +20,13 @@ class Freshness(Enum):
     SYNCED = "synced"
     STALE = "stale"
     NEVER = "never"
+    UNREAD = "unread"
 
     @property
     def unknown(self) -> str:
         """Return the message for a view that is not SYNCED."""
-        reason = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
-        return f"the cluster is not known: {reason}"
+        reasons = {Freshness.NEVER: "it has not been read yet", Freshness.UNREAD: "its nodes were not read"}
+        return f"the cluster is not known: {reasons.get(self, 'its view is stale')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from rules_engine.model.json.lenient import (
     object_items,
     text_member,
 )
-from rules_engine.model.json.patch import Json
+from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.names import ObjectName
@@ -168,9 +168,9 @@ class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are built on first use.
 
     `absent`: the kinds that were not read, unlike kinds without objects. `partial`: the kinds of which only the objects
-    in some namespaces were read. `now`: the time from which ages are counted; None: the newest time of the objects.
-    `declared`: nodes that do not exist yet, but an autoscaler can add. `plugins`: optional admission plugins of the API
-    server that are known to be on.
+    in one namespace were read, with its name, or "" for some namespaces. `now`: the time from which ages are counted;
+    None: the newest time of the objects. `declared`: nodes that do not exist yet, but an autoscaler can add. `plugins`:
+    optional admission plugins of the API server that are known to be on.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ClusterObjects:
         by_kind: Mapping[str, Iterable[dict[str, Json]]],
         *,
         absent: frozenset[str] = frozenset(),
-        partial: frozenset[str] = frozenset(),
+        partial: Mapping[str, str] = EMPTY,
         now: datetime | None = None,
         declared: tuple[Node, ...] = (),
         plugins: frozenset[str] = frozenset(),
@@ -233,11 +233,12 @@ class ClusterObjects:
             plugins=self.plugins | plugins,
         )
 
-    def unread(self, kind: str) -> str:
-        """Return what was not read of a kind, as a plural noun; "" if all objects were read."""
+    def unread(self, kind: str, namespace: str = "") -> str:
+        """Return what was not read of a kind, as a plural noun; "" if all were, or all of a namespace."""
         if kind in self.absent:
             return API_KINDS[kind].resource
-        return f"{API_KINDS[kind].resource} of other namespaces" if kind in self.partial else ""
+        is_read = kind not in self.partial or (namespace and self.partial[kind] == namespace)
+        return "" if is_read else f"{API_KINDS[kind].resource} of other namespaces"
 
     def of(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind; none if they were not read."""
@@ -344,6 +345,7 @@ class ClusterObjects:
             nodes=tuple(replace(node, used=self._total_requests(node)) for node in self.empty_nodes),
             namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
+            freshness=Freshness.UNREAD if "Node" in self.absent else Freshness.SYNCED,
             devices=self.devices,
         )
 

@@ -16,7 +16,10 @@ MARK = "gpurules.io/removed-values"
 """Annotation of a pod whose values were removed: their names, joined by commas. Rules do not see it."""
 
 CAPTURED = "gpurules.io/captured"
-"""Annotation of a list that gpu-rules captured: the time. It has all objects of its kinds."""
+"""Annotation of a list that gpu-rules captured: the time. It has all objects of its kinds, apart from PARTIAL."""
+
+PARTIAL = "gpurules.io/partial"
+"""Annotation of such a list: a namespace, and the kinds of which it has only the objects there."""
 
 _HANDLER: Kept = {"exec": {"command": None}, "httpGet": {"httpHeaders": {"value": None}}}
 

@@ -34,7 +34,7 @@ def device_pods(cluster: ClusterObjects) -> DevicePods:
 
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
     """Return the nodes that have GPUs, by name."""
-    allocated = None if "Pod" in cluster.absent else _sum_allocated(pods)
+    allocated = None if cluster.unread("Pod") else _sum_allocated(pods)
     drivers = drivers_of(cluster)
     nodes = []
     for node, view in zip(cluster.nodes, drivers.view.nodes, strict=True):

@@ -38,7 +38,7 @@ class NamespaceError(ValueError):
 class Verdict(StrEnum):
     """The outcome for a pod. Allowed: unchanged or changed; Refused: by the API server itself.
 
-    Unknown: a rule reads a value that was removed from it.
+    Unknown: a rule reads a value that was removed from it, or what was not read of the cluster.
     """
 
     ALLOWED = "Allowed"
@@ -48,10 +48,10 @@ class Verdict(StrEnum):
 
 
 class UnknownRule(Output, frozen=True, kw_only=True):
-    """A rule that may decide otherwise, since it reads values that were removed from the pod."""
+    """A rule that may decide otherwise, since it reads what the input lacks."""
 
     rule: Annotated[str, Meta(description="Kind and name.")]
-    reads: Annotated[tuple[str, ...], Meta(description="The removed values, such as object.spec.containers.args.")]
+    reads: Annotated[tuple[str, ...], Meta(description="Removed values, such as object.spec.containers.args; cluster.")]
 
 
 class ExplainedPod(Output, frozen=True, kw_only=True):
@@ -145,7 +145,8 @@ def explain(
     api_server = ApiServer(objects) if operation == "CREATE" else None
     admission = admit_pod(rule_set, request, cluster, api_server)
     removed = removed_members(manifest.pod)
-    unknown = RuleReads(rule_set).dependent_rules(admission.trace, removed) if removed else {}
+    lacks = removed or any(step.cluster_unknown for step in admission.trace)
+    unknown = RuleReads(rule_set).dependent_rules(admission.trace, removed) if lacks else {}
     verdict = Verdict.UNKNOWN if unknown else Verdict.ALLOWED if admission.allowed else Verdict.DENIED
     if admission.refusal and all(decision.allowed for decision in admission.decisions):
         verdict = Verdict.REFUSED

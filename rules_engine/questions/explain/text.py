@@ -86,7 +86,7 @@ def explanation_blocks(explanation: Explanation, *, skipped: bool = False) -> It
             outcome = Span("refused", Tone.BAD), f" by the API server itself: {answer.message}"
         case Verdict.UNKNOWN:
             reads = "; ".join(f"{each.rule} reads {', '.join(each.reads)}" for each in answer.unknown)
-            outcome = Span("unknown", Tone.WARNING), f": this pod lost values when it was captured, and {reads}"
+            outcome = Span("unknown", Tone.WARNING), f": {reads}, which the input lacks"
     not_read = [(Span("not known", Tone.WARNING), f": {each}") for each in answer.not_read]
     yield Lines(lines=[*diff, "", *_warning_lines(answer.warnings), *not_read, outcome], whole=True)
 

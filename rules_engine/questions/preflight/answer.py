@@ -187,7 +187,7 @@ def _answer(
         if node_reasons is not None:
             node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
     for number, search in enumerate(searches):
-        if answers[number].stopped:
+        if any(each.verdict is not Verdict.UNKNOWN for each in answers[number].stopped):
             changes = tuple(search.find())
             answers[number] = replace(
                 answers[number], would_start=changes, tried=() if changes else tuple(search.tried)
@@ -256,7 +256,8 @@ def _stopped_pods(
     groups: dict[tuple[Verdict, str], list[SimulatedPod]] = {}
     for pod in pods:
         if not pod.starts:
-            message = pod.message or (state.play.scheduler_message(pod.admitted.pod) if pod.admitted.pod else "")
+            waiting = pod.admitted.pod if pod.waits else None
+            message = pod.message or (state.play.scheduler_message(waiting) if waiting else "")
             groups.setdefault((pod.verdict, message), []).append(pod)
     for (verdict, message), group in groups.items():
         together = group[0].alone is not None and group[0].waits
@@ -301,6 +302,8 @@ def _pod_notices(pods: Iterable[SimulatedPod]) -> Iterator[str]:
 
 def _unknown_of_pods(pods: Iterable[SimulatedPod], objects: ClusterObjects) -> Iterator[str]:
     """Yield what could prevent the start of pods and is not in the input, or not modelled."""
+    if "Node" in objects.absent:
+        yield "nodes were not read"
     if "Pod" in objects.partial:
         yield f"{objects.unread('Pod')}, which were not read"
     for pod in pods:

@@ -63,7 +63,7 @@ def _item(each: WorkloadAnswer, reasons: NodeReasons) -> Item:
 
 def _verdict_text(each: WorkloadAnswer) -> str:
     """Return the verdict in words: `waits: 6 of 8 pods start now, 2 wait`."""
-    if not each.pods:
+    if not each.pods and not each.unknown:
         return "has no pods"
     start = f"{'starts' if each.pods == 1 else 'start'} {'then' if each.once else 'now'}"
     parts = [f"{each.started:,} of {format_count(each.pods, 'pod')} {start}"]
@@ -89,7 +89,8 @@ def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
     if each.evicted:
         yield ItemField("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
-        yield from _stopped_fields(stopped, each)
+        if stopped.verdict is not Verdict.UNKNOWN:  # the lines above have the reason
+            yield from _stopped_fields(stopped, each)
     if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
         tried = f"with none of the changes that were tried: {'; '.join(each.tried)}"
         yield ItemField("would start", tried if each.tried else "no change applies that preflight could try")

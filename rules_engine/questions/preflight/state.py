@@ -240,10 +240,14 @@ class _WorkloadRun:
         pod = SimulatedPod(name=whole, group=group, gang=gang, admitted=admitted, verdict=Verdict.REFUSED)
         if admitted.pod is None:
             pod.message = admitted.record.message
-            pod.verdict = Verdict.REFUSED if admitted.record.denied_by is None else Verdict.DENIED
+            if admitted.record.denied_by is not None:
+                pod.verdict = Verdict.UNKNOWN if admitted.record.undecided else Verdict.DENIED
         else:
             pod.message = self._exceeded_quota(template.namespace, admitted)
         if pod.message or admitted.pod is None:
+            return pod
+        if "Node" in self._state.simulation.objects.absent:
+            pod.verdict = Verdict.UNKNOWN
             return pod
         play.expect(run, admitted.pod, 1)
         self._undo.callback(play.expect, run, admitted.pod, -1)

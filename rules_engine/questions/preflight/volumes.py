@@ -79,7 +79,7 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
     key, claim = f"{template.namespace}/{claim_name}", template.claims.get(name)
     title = f"volume claim {key}" if claim is None else f"volume claim {name} of the StatefulSet"
     found = objects.find("PersistentVolumeClaim", claim_name, template.namespace)
-    if found is None and objects.unread("PersistentVolumeClaim"):
+    if found is None and objects.unread("PersistentVolumeClaim", template.namespace):
         return {"unknown": f"{title}, which was not read"}
     claim = found or claim
     if claim is None:

@@ -6,6 +6,7 @@ from marshal import dumps
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_members
 
 from rules_engine.cluster.creation.controllers import ORDINAL_LABELS, has_ordinal, with_ordinal
 from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
@@ -146,14 +147,17 @@ class Admissions:
             refusal = stored.refusal
             validation = self._rule_set.validate(validation_request(request, {**stored.pod}), cluster, indexed=True)
         admission = Admission(request=request, mutation=mutation, validation=validation, refusal=refusal)
+        steps = [step for step in admission.trace if step.cluster_unknown and not step.audit]
+        unknown = (*created.unknown, *(f"{step.rule}: {step.message}" for step in steps))
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
-            return self._build_denied(template, admission.message, admission.warnings, by, created.unknown)
+            denied = self._build_denied(template, admission.message, admission.warnings, by, unknown)
+            return replace_members(denied, record=replace_members(denied.record, undecided=bool(steps)))
         fallbacks = tuple(self._fallbacks(template, admission))
         decided = (edits, fallbacks, admission.warnings)
         admitted = None if varies else self._admitted.get((template, decided))
         if admitted is None:
-            admitted = self._build_admitted(template, created.pod, fallbacks, admission.warnings, created.unknown)
+            admitted = self._build_admitted(template, created.pod, fallbacks, admission.warnings, unknown)
             # Pods that differ only by their ordinals are equal to the scheduler.
             key = (id(admitted.pod), *decided) if varies else decided
             admitted = self._admitted.setdefault((template, key), admitted)

@@ -37,7 +37,8 @@ class Fallback(Output, frozen=True, kw_only=True):
 class AdmittedPod(Struct, frozen=True, kw_only=True):
     """Effective requests of pods of one template with equal decisions, as submitted and as admitted.
 
-    `message`: of the denial, "" if allowed; `denied_by`: its rule.
+    `message`: of the denial, "" if allowed; `denied_by`: its rule. `undecided`: a rule could not decide, since
+    it reads what was not read of the cluster.
     """
 
     requested: NanosByResource
@@ -47,6 +48,7 @@ class AdmittedPod(Struct, frozen=True, kw_only=True):
     message: str = ""
     denied_by: RuleId | None = None
     not_modelled: tuple[str, ...] = ()
+    undecided: bool = False
 
 
 class PodRecord(Struct, kw_only=True):

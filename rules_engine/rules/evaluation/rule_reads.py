@@ -62,13 +62,15 @@ class RuleReads:
     ) -> Mapping[RuleId, Collection[str]]:
         """Return the rules that may decide differently with the missing members, in the order of evaluation.
 
-        `missing`: paths of members, by name. Each rule comes with the names of the members that it reads.
+        `missing`: paths of members, by name. Each rule comes with the names of the members that it reads, and with
+        "cluster" if it could not decide without what was not read of the cluster.
         """
         missing = {name: path for name, path in missing.items() if keeps_path(self._all_reads, *path)}
         names_by_rule = {}
-        for step in trace if missing else ():
-            reads = self._reads_of(step)
+        for step in trace:
+            reads = self._reads_of(step) if missing else NO_FIELDS
             names = [name for name, path in missing.items() if keeps_path(reads, *path)]
+            names += ["cluster"] if step.cluster_unknown and not step.audit else []
             if names:
                 names_by_rule[step.rule] = names
         return names_by_rule

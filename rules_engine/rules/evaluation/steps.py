@@ -12,6 +12,7 @@ from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
+from rules_engine.rules.rule_set.context import UnknownClusterError
 
 MAX_PATCH_BYTES = 1024 * 1024
 """Largest JSON Patch of one pod. An API server stores objects of 1.5 MiB at most (etcd, --max-request-bytes), so that
@@ -80,10 +81,10 @@ def failure_step(rule: Rule, error: Exception) -> Step:
     """
     message = _error_text(error)
     fields = rule.fields_at(error.location) if isinstance(error, EvaluationError) else ()
+    unknown = isinstance(error, UnknownClusterError)
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"
-        return rule_step(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,), fields=fields)
-    message = f"could not be evaluated: {message}"
-    return rule_step(
-        rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError", fields=fields
-    )
+        details: Details = {"warnings": (warning,), "fields": fields, "cluster_unknown": unknown}
+        return rule_step(rule, Action.IGNORE, EVALUATION_ERROR, message, **details)
+    details = {"code": 500, "status_reason": "InternalError", "fields": fields, "cluster_unknown": unknown}
+    return rule_step(rule, Action.DENY, EVALUATION_ERROR, f"could not be evaluated: {message}", **details)

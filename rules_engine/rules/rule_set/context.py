@@ -16,6 +16,10 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.rule import Mode, Rule
 
 
+class UnknownClusterError(EvaluationError):
+    """An expression reads what is not known of the cluster."""
+
+
 class Context(Struct, frozen=True, kw_only=True):
     """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 
@@ -61,10 +65,10 @@ class Context(Struct, frozen=True, kw_only=True):
         return self.audit_budget if rule.mode is Mode.AUDIT else self.budget
 
     def namespace_labels(self) -> Mapping[str, str]:
-        """Return the labels of the pod's namespace. Raises EvaluationError if it is not found."""
+        """Return the labels of the pod's namespace. Raises UnknownClusterError if it is not found."""
         labels = self.cluster.namespace_labels(self.namespace)
         if labels is None:
-            raise EvaluationError(f"namespace {self.namespace!r} not found")
+            raise UnknownClusterError(f"namespace {self.namespace!r} not found")
         return labels
 
 
@@ -120,9 +124,9 @@ class ClusterFunctions(Struct, frozen=True):
         """Return the largest amount that one node offers, and the sum over all nodes, in nanos."""
         cluster = self.cluster
         if not cluster.known:
-            raise EvaluationError(cluster.freshness.unknown)
+            raise UnknownClusterError(cluster.freshness.unknown)
         if problem := cluster.unread_problem(resource):
-            raise EvaluationError(problem)
+            raise UnknownClusterError(problem)
         if resource not in node_index_of(cluster).resources:
             # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0

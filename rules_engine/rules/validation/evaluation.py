@@ -102,9 +102,10 @@ def _enforce_error(rule: Validation, step: Step) -> Step:
     """Treat an evaluation error like a failed check: validationActions decide, as in Kubernetes."""
     if step.action is not Action.DENY:
         return step
-    return _act_on_failure(
+    failed = _act_on_failure(
         rule, step.reason, (step.message,), (), code=step.code, status_reason=step.status_reason, fields=step.fields
     )
+    return replace(failed, cluster_unknown=step.cluster_unknown)
 
 
 def _act_on_failure(

@@ -189,7 +189,7 @@ def doctor(
         return
     from rules_engine.questions.doctor.report import diagnosis_report
 
-    objects = _read_files(paths, problems) if paths else _list_live_objects(context)
+    objects = _read_files(paths, problems) if paths else _list_live_objects(context, pod[0] if pod else "")
     gc.freeze()  # the objects stay: traversing them again and again takes the collector a quarter of the CPU time
     missing = scope.not_found_message(objects)
     if missing:
@@ -239,10 +239,10 @@ def _read_files(paths: Sequence[Path], problems: InputProblems) -> "ClusterObjec
     return reading.objects
 
 
-def _list_live_objects(context: click.Context) -> "ClusterObjects":
-    """List the objects of the live cluster. Ends the command if it cannot be read."""
+def _list_live_objects(context: click.Context, namespace: str) -> "ClusterObjects":
+    """List the objects of the live cluster, as `list_objects`. Ends the command if it cannot be read."""
     from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
 
-    listed = list_objects(context, DIAGNOSED_RESOURCES)
-    report_unread(context, listed.unread.values())
+    listed = list_objects(context, DIAGNOSED_RESOURCES, namespace=namespace)
+    report_unread(context, listed)
     return listed.objects

@@ -139,7 +139,8 @@ class RepeatedDiagnosis:
 
     def _diagnose(self, start: float) -> DiagnosisCounts:
         prepared, settings = self._prepared, self._settings
-        listed = Listing(self._connection, seconds=settings.timeout_seconds).read(DIAGNOSED_RESOURCES)
+        listing = Listing(self._connection, seconds=settings.timeout_seconds)
+        listed = listing.read(DIAGNOSED_RESOURCES, namespace=settings.scope.namespace)
         self._log_unread(listed)
         report = doctor(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
         if self._events is not None:
@@ -147,7 +148,7 @@ class RepeatedDiagnosis:
         return count_findings(report, self._clock() - start)
 
     def _log_unread(self, listed: ListedObjects) -> None:
-        unread = tuple(map(str, listed.unread.values()))
+        unread = tuple(listed.warnings())
         if unread != self._unread:
             for message in unread:
                 _log.warning("diagnosed without it: %s", message)

@@ -85,7 +85,7 @@ def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path, form
 def test_pods_of_one_namespace_are_not_all(tmp_path: Path, others: list[str], partial: set[str]) -> None:
     system = {"Namespace": item("Namespace", "kube-system"), "Pod": item("Pod", "dns")}
     system["Pod"]["metadata"]["namespace"] = "kube-system"
-    assert objects_of(read(tmp_path, listed(NODE, POD, *(system[kind] for kind in others)))).partial == partial
+    assert objects_of(read(tmp_path, listed(NODE, POD, *(system[kind] for kind in others)))).partial.keys() == partial
 
 
 def test_an_empty_list_of_any_kinds_is_an_error_only_if_nothing_else_is_read(tmp_path: Path) -> None:

@@ -465,9 +465,7 @@ def test_a_rule_that_reads_a_removed_value_makes_the_answer_unknown(tmp_path: Pa
     )
     outcome = result.stdout.splitlines()[-1]
     if removed:
-        reason = (
-            "this pod lost values when it was captured, and Validation/reads reads object.spec.containers.env.value"
-        )
+        reason = "Validation/reads reads object.spec.containers.env.value, which the input lacks"
         assert (result.exit_code, outcome) == (3, f"unknown: {reason}")
         unknown = [{"rule": "Validation/reads", "reads": ["object.spec.containers.env.value"]}]
         assert (document["verdict"], document["pods"][0]["unknown"]) == ("Unknown", unknown)

@@ -278,6 +278,8 @@ TRAIN_JOB = (
     "spec: {runtimeRef: {name: torch}}}\n"
 )
 NODES_ONLY = f"{{kind: List, items: [{{kind: Node, metadata: {{name: lone}}, status: {{allocatable: {{{NODE}}}}}}}]}}\n"
+CAPTURE = "{annotations: {gpurules.io/captured: '2026-11-28T12:00:00Z'}}"
+NO_NODES = f"{{kind: List, metadata: {CAPTURE}, items: [{{kind: PodList, items: []}}]}}\n"
 BOUND = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {volumeName: v}, status: {phase: Bound}}",
     "{kind: PersistentVolume, metadata: {name: v}, spec: {claimRef: {name: a, namespace: ml}}}",
@@ -312,6 +314,7 @@ FACTS = {
     "whether that plugin is on": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE, OPEN_NODE)),
     "an amount that several LimitRanges": (pod("cpu: 1"), LIMIT_RANGES),
     "a `namespaceSelector`": (pod("cpu: 1", affinity=APART), ("no namespaces",)),
+    "nodes that were not read": (pod("cpu: 1"), ("no nodes",)),
     "features that nodes declare": (pod("cpu: 1", hostUsers="false", hostNetwork="true"), ()),
     "a label of Kueue": (job("cpu: 1", labels="{kueue.x-k8s.io/queue-name: a}"), ()),
     "a scheduling gate": (pod("cpu: 1", schedulingGates="[{name: example.com/g}]"), ()),
@@ -336,8 +339,7 @@ def test_the_table_of_what_is_unknown_is_true_row_by_row() -> None:
     assert len(rows) == len(FACTS)
     for fact, effect in rows.items():
         ((manifest, objects),) = [case for start, case in FACTS.items() if fact.startswith(start)]
-        lacks = objects == ("no namespaces",)
-        on = NODES_ONLY if lacks else cluster_text(*objects)
+        on = {"no namespaces": NODES_ONLY, "no nodes": NO_NODES}.get("".join(objects)) or cluster_text(*objects)
         never = "cpu: 99" in manifest
         found = answer(manifest, on=on, code=1 if never else 3 if effect == "unknown" else 0)
         one = found["workloads"][0] if found["workloads"] else {"notices": [], "once": []}

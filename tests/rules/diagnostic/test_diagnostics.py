@@ -216,9 +216,7 @@ def test_a_kind_that_was_not_read_is_not_treated_as_empty(tmp_path: Path) -> Non
     assert evaluate_diagnostics([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
     # Without the pods of other namespaces, the pods on a node are unknown, but each pod is known.
-    some = ClusterObjects(
-        {"Node": [node("a")], "Pod": [pod("p", {GPU: 1}, on="a")]}, partial=frozenset({"Pod"}), now=api.NOW
-    )
+    some = ClusterObjects({"Node": [node("a")], "Pod": [pod("p", {GPU: 1}, on="a")]}, partial={"Pod": ""}, now=api.NOW)
     on_node = run(diagnostic("forEach: Node\nwhen: object.pods().size() < 2", tmp_path), some)
     assert (on_node.findings, on_node.not_evaluated[0].why) == ((), "pods of other namespaces were not read")
     assert run(diagnostic("forEach: Pod\nwhen: object.node().hasValue()", tmp_path), some).findings

@@ -1,6 +1,5 @@
 """A live cluster is listed completely, within bounds, or not at all."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -37,7 +36,7 @@ class Reads:
     clock: Clock = field(default_factory=Clock)
     pauses: list[float] = field(default_factory=list)
     progress: list[tuple[str, int]] = field(default_factory=list)
-    unread: Mapping[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def read(self, *, whole: bool = False) -> ClusterObjects:
         listed = Listing(
@@ -48,7 +47,7 @@ class Reads:
             wait=self._wait,
             now=lambda: NOW,
         ).read(API_KINDS, whole=whole)
-        self.unread = {kind: str(error) for kind, error in listed.unread.items()}
+        self.warnings = [*listed.warnings()]
         return listed.objects
 
     def failure(self) -> ApiError:
@@ -75,7 +74,7 @@ def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> No
     for kind, each in API_KINDS.items():
         assert listed.find(kind, f"a-{each.resource}", "ml") is not None
         assert listed.of(kind)[-1]["kind"] == kind
-    assert (listed.absent, reads.unread, listed.now) == (frozenset(), {}, NOW)
+    assert (listed.absent, reads.warnings, listed.now) == (frozenset(), [], NOW)
 
 
 def test_a_cluster_of_many_pages_is_listed_completely(api: ApiServer, reads: Reads) -> None:
@@ -142,24 +141,32 @@ def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads:
     listed = reads.read()
 
     assert listed.absent == {"RuntimeClass"}
-    assert reads.unread == {"RuntimeClass": f"cannot list runtimeclasses: {status}: not for you"}
+    assert reads.warnings == [f"cannot list runtimeclasses: {status}: not for you"]
     assert [one.name for one in listed.nodes] == ["one"]
 
 
 def test_kinds_that_may_be_listed_in_one_namespace_only_are_listed_there(api: ApiServer) -> None:
-    api.forbidden = {"pods", "jobs", "runtimeclasses"}
+    api.forbidden = {"nodes", "pods", "statefulsets", "jobs", "runtimeclasses"}
     page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "p", "namespace": "ml"}}]}
     api.single["/api/v1/namespaces/ml/pods"] = page
+    api.single["/apis/apps/v1/namespaces/ml/statefulsets"] = {**page, "items": []}
 
     listed = Listing(Connection(plain(api)), seconds=SECONDS).read(API_KINDS, namespace="ml")
 
-    assert listed.objects.partial == {"Pod"}
-    assert listed.objects.absent == {"Job", "RuntimeClass"}
+    assert listed.objects.partial == {"Pod": "ml", "StatefulSet": "ml"}
+    assert [listed.objects.unread("Pod", each) for each in ("", "ml", "b")] == [
+        text := "pods of other namespaces",
+        "",
+        text,
+    ]
+    assert listed.objects.absent == {"Node", "Job", "RuntimeClass"}
     assert [each.name for each in listed.objects.pods] == ["p"]
-    assert str(listed.unread["Pod"]).startswith("only pods of namespace ml are read: 403: pods is forbidden")
-    assert listed.unread.keys() == {"Pod", "Job", "RuntimeClass"}
+    (warning,) = listed.warnings()
+    text = "cannot list nodes, jobs, runtimeclasses; only pods, statefulsets of namespace ml are read: 403: nodes is"
+    assert warning.startswith(text)
     assert [each.collection for each in api.requests if "namespaces/" in each.collection] == [
         "/api/v1/namespaces/ml/pods",
+        "/apis/apps/v1/namespaces/ml/statefulsets",
         "/apis/batch/v1/namespaces/ml/jobs",
     ]
 
@@ -171,7 +178,7 @@ def test_an_api_without_native_policies_has_none(api: ApiServer, reads: Reads, s
     listed = reads.read()
 
     assert listed.absent == ({OFFERS} if status == 403 else frozenset())
-    assert reads.unread == ({OFFERS: "cannot list gpuoffers: 403: not for you"} if status == 403 else {})
+    assert reads.warnings == (["cannot list gpuoffers: 403: not for you"] if status == 403 else [])
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -183,9 +190,8 @@ def test_a_cluster_without_devices_of_drivers_is_listed(api: ApiServer, reads: R
     listed = reads.read()
 
     assert listed.absent == kinds.keys()
-    assert reads.unread == {
-        kind: f"cannot list {collection}: {status}: not for you" for kind, collection in kinds.items()
-    }
+    lines = [", ".join(kinds.values())] if status == 403 else kinds.values()
+    assert reads.warnings == [f"cannot list {each}: {status}: not for you" for each in lines]
 
 
 @pytest.mark.parametrize("denied", ["nodes", "pods", "nodes and pods"])

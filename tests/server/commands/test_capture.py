@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import removed_values
 from rules_engine.server.commands import main
 from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
@@ -100,6 +101,29 @@ def test_kinds_that_cannot_be_listed_are_named_and_left_out(
     assert f"gpu-rules capture: warning: cannot list {collection}: {status}: not for you\n" in done.stderr
     kinds = {kind for kind, each in API_KINDS.items() if each.resource != collection}
     assert {item["kind"].removesuffix("List") for item in json.loads(done.stdout)["items"]} == kinds
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "ml")])
+def test_with_rights_in_one_namespace_its_objects_are_captured(
+    api: ApiServer, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    own = options[-1] if options else "default"
+    api.forbidden = {each.resource for each in API_KINDS.values()}
+    page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a", "namespace": own}}]}
+    api.single |= {f"/api/v1/namespaces/{own}/{name}": page for name in ("pods", "serviceaccounts")}
+
+    done = run(api, tmp_path, *options)
+
+    assert done.exit_code == 0
+    _, warning = done.stderr.splitlines()
+    assert warning.startswith("gpu-rules capture: warning: cannot list nodes, ")
+    assert f"; only pods, serviceaccounts of namespace {own} are read: 403: nodes is forbidden: " in warning
+    (tmp_path / "cluster.json").write_text(done.stdout)
+    objects = read_cluster([tmp_path / "cluster.json"]).objects
+    assert objects is not None
+    assert objects.partial == {"Pod": own, "ServiceAccount": own}
+    assert objects.absent == API_KINDS.keys() - objects.partial.keys() - {OFFERS}
+    assert [each.name for each in objects.pods] == ["a"]
 
 
 def test_a_kind_without_objects_is_known_to_have_none(api: ApiServer, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rules_engine.server.commands import main
 from rules_engine.server.serve import _create_connection
 from rules_engine.server.settings import ServerSettings
 from tests.support.apiserver import ApiServer, Status, api_server
-from tests.support.authoring import ladder, write
+from tests.support.authoring import ladder, validation, write
 from tests.support.loading import rule
 
 ROOT = Path(__file__).parents[3]
@@ -281,10 +281,55 @@ def test_a_context_of_another_file_is_read(
 
 @pytest.mark.parametrize("name", LIVE)
 def test_a_cluster_that_cannot_be_read_is_exit_code_2(name: str, api: ApiServer) -> None:
-    api.forbidden = {"nodes"}
+    api.fail("nodes", Status(500, "etcd is down"))
     result = run(*LIVE[name].split(), "--cluster", "kubeconfig")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"gpu-rules {name}: cannot list nodes: 403" in result.stderr
+    assert f"gpu-rules {name}: cannot list nodes: 500" in result.stderr
+
+
+@pytest.mark.parametrize("command", [*(LIVE[name] for name in ("check", "simulate", "plan")), "sets suggest"])
+def test_commands_whose_answer_depends_on_nodes_have_none_without(command: str, api: ApiServer) -> None:
+    api.forbidden = {"nodes"}
+    result = run(*command.split(), "--cluster", "kubeconfig")
+    assert result.exit_code == 2
+    assert "cannot list nodes: 403" in result.stderr
+    assert "error: nodes were not read, and the answer depends on them" in result.output
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_without_nodes_what_does_not_depend_on_them_is_answered(api: ApiServer, folder: Path, live: bool) -> None:
+    api.forbidden = {"nodes"}
+    rules = {
+        "ladder": ladder("a", MIG, "nvidia.com/gpu"),
+        "total": validation("a", f"cluster.total('{MIG}') > 0"),
+        "image": validation("a", "object.spec.containers.all(c, c.image == 'i')"),
+        "deny": validation("a", "1 > 2"),
+        "audit": validation("a", f"cluster.total('{MIG}') > 0", mode="Audit"),
+    }
+    write(folder, {f"{name}.yaml": text for name, text in rules.items()})
+    cluster = "kubeconfig"
+    if not live:
+        cluster = "captured.json"
+        (folder / cluster).write_text(run("capture").stdout)
+    for name, kind in {"ladder": "FallbackLadder", "total": "Validation"}.items():
+        explained = run("explain", "-f", "pod.yaml", "--rules", f"{name}.yaml", "--cluster", cluster)
+        assert explained.exit_code == 3
+        assert f"unknown: {kind}/a reads cluster, which the input lacks" in explained.stdout
+        found = run("preflight", "-f", "pod.yaml", "--rules", f"{name}.yaml", "--cluster", cluster)
+        assert (found.exit_code, "unknown: 0 of 1 pod starts now, 1 unknown" in found.stdout) == (3, True), found.output
+        assert "    unknown: nodes were not read\n" in found.stdout
+        assert f"    unknown: {kind}/a: " in found.stdout
+        assert "nodes available" not in found.stdout
+        changed = run("diff", "--old", f"{name}.yaml", "--new", "image.yaml", "-f", "pod.yaml", "--cluster", cluster)
+        assert f"{kind}/a reads cluster" in changed.stdout
+    for name, code in {"image": 0, "deny": 1, "audit": 0}.items():
+        explained = run("explain", "-f", "pod.yaml", "--rules", f"{name}.yaml", "--cluster", cluster)
+        assert explained.exit_code == code
+        found = run("preflight", "-f", "pod.yaml", "--rules", f"{name}.yaml", "--cluster", cluster)
+        assert found.exit_code == (code or 3)
+    assert run("eval", "1 + 1", "-f", "pod.yaml", "--cluster", cluster).stdout == "2 : int\n"
+    assert run("list", "-n", "ml", "rules.yaml", "--cluster", cluster).exit_code == 0
+    assert run(*LIVE["simulate"].split(), "--cluster", cluster).exit_code == 2
 
 
 def test_devices_of_drivers_are_read_from_a_live_cluster(api: ApiServer) -> None:

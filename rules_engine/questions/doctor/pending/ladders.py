@@ -39,7 +39,7 @@ class ActiveLadders:
         unknown = self._reads.dependent_rules(steps, missing_members(pod))
         lines: list[str] = []
         for step in steps:
-            if step.rule in unknown:
+            if step.rule in unknown and not step.cluster_unknown:
                 lines.append(f"the decision of {step.rule} is not known: it reads {join_names([*unknown[step.rule]])}")
             else:
                 lines += _decision_lines(step, missing)

@@ -121,9 +121,8 @@ class _Answers:
             return self._unevaluated_answer(pod, recorded, "nodes were not read")
         explanation = self._first_explanation(pod, placed, scheduling, recorded)
         if explanation is None:
-            explanation = waiting.explain_by_message(
-                pod, self._cluster, recorded, scheduling.not_modelled, scheduling.feasible_nodes
-            )
+            unknown = (*scheduling.not_modelled, *filter(None, [self._cluster.unread("Pod")]))
+            explanation = waiting.explain_by_message(pod, self._cluster, recorded, unknown, scheduling.feasible_nodes)
         return PendingPod(
             finding=self._finding(pod, explanation, placed.broken, recorded),
             blocking=tuple(finding for findings in placed.broken.values() for finding in findings),

@@ -96,6 +96,29 @@ def test_a_collection_that_may_not_be_listed_is_named(api: ApiServer, tmp_path: 
     assert [absent["objects"] for absent in json.loads(result.stdout)["notRead"]] == ["runtimeclasses"]
 
 
+@pytest.mark.parametrize("options", [("-n", "ml"), ("--pod", "ml/train")])
+@pytest.mark.parametrize("nodes", [True, False])
+def test_with_rights_in_one_namespace_its_pods_are_diagnosed(
+    api: ApiServer, tmp_path: Path, options: tuple[str, ...], nodes: bool
+) -> None:
+    api.put("nodes", node("one", {MIG: 1, "pods": 110}))
+    api.forbidden = {"pods", "jobs", "namespaces", *([] if nodes else ["nodes"])}
+    api.single["/api/v1/namespaces/ml/pods"] = {"metadata": {"resourceVersion": "1"}, "items": [waiting()]}
+
+    result = doctor(*options, "-o", "json", config=api.kubeconfig(tmp_path))
+
+    assert result.exit_code == 1
+    (warning,) = [line for line in result.stderr.splitlines() if "warning" in line]
+    assert f"cannot list {'' if nodes else 'nodes, '}jobs, namespaces; only pods of namespace ml are read: " in warning
+    answer = json.loads(result.stdout)
+    not_read = {each["objects"] for each in answer["notRead"]}
+    assert not_read == {"pods of other namespaces", "jobs", "namespaces"} | (set() if nodes else {"nodes"})
+    (found,) = [each for each in answer["findings"] if each["object"]["kind"] == "Pod"]
+    assert found["reason"] == "NoSchedulerMessage"
+    assert found["evidence"][0] == f"not evaluated: {'pods of other namespaces' if nodes else 'nodes were not read'}"
+    assert [each["resources"][MIG]["free"] for each in answer["nodes"]] == [None] * nodes
+
+
 def test_an_api_server_that_refuses_is_unusable(api: ApiServer, tmp_path: Path) -> None:
     api.fail("nodes", Status(500, "etcd is down"))
 

@@ -182,6 +182,17 @@ def test_a_collection_that_may_not_be_listed_is_logged_once(api: ApiServer, capl
     assert record.message.startswith("diagnosed without it: cannot list jobs: 403: ")
 
 
+def test_with_rights_in_one_namespace_its_pods_are_diagnosed(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.forbidden = {"nodes", "pods"}
+    api.single["/api/v1/namespaces/ml/pods"] = {"metadata": {"resourceVersion": "1"}, "items": [bound("a", "")]}
+    watch = watched(api, namespace="ml")
+    watch.repeated.step()
+    assert watch.repeated.state.last is not None
+    assert watch.repeated.state.last.absent == ("nodes", "pods of other namespaces")
+    (record,) = caplog.records
+    assert "cannot list nodes; only pods of namespace ml are read: 403: " in record.message
+
+
 def test_changed_rules_are_read_before_the_next_diagnosis(
     api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

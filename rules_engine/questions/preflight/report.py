@@ -23,7 +23,6 @@ MAX_EVIDENCE = 3
 """Lines of evidence that are shown."""
 
 _UNKNOWN = {
-    "Node": "the cluster has no nodes",
     "Pod": "the cluster's view has no pods: all nodes count as empty",
     "Namespace": "the cluster's view has no namespaces: their labels are unknown",
 }

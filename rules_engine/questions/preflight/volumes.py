@@ -80,7 +80,8 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
     title = f"volume claim {key}" if claim is None else f"volume claim {name} of the StatefulSet"
     found = objects.find("PersistentVolumeClaim", claim_name, template.namespace)
     if found is None and objects.unread("PersistentVolumeClaim", template.namespace):
-        return {"unknown": f"{title}, which was not read"}
+        why = "which was not read" if claim is None else "which may exist already: persistentvolumeclaims were not read"
+        return {"unknown": f"{title}, {why}"}
     claim = found or claim
     if claim is None:
         return {"candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}

@@ -163,7 +163,10 @@ def test_a_claim_without_a_known_volume_is_unknown(objects: list[Any], reason: s
 @pytest.mark.parametrize(
     ("absent", "reason"),
     [
-        ("PersistentVolumeClaim", "volume claim data of the StatefulSet, which was not read"),
+        (
+            "PersistentVolumeClaim",
+            "volume claim data of the StatefulSet, which may exist already: persistentvolumeclaims were not read",
+        ),
         ("StorageClass", "StorageClass local of volume claim data of the StatefulSet, which was not read"),
         ("PersistentVolume", "PersistentVolumes for volume claim data of the StatefulSet, which were not read"),
     ],

@@ -14,7 +14,7 @@ from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeState, Strategy
 from rules_engine.questions.simulate.figures import By, Figures, GpuHours, best, compute_figures
-from rules_engine.questions.simulate.record import Fallback, PodRecord, Record, State
+from rules_engine.questions.simulate.record import NOT_ADMITTED, Fallback, PodRecord, Record, State
 from rules_engine.questions.simulate.totals import (
     ClusterUse,
     Denial,
@@ -88,8 +88,8 @@ class PodResult(Output, frozen=True, kw_only=True):
     arrived_seconds: Units
     bound_seconds: Units | None
     ended_seconds: Units | None
-    waited_seconds: Annotated[Units | None, Meta(description="null: it ran from the beginning, or was denied.")]
-    message: Annotated[str | None, Meta(description="Of the scheduler, or of the denial.")]
+    waited_seconds: Annotated[Units | None, Meta(description="null: it ran from the beginning, or was not admitted.")]
+    message: Annotated[str | None, Meta(description="Of the scheduler, or of the denial or refusal.")]
     denied_by: RuleId | None
     replaces: Annotated[str | None, Meta(description="The lost pod that its controller replaced by it.")]
     by: Annotated[str | None, Meta(description="The pod that preempted it, or the change of its node that ended it.")]
@@ -205,7 +205,7 @@ def _result(record: Record, gpu_hours: GpuHours) -> Result:
             pods=len(record.pods),
             states={state: sum(pod.state is state for pod in record.pods) for state in State},
             bound=sum(pod.bound is not None for pod in record.pods),
-            fell_back=sum(bool(pod.admitted.fallbacks) and pod.state is not State.DENIED for pod in record.pods),
+            fell_back=sum(bool(pod.admitted.fallbacks) and pod.state not in NOT_ADMITTED for pod in record.pods),
             replaced=sum(bool(pod.replaces) for pod in record.pods),
             waiting=_waiting_times(record),
             gpu_hours=gpu_hours,

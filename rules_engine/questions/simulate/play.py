@@ -362,7 +362,8 @@ class Play:
             record.replaces = replaced.record.name
             origin, losses = replaced.origin, replaced.losses + 1
         if admitted.pod is None:
-            record.state, record.ended = State.DENIED, self._now
+            record.state = State.REFUSED if admitted.record.denied_by is None else State.DENIED
+            record.ended = self._now
             return
         arrived = ArrivedPod(len(self._pods), record, run, admitted.pod, admitted.grace, origin, losses)
         if replaced is None:

@@ -15,14 +15,18 @@ from rules_engine.model.rules.simulation import Milliseconds, NodeEvent, Simulat
 
 
 class State(StrEnum):
-    """State of a pod when the simulation ended, or when the pod did."""
+    """State of a pod when the simulation ended, or when the pod did. Refused: by the API server itself."""
 
     DENIED = "Denied"
+    REFUSED = "Refused"
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     PREEMPTED = "Preempted"
     EVICTED = "Evicted"
+
+
+NOT_ADMITTED = (State.DENIED, State.REFUSED)
 
 
 class Fallback(Output, frozen=True, kw_only=True):
@@ -37,8 +41,8 @@ class Fallback(Output, frozen=True, kw_only=True):
 class AdmittedPod(Struct, frozen=True, kw_only=True):
     """Effective requests of pods of one template with equal decisions, as submitted and as admitted.
 
-    `message`: of the denial, "" if allowed; `denied_by`: its rule. `undecided`: a rule could not decide, since
-    it reads what was not read of the cluster.
+    `message`: of the denial or refusal, "" if allowed; `denied_by`: its rule. `undecided`: a rule could not decide for
+    lack of what was not read of the cluster.
     """
 
     requested: NanosByResource

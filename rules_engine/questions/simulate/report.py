@@ -10,7 +10,7 @@ from rules_engine.model.wording import format_count, format_hours, format_names,
 from rules_engine.questions.simulate.answer import PodResult, Result, SimulationAnswer, Totals
 from rules_engine.questions.simulate.drawings import COLOURS, find_arrivals, node_drawings
 from rules_engine.questions.simulate.figures import Figures, GpuHours
-from rules_engine.questions.simulate.record import State
+from rules_engine.questions.simulate.record import NOT_ADMITTED, State
 from rules_engine.questions.simulate.words import (
     BEGINNING,
     arrival_title,
@@ -180,10 +180,11 @@ def _result_sections(result: Result, drawn: int, max_bars: int) -> Iterator[Sect
         heads = ("requested → given", "pods", "devices", "rule")
         fallbacks = Table(heads=heads, rows=rows, numbers=("pods", "devices"), noun="fallback")
         yield Section(title="Fallbacks", summary=format_count(totals.fell_back, "pod"), blocks=(fallbacks,))
-    if result.denials:
-        denied = [_group_item(group.pods, Tone.BAD, group.message) for group in result.denials]
-        number = format_count(totals.states[State.DENIED], "pod")
-        yield Section(title="Denied", summary=number, blocks=(Items(items=denied, noun="denial"),))
+    for state in filter(totals.states.get, NOT_ADMITTED):
+        groups = [group for group in result.denials if (group.rule is None) is (state is State.REFUSED)]
+        items = [_group_item(group.pods, Tone.BAD, group.message) for group in groups]
+        number = format_count(totals.states[state], "pod")
+        yield Section(title=state.value, summary=number, blocks=(Items(items=items, noun="message"),))
     if result.pending:
         waits = []
         for group in result.pending:
@@ -295,7 +296,7 @@ def _pod_table(result: Result) -> Table:
     groups: dict[tuple[str, str], Counter[State]] = {}
     requests: dict[tuple[int, int, bool], str] = {}  # equal pods share their amounts
     for pod in result.pods:
-        key = id(pod.requested), id(pod.given), pod.state is State.DENIED
+        key = id(pod.requested), id(pod.given), pod.state in NOT_ADMITTED
         text = requests[key] if key in requests else requests.setdefault(key, format_request(pod))
         title = BEGINNING if pod.arrival is None else arrival_title(pod.arrival, pod.namespace)
         groups.setdefault((title, text), Counter())[pod.state] += 1

@@ -9,7 +9,7 @@ from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import card_share
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import Record, State
+from rules_engine.questions.simulate.record import NOT_ADMITTED, Record
 from rules_engine.questions.simulate.usage import distinct_admissions, run_time, time_span
 
 _DeviceAmounts = tuple[tuple[str, int], ...]
@@ -32,7 +32,7 @@ def stranded_card_time(record: Record) -> Fraction:
     waiting_kinds: set[_DeviceAmounts] = set()
     for pod in record.pods:
         kind = devices[id(pod.admitted)]
-        if not kind or pod.state is State.DENIED:
+        if not kind or pod.state in NOT_ADMITTED:
             continue
         start, end = run_time(pod, record)
         if pod.bound is not None and start < end:

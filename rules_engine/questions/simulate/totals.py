@@ -12,7 +12,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds
-from rules_engine.questions.simulate.record import PodRecord, Record, State
+from rules_engine.questions.simulate.record import NOT_ADMITTED, PodRecord, Record, State
 from rules_engine.questions.simulate.usage import (
     distinct_admissions,
     mean_curve,
@@ -78,11 +78,11 @@ class FallbackTotal(Output, frozen=True, kw_only=True):
 
 
 class Denial(Output, frozen=True, kw_only=True):
-    """Pods that are denied with one message."""
+    """Pods that are denied or refused with one message."""
 
     pods: PodNames
     message: Annotated[str, Meta(description="Of the first pod, if the messages differ in names of pods alone.")]
-    rule: Annotated[RuleId | None, Meta(description="null: no rule denied the pods, which are malformed.")]
+    rule: Annotated[RuleId | None, Meta(description="null: the API server itself refused the pods.")]
 
 
 class Waiting(Output, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def count_fallbacks(pods: Sequence[PodRecord]) -> tuple[FallbackTotal, ...]:
     """Return the fallbacks by rule and resources, the most frequent first."""
     moves: dict[tuple[RuleId, str, str], list[tuple[int, int]]] = {}
     for number, pod in enumerate(pods):
-        for each in pod.admitted.fallbacks if pod.state is not State.DENIED else ():
+        for each in pod.admitted.fallbacks if pod.state not in NOT_ADMITTED else ():
             moves.setdefault((each.rule, each.requested, each.given), []).append((number, each.devices))
     totals = [
         FallbackTotal(
@@ -192,7 +192,7 @@ def group_denials(pods: Sequence[PodRecord]) -> tuple[Denial, ...]:
     keyed = (
         ((pod.admitted.denied_by, pod.admitted.message.replace(f"{pod.namespace}/{pod.name}", "")), pod)
         for pod in pods
-        if pod.state is State.DENIED
+        if pod.state in NOT_ADMITTED
     )
     return tuple(
         Denial(pods=pod_names(denied), message=denied[0].admitted.message, rule=rule)

@@ -8,7 +8,7 @@ from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_duration
 from rules_engine.questions.simulate.answer import PodResult
-from rules_engine.questions.simulate.record import State
+from rules_engine.questions.simulate.record import NOT_ADMITTED
 from rules_engine.questions.simulate.totals import Units, UnitsByResource
 
 BEGINNING = "at the beginning"
@@ -36,7 +36,7 @@ def format_gpus(amounts: UnitsByResource) -> str:
 def format_request(pod: PodResult) -> str:
     """Return the GPUs that a pod requested, and the GPUs it was given if they differ: "requested → given"."""
     requested, given = format_gpus(pod.requested), format_gpus(pod.given)
-    return requested if requested == given or pod.state is State.DENIED else f"{requested} → {given}"
+    return requested if requested == given or pod.state in NOT_ADMITTED else f"{requested} → {given}"
 
 
 def arrival_title(title: str, namespace: str) -> str:

@@ -68,18 +68,18 @@ def test_a_waiting_pod_reserves_its_devices_for_ten_seconds() -> None:
     assert allowed == {moment: "Denied" if moment < 11_000 else "Running" for moment in range(2000, 12_000, 1000)}
 
 
-def test_a_malformed_pod_is_denied() -> None:
+def test_a_malformed_pod_is_refused() -> None:
     record = played([node("n")], load("p", pod=template(0, {"cpu": "many"}), controlled=True))
     [found] = record.pods
-    assert (found.state, found.admitted.denied_by, found.admitted.requested) == ("Denied", None, {})
+    assert (found.state, found.admitted.denied_by, found.admitted.requested) == ("Refused", None, {})
     assert "the pod is malformed" in found.admitted.message
 
 
-def test_a_pod_beyond_the_bounds_of_the_model_is_denied() -> None:
+def test_a_pod_beyond_the_bounds_of_the_model_is_refused() -> None:
     term = {"topologyKey": "zone", "labelSelector": {}}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * 101}}
     [found] = played([node("n")], load("p", pod=template(0, affinity=affinity))).pods
-    assert (found.state, found.admitted.denied_by) == ("Denied", None)
+    assert (found.state, found.admitted.denied_by) == ("Refused", None)
     assert "terms of pod affinity" in found.admitted.message
 
 

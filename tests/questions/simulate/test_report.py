@@ -5,7 +5,7 @@ from io import StringIO
 
 from rules_engine.model.rules.simulation import SchedulerOptions, Strategy
 from rules_engine.questions.simulate.answer import build_answer
-from rules_engine.questions.simulate.record import Record
+from rules_engine.questions.simulate.record import Record, State
 from rules_engine.questions.simulate.report import simulation_report
 from rules_engine.questions.simulate.words import format_gpus
 from rules_engine.report.text import MAX_ROWS, Screen
@@ -88,6 +88,14 @@ All pods  8 pods
 
 def test_a_record_with_everything() -> None:
     assert text(whole_record()) == WHOLE
+
+
+def test_pods_that_the_api_server_refuses_are_not_called_denied() -> None:
+    whole, kind = whole_record(), admitted_pod({GPU: 1}, message="exceeded quota: gpus")
+    shown = text(replace(whole, pods=(*whole.pods, recorded_pod("no", kind, state=State.REFUSED))))
+    assert "9: 1 denied, 1 refused, 2 pending" in shown
+    assert "Denied  1 pod\n  Pod ml/greedy\n" in shown
+    assert "Refused  1 pod\n  Pod ml/no\n    exceeded quota: gpus\n" in shown
 
 
 COMPARISON = """\

@@ -20,11 +20,9 @@ from rules_engine.language.cel import (
     LazyScope,
     NamedProgram,
     Program,
-    compile_expression,
+    VariableCompiler,
     types,
 )
-from rules_engine.language.cel.check.environment import VARIABLES
-from rules_engine.language.cel.scope import with_variables
 from rules_engine.language.cel.values.functions import Library
 from rules_engine.language.files import SourceFile
 from rules_engine.language.yaml.documents import read_documents
@@ -118,14 +116,14 @@ def _read_checks() -> tuple[Mapping[str, NamedProgram], Sequence[_Check]]:
     (document,) = read_documents(SourceFile(_FILE.name, _FILE.read_text()), Problems())
     root: Any = document.root.json()
     names = {"object": types.DYN, "minor": types.INT, "found": types.DYN, "names": _TEXTS, "values": _TEXTS}
-    environment = with_variables(Environment(names, libraries=(_LIBRARY,)), dict.fromkeys(root["variables"], types.DYN))
-
-    def compiled(expressions: Mapping[str, str]) -> dict[str, Program]:
-        return {name: compile_expression(SourceText.inline(text), environment) for name, text in expressions.items()}
-
-    variables = compiled(root["variables"])
-    return {f"{VARIABLES}.{name}": NamedProgram(name, program) for name, program in variables.items()}, [
-        _Check(**{**row, **compiled({name: row[name] for name in ("found", "message")})}, level=level)
+    compiler = VariableCompiler(Environment(names, libraries=(_LIBRARY,)))
+    for name, text in root["variables"].items():
+        compiler.compile(SourceText.inline(text), variable=name)
+    return compiler.variables, [
+        _Check(
+            **{**row, **{name: compiler.compile(SourceText.inline(row[name])) for name in ("found", "message")}},
+            level=level,
+        )
         for level in ("baseline", "restricted")
         for row in root[level]
     ]

@@ -3,7 +3,7 @@
 from rules_engine.language.cel.budget import Budget, CelProblems, CostExceeded, EvaluationError
 from rules_engine.language.cel.check.environment import Environment
 from rules_engine.language.cel.program import Program, compile_expression
-from rules_engine.language.cel.scope import LazyScope, NamedProgram
+from rules_engine.language.cel.scope import LazyScope, NamedProgram, VariableCompiler
 from rules_engine.language.cel.values import types
 from rules_engine.language.cel.values.runtime_values import CelCluster, Duration, Optional, Timestamp, Uint
 from rules_engine.language.cel.values.types import Type
@@ -23,6 +23,7 @@ __all__ = [
     "Timestamp",
     "Type",
     "Uint",
+    "VariableCompiler",
     "compile_expression",
     "types",
 ]

@@ -1,14 +1,16 @@
-"""The values of names in the expressions of a document, for one object."""
+"""Compilation of a document's expressions with its variables, and the values of their names for one object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rules_engine.language.cel.budget import Budget, EvaluationError
+from rules_engine.language.cel.budget import Budget, CelProblems, EvaluationError
 from rules_engine.language.cel.check.environment import VARIABLES, Environment
-from rules_engine.language.cel.program import Program
-from rules_engine.language.cel.values.types import Type, object_of
+from rules_engine.language.cel.program import Program, compile_expression
+from rules_engine.language.cel.syntax.tree import evaluation_depth
+from rules_engine.language.cel.values.types import DYN, Type, object_of
 from rules_engine.model.json.patch import EMPTY
-from rules_engine.model.problems.source import Field
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.source import Field, SourceText
 
 MAX_LEVELS = 150
 """Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
@@ -30,7 +32,8 @@ class NamedProgram:
 class LazyScope(dict[str, object]):
     """The values of names in the expressions of one document, for one object.
 
-    Each value is computed when it is first read, and cached; so is the error of a variable.
+    Each value is computed when it is first read, and cached; so is the error of a variable, which the interpreter reads
+    once more after generated code.
     """
 
     __slots__ = ("_budget", "_errors", "_variables")
@@ -41,7 +44,7 @@ class LazyScope(dict[str, object]):
         super().__init__(values)
         self._variables = variables
         self._budget = budget
-        self._errors: Mapping[str, EvaluationError] = {}
+        self._errors: Mapping[str, Exception] = {}
 
     def value(self, program: Program) -> object:
         """Evaluate an expression. Raises EvaluationError."""
@@ -59,7 +62,7 @@ class LazyScope(dict[str, object]):
             raise self._errors[name]
         try:
             value = self[name] = self._compute(name)
-        except EvaluationError as error:
+        except Exception as error:
             self._errors = {**self._errors, name: error}
             raise
         return value
@@ -76,13 +79,48 @@ class LazyScope(dict[str, object]):
             self._budget.keep(mark)
 
 
-def with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:
-    """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
-    each = {f"{VARIABLES}.{name}": type for name, type in declared.items()}
-    return environment.with_variables(variables=object_of(VARIABLES, declared), **each)
+class VariableCompiler:
+    """Compiler of a document's expressions, and of its variables: each may read those before it.
 
+    `generated`: as for `compile_expression`. `variables`: those without errors, by their names in expressions.
+    """
 
-def levels_of_variables(program: Program, levels: Mapping[str, int]) -> int:
-    """Return the levels of the deepest variable that an expression reads, including the read itself."""
-    reads = levels if VARIABLES in program.reads else program.reads & levels.keys()
-    return max((VARIABLE_LEVELS + levels[name] for name in reads), default=0)
+    def __init__(self, environment: Environment, *, generated: bool = True) -> None:
+        self.variables: dict[str, NamedProgram] = {}
+        self.environment = environment.with_variables(variables=object_of(VARIABLES, {}))
+        self._generated = generated
+        self._declared: dict[str, Type] = {}
+        self._levels: dict[str, int] = {}
+        """Levels of each variable, including the variables that it reads."""
+
+    def compile(self, source: SourceText, result: Type = DYN, variable: str = "") -> Program:
+        """Compile an expression. `variable`: the variable whose value it is; it is declared also after an error.
+
+        Raises CelProblems, also if the expression is nested too deep with the variables that it reads; without a
+        problem if a variable is by itself, since that has been raised.
+        """
+        path, declared = f"{VARIABLES}.{variable}", DYN
+        try:
+            program = compile_expression(source, self.environment, result=result, generated=self._generated)
+            checked = program.checked
+            reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
+            inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
+            levels = inner + evaluation_depth(checked.expression, checked.references)
+            if variable:
+                self._levels[path] = levels
+            if levels > MAX_LEVELS:
+                message = (
+                    f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
+                )
+                problem = checked.problem(Code.CEL_TOO_DEEP, message, checked.expression.span)
+                raise CelProblems((problem,) if inner <= MAX_LEVELS + VARIABLE_LEVELS else ())
+            declared = program.result
+            if variable:
+                self.variables[path] = NamedProgram(variable, program)
+            return program
+        finally:
+            if variable:
+                self._declared[variable] = declared
+                # Each on its own, so that it costs nothing until it is read, and the map of all of them.
+                types = {path: declared, VARIABLES: object_of(VARIABLES, self._declared)}
+                self.environment = self.environment.with_variables(**types)

@@ -1,15 +1,13 @@
 """Compilation of the expressions of a rule, or of another document, with all their problems."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import structs
 
-from rules_engine.language.cel import CelProblems, Environment, NamedProgram, Program, Type, compile_expression, types
+from rules_engine.language.cel import CelProblems, Environment, NamedProgram, Program, Type, VariableCompiler, types
 from rules_engine.language.cel.check.environment import VARIABLES
 from rules_engine.language.cel.check.presence import Paths, PresencePath, presence_warnings
-from rules_engine.language.cel.scope import MAX_LEVELS, VARIABLE_LEVELS, levels_of_variables, with_variables
-from rules_engine.language.cel.syntax.tree import evaluation_depth
-from rules_engine.model.problems.codes import Code, ProblemCode
+from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.problem import Problem, Severity, warning
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import ExpressionDocument, Rule
@@ -32,7 +30,7 @@ ENVIRONMENT = Environment(
 """Names in the expressions of rules at admission; each rule adds its `variables`."""
 
 
-class ExpressionCompiler:
+class ExpressionCompiler(VariableCompiler):
     """Compiler of one document's expressions: of its variables at once, of others on request.
 
     `environment` has the names that its expressions may use in addition to the variables. `problems`: the problems so
@@ -42,8 +40,9 @@ class ExpressionCompiler:
     """
 
     def __init__(self, declared: ExpressionDocument, environment: Environment, *, advice: bool = False) -> None:
+        super().__init__(environment, generated=not advice)
         self.problems: list[Problem] = []
-        self._declared = declared
+        self._document = declared
         self._advice = advice
         self._programs: list[Program] = []
         self._constants = Constants(declared.params)
@@ -52,9 +51,9 @@ class ExpressionCompiler:
         """Conditions, and the expressions that are evaluated only if they are true; without variables and messages."""
         self._selected: Paths = frozenset()
         """Paths that exist for every object that is selected."""
-        self._levels: dict[str, int] = {}
-        """Levels of each variable, including the variables that it reads."""
-        self.variables, self._environment = self._variables(environment)
+        for variable in declared.variables:
+            if program := self._compile(variable.expression, types.DYN, variable=variable.name):
+                self._constants.learn(f"{VARIABLES}.{variable.name}", program)
 
     @property
     def failed(self) -> bool:
@@ -67,7 +66,7 @@ class ExpressionCompiler:
 
     def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
         """Compile a condition. `effects`: the effects of a condition that is always false, and always true."""
-        return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
+        return None if source is None else self._compile(source, types.BOOL, effects=effects)
 
     def guard(self) -> None:
         """Declare that expressions compiled from now on are evaluated only if all conditions so far are true."""
@@ -75,16 +74,16 @@ class ExpressionCompiler:
 
     def text(self, source: SourceText, failing: Severity = Severity.ERROR) -> Program | None:
         """Compile an expression of type string. `failing`: the severity if it fails for every object."""
-        return self._compile(source, self._environment, types.STRING, failing)
+        return self._compile(source, types.STRING, failing)
 
     def expression(self, source: SourceText) -> Program | None:
         """Compile an expression of any type that does not belong to the rule."""
-        return self._compile(source, self._environment, types.DYN)
+        return self._compile(source, types.DYN)
 
     def unused(self) -> Iterator[Problem]:
         """Yield advice about variables and params that no expression reads, when all are compiled without error."""
         if self._advice and not self.failed:
-            yield from find_unused_names(self._declared, self.variables, self._programs)
+            yield from find_unused_names(self._document, self.variables, self._programs)
 
     def find_unguarded_members(self, absent: Collection[PresencePath] = ()) -> Iterator[Problem]:
         """Yield advice about members that are read and may be absent: optional fields, and paths in `absent`."""
@@ -93,28 +92,12 @@ class ExpressionCompiler:
             guards, guarded = ([program.checked for program in each] for each in (self._guards, self._guarded))
             yield from presence_warnings(variables, guards, guarded, self._selected, absent)
 
-    def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
-        """Compile the variables: each may read earlier ones. A variable with an error is declared all the same."""
-        declared: dict[str, Type] = {}
-        compiled = {}
-        for variable in self._declared.variables:
-            program = self._compile(
-                variable.expression, with_variables(environment, declared), types.DYN, variable=variable.name
-            )
-            if program:
-                path = f"{VARIABLES}.{variable.name}"
-                compiled[path] = NamedProgram(variable.name, program)
-                self._constants.learn(path, program)
-            declared[variable.name] = program.result if program else types.DYN
-        return compiled, with_variables(environment, declared)
-
     def _compile(
         self,
         source: SourceText,
-        environment: Environment,
         result: Type,
         failing: Severity = Severity.ERROR,
-        variable: str | None = None,
+        variable: str = "",
         effects: Sequence[str] = (),
     ) -> Program | None:
         """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
@@ -122,24 +105,15 @@ class ExpressionCompiler:
         `variable`: the name of the variable whose value it is. `effects`: the effects of a constant condition.
         """
         try:
-            program = compile_expression(source, environment, result=result, generated=not self._advice)
+            program = self.compile(source, result, variable)
         except CelProblems as failure:
             self.problems.extend(failure.problems)
             return None
         self.problems.extend(program.warnings)
-        checked, inner = program.checked, levels_of_variables(program, self._levels)
-        levels = inner + evaluation_depth(checked.expression, checked.references)
-        if variable is not None:
-            self._levels[f"{VARIABLES}.{variable}"] = levels
-        if levels > MAX_LEVELS:
-            # A variable that is too deep is reported itself, and not again for the expressions that read it.
-            if inner <= MAX_LEVELS + VARIABLE_LEVELS:
-                self.problems.append(_too_deep_problem(program))
-            return None
         self._programs.append(program)
-        if variable is None and failing is Severity.ERROR:
+        if not variable and failing is Severity.ERROR:
             self._guarded.append(program)
-        failures = [*self._constants.problems(program, environment, result)]
+        failures = [*self._constants.problems(program, self.environment, result)]
         self.problems.extend(structs.replace(problem, severity=failing) for problem in failures)
         if self._advice and not failures:
             self.problems.extend(find_constant_conditions(program, self._constants, effects))
@@ -169,8 +143,3 @@ class Compiler(ExpressionCompiler):
     def message(self, source: SourceText | None) -> Program | None:
         """Compile a messageExpression. If it fails for every pod, that is a warning: the message replaces it."""
         return None if source is None else self.text(source, Severity.WARNING)
-
-
-def _too_deep_problem(program: Program) -> Problem:
-    message = f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep"
-    return program.checked.problem(Code.CEL_TOO_DEEP, message, program.checked.expression.span)

@@ -81,11 +81,8 @@ def doubts(*items: Any, **arguments: Any) -> list[str]:
         ({"expression": "false", "message": " no \n"}, "no"),
         (denial("' not ' + object.metadata.name", "no"), "not web-xxxxx"),
         (denial("object.spec.nodeName", "no"), "no"),
-        (denial("nothing", "no"), "no"),
         (denial("request.userInfo.uid", "no"), "no"),
-        (denial("object.spec.containers[0].image + '\\ny'", "no"), "no"),
         (denial("' '"), "failed expression: false"),
-        (denial(f"'{'x' * 5121}'"), "failed expression: false"),
         ("oldObject == null && request.operation == 'CREATE' && request.namespace == 'ml'", ""),
         ("request.kind.kind == 'Pod' && request.resource.resource == 'pods' && request.name == 'web-xxxxx'", ""),
         ("object.kind == 'Pod' && object.apiVersion == 'v1' && object.metadata.namespace == 'ml'", ""),
@@ -120,7 +117,6 @@ def test_match_conditions() -> None:
     assert conditions("true") == "failed expression: false"
     assert conditions("true", "false") == conditions(ABSENT, "false") == ""
     assert conditions(ABSENT, "true") == ABSENT_ERROR
-    assert conditions(ABSENT, ABSENT) == f"[{ABSENT_ERROR}, {ABSENT_ERROR}]"
     assert conditions(ABSENT, failurePolicy="Ignore") == ""
     assert "resulted in error" in conditions("namespaceObject.metadata.name == 'ml'")
 
@@ -188,6 +184,7 @@ def test_what_is_read_and_not_known() -> None:
     assert doubts(policy("variables.a", variables=[{"name": "a", "expression": "?"}]))[0].startswith(
         "is not evaluated: "
     )
+    assert doubts(policy(denial("nothing"))) == ["is not evaluated: undeclared reference to 'nothing'"]
 
 
 def test_what_cannot_change_the_answer_is_not_named() -> None:
@@ -204,29 +201,21 @@ def test_what_cannot_change_the_answer_is_not_named() -> None:
 
 
 def test_selectors_of_namespaces_that_were_not_read() -> None:
-    def selected(labels: Any, validation: str = "false") -> tuple[str, list[str]]:
+    def selected(labels: Any) -> tuple[str, list[str]]:
         constraints = {"namespaceSelector": {"matchLabels": labels}}
-        return outcome(policy(validation, matchConstraints=constraints), absent=True)
+        return outcome(policy("false", matchConstraints=constraints), absent=True)
 
     assert selected({"team": "a"}) == ("", [f"{VALIDATING} p, which reads namespace ml, which was not read"])
-    assert selected({"team": "a"}, "true") == ("", [])
     assert selected({NAME: "ml"}) == (f"{DENIED}failed expression: false", [])
     assert selected({NAME: "other"}) == ("", [])
 
 
 def test_parameters() -> None:
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
-    condition = [{"name": "c", "expression": "object.metadata.name == ''"}]
-    unread = [f"{VALIDATING} p, whose parameters were not read"]
-    allowing: Any = [binding(paramRef={"name": "a", "parameterNotFoundAction": "Allow"})]
-    denying: Any = [binding(paramRef={"name": "a", "parameterNotFoundAction": "Deny"})]
+    bound: Any = [binding(paramRef={"name": "a", "parameterNotFoundAction": "Allow"})]
     assert message(policy("params == null", paramKind=kind)) == ""
-    assert message(policy("true"), bindings=denying) == ""
-    assert outcome(policy("true", paramKind=kind), bindings=denying) == ("", unread)
-    assert outcome(policy("params.data.a == ''", paramKind=kind), bindings=allowing) == ("", unread)
-    assert outcome(policy("false", paramKind=kind), bindings=allowing) == ("", unread)
-    assert outcome(policy("true", paramKind=kind), bindings=allowing) == ("", [])
-    assert outcome(policy("false", paramKind=kind, matchConditions=condition), bindings=allowing) == ("", [])
+    assert message(policy("true"), bindings=bound) == ""
+    assert doubts(policy("true", paramKind=kind), bindings=bound) == [f"{VALIDATING} p, whose parameters were not read"]
 
 
 def test_values_that_are_never_kept() -> None:
@@ -254,27 +243,27 @@ def test_policies_that_change_pods_are_not_evaluated() -> None:
 
 def test_policies_that_cost_too_much_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     expensive = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
-    monkeypatch.setattr(policies, "POLICY_COST", 400)
+    monkeypatch.setattr(policies, "POLICY_COST", 20)
     assert doubts(policy(expensive), policy("false", name="q"), bindings=[binding(), binding("q")]) == [
-        "is not evaluated, nor those after it: policies cost more than 400 units"
+        "is not evaluated, nor those after it: policies cost more than 20 units"
     ]
-    monkeypatch.setattr(policies, "POLICY_COST", 5000)
+    monkeypatch.setattr(policies, "POLICY_COST", 200)
     for _ in range(2):
         expensive = f"[1, 2, 3, 4, 5].all(c, {expensive})"
     assert doubts(policy(denial(f"{expensive} ? 'a' : 'b'"))) == [
-        "is not evaluated, nor those after it: policies cost more than 5000 units"
+        "is not evaluated, nor those after it: policies cost more than 200 units"
     ]
 
 
 def test_expressions_with_too_many_levels_are_not_evaluated() -> None:
     variables = [{"name": "v0", "expression": "1"}]
     variables += [{"name": f"v{number}", "expression": f"variables.v{number - 1}"} for number in range(1, 300)]
-    assert message(policy("variables.v20 == 1", variables=variables)) == ""
+    assert message(policy("variables.v20 == 1", variables=variables[:21])) == ""
     assert doubts(policy("variables.v299 == 1", variables=variables)) == [
-        "is not evaluated: an expression has more than 150 levels"
+        "is not evaluated: with the variables that it reads the expression is nested more than 150 levels deep"
     ]
     variables[0]["expression"] = "request.userInfo.username"
-    assert doubts(policy("variables.v40 == ''", variables=variables)) == ["reads request.userInfo"]
+    assert doubts(policy("variables.v40 == ''", variables=variables[:41])) == ["reads request.userInfo"]
 
 
 def test_policies_are_read_once_for_all_pods() -> None:

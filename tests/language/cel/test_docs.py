@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.language.cel import Budget, Environment
+from rules_engine.language.cel import Budget, Environment, scope
 from rules_engine.language.cel import budget as bounds
 from rules_engine.language.cel.values import regex, types
-from rules_engine.rules.rule_set import compiler
 from tests.language.cel.conformance import program, same
 from tests.language.cel.evaluating import outcome, problems
 
@@ -57,7 +56,7 @@ def test_the_page_has_the_bounds_of_the_code() -> None:
     rows = re.findall(r"^\| ([A-Z_]+) \| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(rows) == 8
     for name, value in rows:
-        [constant] = [vars(module)[name] for module in (bounds, regex, compiler) if name in vars(module)]
+        [constant] = [vars(module)[name] for module in (bounds, regex, scope) if name in vars(module)]
         assert constant == int(value)
 
 

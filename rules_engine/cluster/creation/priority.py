@@ -31,26 +31,22 @@ SYSTEM_CLASSES: Mapping[str, PriorityClass] = {
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """The PriorityClasses of a cluster; `default`: the class of pods that set none, or "".
-
-    `complete` is False if the cluster could not be read: then any other name may be a class, too.
-    """
+    """The PriorityClasses of a cluster; `default`: the class of pods that set none, or ""."""
 
     classes: Mapping[str, PriorityClass]
     default: str = ""
-    complete: bool = True
 
     @classmethod
-    def of(cls, objects: ClusterObjects | None) -> "Priorities":
+    def of(cls, objects: ClusterObjects) -> "Priorities":
         """Return the classes of a cluster. Of several defaults, the lowest counts, as in the API server."""
-        items = objects.of(PRIORITY_CLASS) if objects is not None else ()
+        items = objects.of(PRIORITY_CLASS)
         classes = {
             item.name: PriorityClass(integer_member(item, "value"), text_member(item, "preemptionPolicy"))
             for item in items
         }
         defaults = [item.name for item in items if item.get("globalDefault") is True]
         default = min(defaults, key=lambda name: (classes[name].value, name), default="")
-        return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
+        return cls({**SYSTEM_CLASSES, **classes}, default)
 
     def with_priority(self, pod: dict[str, Json]) -> dict[str, Json]:
         """Return a pod with the priority of its class, which the API server adds before it calls webhooks."""

@@ -1,11 +1,10 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from rules_engine.cluster.creation.controllers import TEMPLATE_HASH, claim_templates
-from rules_engine.cluster.creation.priority import Priorities
 from rules_engine.cluster.read.manifests import Manifest, find_manifests, manifest_json, read_single_pod, with_objects
 from rules_engine.cluster.read.pods import node_at_pointer
 from rules_engine.cluster.read.references import References, read_manifests
@@ -44,12 +43,12 @@ class Workload:
 
 
 class ArrivalReader:
-    """Reader of the Pods and workloads of a Simulation."""
+    """Reader of the Pods and workloads of a Simulation. `classes`: names of PriorityClasses; None: not known."""
 
-    def __init__(self, problems: Problems, references: References, priorities: Priorities) -> None:
+    def __init__(self, problems: Problems, references: References, classes: Collection[str] | None) -> None:
         self._problems = problems
         self._references = references
-        self._priorities = priorities
+        self._classes = classes
 
     def read(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
         """Read the Pod or the workload of an arrival; None, with problems, if it cannot arrive."""
@@ -69,7 +68,21 @@ class ArrivalReader:
             # A pod without containers is an error here: there is nothing to schedule.
             self._problems.items += [problem for problem in own.items if problem.code is not Code.NO_CONTAINERS]
         name = string_field(line, "name") or object_name(templates[0], fallback)
-        return read_workload(templates, name, self._priorities, self._problems, priority)
+        for manifest in templates:
+            self._check_priority(manifest, priority)
+        return read_workload(templates, name, self._problems, priority)
+
+    def _check_priority(self, manifest: Manifest, priority: int | None) -> None:
+        field = map_field(manifest.node, "spec").get("priorityClassName")
+        name = text_member(as_mapping(manifest.pod.get("spec")), "priorityClassName")
+        if field is None or not name:
+            return
+        if priority is not None:
+            message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
+            self._problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
+        elif self._classes is not None and name not in self._classes:
+            message = f"PriorityClass '{truncate(name)}' not found{did_you_mean(name, self._classes)}"
+            self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
 
     def _pod(self, roots: Sequence[YamlNode], place: YamlNode) -> Sequence[Manifest]:
         own = Problems()
@@ -104,9 +117,9 @@ class ArrivalReader:
 
 
 def read_workload(
-    templates: Sequence[Manifest], name: str, priorities: Priorities, problems: Problems, priority: int | None = None
+    templates: Sequence[Manifest], name: str, problems: Problems, priority: int | None = None
 ) -> Workload:
-    """Read an object by all its pod templates, under a name. `priority`: of its pods, in place of their class's."""
+    """Read an object by all its pod templates, under a name. `priority`: of its pods, in place of a class's."""
     first = templates[0]
     for member, is_valid in (("name", is_subdomain), ("namespace", is_label)):
         value = find_node(first.root, ("metadata", member))
@@ -118,7 +131,9 @@ def read_workload(
         _check_pod(manifest, problems)
         check_counts(manifest, problems)
         whole = f"{name}-{role}" if role else name
-        pod = _submitted_pod(manifest, whole, priorities, priority, problems)
+        pod = manifest.submitted(whole)
+        if priority is not None:
+            pod = {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
         if manifest.template.total:
             group = PodGroup(
                 name=whole,
@@ -164,26 +179,6 @@ def _check_pod(manifest: Manifest, problems: Problems) -> None:
         errors = (problem for problem in problems.items if problem.severity is Severity.ERROR)
         if place.location not in {each.location for each in errors}:  # else Manifest.check has reported it
             problems.error(Code.BAD_POD, str(error), place.location, place.length)
-
-
-def _submitted_pod(
-    manifest: Manifest, name: str, priorities: Priorities, priority: int | None, problems: Problems
-) -> dict[str, Json]:
-    """Return the pod that /mutate gets, with its priority. `name`: its object's name."""
-    pod = manifest.submitted(name)
-    field = map_field(manifest.node, "spec").get("priorityClassName")
-    class_name = text_member(as_mapping(pod.get("spec")), "priorityClassName")
-    if field is not None and class_name:
-        classes = priorities.classes
-        if priority is not None:
-            message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
-            problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
-        elif class_name not in classes and priorities.complete:
-            message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
-            problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
-    if priority is None:
-        return priorities.with_priority(pod)
-    return {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
 
 
 def object_name(manifest: Manifest, fallback: str) -> str:

@@ -309,10 +309,6 @@ def _unknown_of_pods(pods: Iterable[SimulatedPod], objects: ClusterObjects) -> I
     for pod in pods:
         known = (SCHEDULING_GATES, LIMITS_OF_VOLUMES)
         yield from (what for what in pod.admitted.record.not_modelled if what not in known)
-        spec = as_mapping(pod.admitted.object.get("spec"))
-        name = text_member(spec, "priorityClassName")
-        if name and "priority" not in spec and pod.verdict is not Verdict.REFUSED:
-            yield f"PriorityClass {name}, which was not read: the pods count with priority 0"
 
 
 def with_unknown_pods(answer: PreflightAnswer, problems: Iterable[Problem]) -> PreflightAnswer:

@@ -58,14 +58,12 @@ def read_inputs(
     `namespace`: of manifests without one. Raises InputError.
     """
     problems = Problems()
-    # The API server refuses unknown PriorityClasses, which is an answer and not an error of the manifest.
-    priorities = replace(Priorities.of(objects), complete=False)
-    workloads = tuple(_read_workloads(manifests, namespace, priorities, objects, problems))
+    workloads = tuple(_read_workloads(manifests, namespace, objects, problems))
     simulation = Simulation(
         name=name,
         location=Location(name, 1, 1),
         cluster=cluster_view(objects),
-        objects=priorities.add_to_pods(objects),
+        objects=Priorities.of(objects).add_to_pods(objects),
         arrivals=(),
     )
     if problems.failed:
@@ -74,7 +72,7 @@ def read_inputs(
 
 
 def _read_workloads(
-    pods: Iterable[Manifest], namespace: str, priorities: Priorities, objects: ClusterObjects, problems: Problems
+    pods: Iterable[Manifest], namespace: str, objects: ClusterObjects, problems: Problems
 ) -> Iterator[SubmittedWorkload]:
     places: dict[tuple[str, str, str], Location] = {}
     for number, (_, group) in enumerate(groupby(pods, key=lambda pod: id(pod.root)), 1):
@@ -83,7 +81,7 @@ def _read_workloads(
         if namespace and first.namespace not in ("", namespace):
             message = f"{first.kind} {first.name} has namespace {first.namespace}, not {namespace}"
             problems.error(Code.CONFLICTING_FIELDS, message, first.location)
-        workload = read_workload(templates, object_name(first, f"workload-{number}"), priorities, problems)
+        workload = read_workload(templates, object_name(first, f"workload-{number}"), problems)
         key = (workload.kind, namespace or workload.namespace or DEFAULT_NAMESPACE, workload.name)
         if key in places:
             message = f"{first.title(key[1])} is already in {places[key]}"

@@ -132,7 +132,7 @@ class Admissions:
                 self._created[template] = created
         created = _with_name(created, name)
         if created.refusal:
-            return self._build_denied(template, created.refusal, unknown=created.unknown)
+            return self._build_denied(template, created.pod, created.refusal, unknown=created.unknown)
         request = pod_request(dict(created.pod), namespace=template.namespace)
         mutation = self._rule_set.mutate(request, cluster, indexed=True)
         validation, refusal = None, ""
@@ -151,7 +151,7 @@ class Admissions:
         unknown = (*created.unknown, *(f"{step.rule}: {step.message}" for step in steps))
         if not admission.allowed:
             by = next((step.rule for step in admission.trace if step.denies), None)
-            denied = self._build_denied(template, admission.message, admission.warnings, by, unknown)
+            denied = self._build_denied(template, created.pod, admission.message, admission.warnings, by, unknown)
             return replace_members(denied, record=replace_members(denied.record, undecided=bool(steps)))
         fallbacks = tuple(self._fallbacks(template, admission))
         decided = (edits, fallbacks, admission.warnings)
@@ -166,6 +166,7 @@ class Admissions:
     def _build_denied(
         self,
         template: Template,
+        pod: Object,
         message: str,
         warnings: tuple[str, ...] = (),
         by: RuleId | None = None,
@@ -179,7 +180,7 @@ class Admissions:
             denied_by=by,
             not_modelled=unknown,
         )
-        return Admitted(record, priority_of(as_mapping(template.pod.get("spec"))), template.pod)
+        return Admitted(record, priority_of(as_mapping(pod.get("spec"))), template.pod)
 
     def _build_admitted(
         self,
@@ -195,7 +196,7 @@ class Admissions:
             amounts = Pod.parse(dict(pod)).effective_requests()
         except (PodError, TooLargeError) as error:
             # The API server refuses the pod, or it exceeds a bound of the model.
-            return self._build_denied(template, str(error), warnings)
+            return self._build_denied(template, pod, str(error), warnings)
         spec = as_mapping(pod.get("spec"))
         record = AdmittedPod(
             requested=self._requested_by(template),

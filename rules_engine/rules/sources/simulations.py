@@ -114,14 +114,15 @@ def _build_simulation(
     spec = map_field(root, "spec")
     name, location, _ = document_name(root)
     objects = inventory.objects() if inventory is not None else None
-    priorities = Priorities.of(objects)
     until = _read_duration(spec.get("until"), problems)
-    reader = ArrivalReader(problems, references, priorities)
+    read = ClusterObjects({}) if objects is None else objects
+    priorities = Priorities.of(read)
+    reader = ArrivalReader(problems, references, None if objects is None else priorities.classes)
     return simulation.Simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
-        objects=ClusterObjects({}) if objects is None else _with_unlisted(priorities.add_to_pods(objects)),
+        objects=_with_unlisted(priorities.add_to_pods(read)),
         arrivals=tuple(_read_arrivals(map_items(spec, "arrivals"), reader, objects, until, problems)),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),

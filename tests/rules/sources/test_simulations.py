@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.language.schemas import schema
 from rules_engine.model.problems.problem import Problem
@@ -282,6 +283,12 @@ CLASSES = """\
   {kind: PriorityClass, metadata: {name: other}, value: 7, globalDefault: true}]}"""
 
 
+def created_spec(simulation: Simulation) -> Any:
+    """Return the spec of the first pod as the API server creates it."""
+    (arrival,) = simulation.arrivals
+    return ApiServer(simulation.objects).mutate(arrival.groups[0].pod, arrival.namespace).pod["spec"]
+
+
 @pytest.mark.parametrize(
     ("spec", "arrival", "expected"),
     [
@@ -291,19 +298,26 @@ CLASSES = """\
             "",
             ("high", 1000, "PreemptLowerPriority"),
         ),
-        ("", "", ("usual", 5, None)),
-        ("priorityClassName: other, ", "", ("other", 7, None)),
-        ("priorityClassName: system-node-critical, ", "", ("system-node-critical", 2_000_001_000, None)),
-        ("priorityClassName: system-cluster-critical, ", "", ("system-cluster-critical", 2_000_000_000, None)),
-        ("", ", priority: 12", (None, 12, None)),
+        ("", "", ("usual", 5, "PreemptLowerPriority")),
+        ("priorityClassName: other, ", "", ("other", 7, "PreemptLowerPriority")),
+        (
+            "priorityClassName: system-node-critical, ",
+            "",
+            ("system-node-critical", 2_000_001_000, "PreemptLowerPriority"),
+        ),
+        (
+            "priorityClassName: system-cluster-critical, ",
+            "",
+            ("system-cluster-critical", 2_000_000_000, "PreemptLowerPriority"),
+        ),
+        ("", ", priority: 12", (None, 12, "PreemptLowerPriority")),
     ],
 )
 def test_priorities_come_from_priority_classes(
     spec: str, arrival: str, expected: tuple[str | None, int, str | None], folder: Path
 ) -> None:
     pod = f"{{pod: {{spec: {{{spec}containers: [{{name: c}}]}}}}{arrival}}}"
-    (found,) = sound(folder, scenario(f"[{pod}]", cluster=CLASSES)).arrivals
-    pod_spec: Any = found.groups[0].pod["spec"]
+    pod_spec = created_spec(sound(folder, scenario(f"[{pod}]", cluster=CLASSES)))
     assert tuple(pod_spec.get(name) for name in ("priorityClassName", "priority", "preemptionPolicy")) == expected
 
 
@@ -339,8 +353,7 @@ def test_the_cluster_may_be_the_output_of_kubectl(folder: Path) -> None:
     simulation = sound(folder, scenario(f"[{{pod: {pod}}}]", cluster="{file: live.json}"))
     assert [node.name for node in simulation.objects.nodes] == ["live"]
     assert [pod.object_name.name for pod in simulation.objects.pods] == ["a"]
-    pod_spec: Any = simulation.arrivals[0].groups[0].pod["spec"]
-    assert pod_spec["priority"] == 3
+    assert created_spec(simulation)["priority"] == 3
 
 
 def test_a_node_takes_as_many_pods_as_its_allocatable_says(folder: Path) -> None:

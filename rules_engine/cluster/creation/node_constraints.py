@@ -8,6 +8,7 @@ from collections.abc import Set
 from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, read_amounts
+from rules_engine.cluster.nodes import is_extended_resource
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -92,7 +93,7 @@ def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
     }
     return [
         {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        for name in sorted(filter(_is_extended, names))
+        for name in sorted(filter(is_extended_resource, names))
         if name not in own and "" not in own
     ]
 
@@ -117,11 +118,6 @@ def _shows_plugin(pod: PodObject) -> bool | None:
     template = as_mapping(as_mapping((controller.spec if controller else {}).get("template")).get("spec"))
     lacking = _lacking_tolerations(template)
     return lacking[0] in as_list(pod.spec.get("tolerations")) if lacking else None
-
-
-def _is_extended(resource: str) -> bool:
-    """Return True for an extended resource (pkg/apis/core/helper, IsExtendedResourceName)."""
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 def add_runtime_class(creation: PodCreation) -> None:

@@ -81,10 +81,9 @@ class NodeQuery:
 def is_extended_resource(resource: str) -> bool:
     """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
 
-    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
-    offers.
+    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
     """
-    return "/" in resource
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 def _nanos_of(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> int:

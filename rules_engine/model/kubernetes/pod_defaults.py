@@ -165,14 +165,6 @@ def is_generated_name(name: str, base: str) -> bool:
     return bool(base) and name.startswith(base) and _RANDOM_SUFFIX.fullmatch(name, len(base)) is not None
 
 
-def first_pod_names(kind: str, owner: str) -> dict[str, Json]:
-    """Return the name members in the metadata of the first pod that an owner's controller submits.
-
-    The controller of a StatefulSet names its pods by ordinals; other names are generated after /mutate.
-    """
-    return {"generateName": f"{owner}-", **({"name": f"{owner}-0"} if kind == "StatefulSet" else {})}
-
-
 def with_generated_name(pod: Json) -> Json:
     """Return a pod with a name: one such as the API server generates if the pod has a generateName only."""
     metadata = as_mapping(as_mapping(pod).get("metadata"))

@@ -10,7 +10,7 @@ from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.pod_defaults import first_pod_names, with_default_requests
+from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds, PodGroup
 from rules_engine.questions.simulate.admission import Template, marshal_value
 from rules_engine.questions.simulate.record import PodRecord
@@ -166,7 +166,9 @@ class ExistingPods:
         own = pod.metadata
         metadata: dict[str, Json] = {key: own[key] for key in ("labels", "annotations") if key in own}
         if owner is not None:
-            metadata.update(first_pod_names(text_member(owner, "kind"), text_member(owner, "name")))
+            metadata["generateName"] = f"{text_member(owner, 'name')}-"
+            if text_member(owner, "kind") == "StatefulSet":  # which names its pods
+                metadata["name"] = f"{text_member(owner, 'name')}-0"
         spec: Json = {key: value for key, value in pod.spec.items() if key != "nodeName"}
         raw: dict[str, Json] = {"metadata": metadata, "spec": spec}
         key = marshal_value([namespace, raw])

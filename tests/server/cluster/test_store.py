@@ -492,9 +492,5 @@ def test_room_does_not_visit_each_node() -> None:
 
 
 def test_extended_resources_have_a_domain() -> None:
-    assert [is_extended_resource(name) for name in (GPU, "cpu", "memory", "hugepages-2Mi")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    others = ("cpu", "memory", "hugepages-2Mi", "kubernetes.io/batch-cpu", f"requests.{GPU}")
+    assert [name for name in (GPU, *others) if is_extended_resource(name)] == [GPU]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from rules_engine.cluster.creation.priority import SYSTEM_CLASSES, Priorities
+from rules_engine.cluster.creation.priority import SYSTEM_CLASSES, priority_classes
 from rules_engine.cluster.nodes import REPELLING_EFFECTS, Tolerated, numbers_of, union
 from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.preferences import PREFERRED
@@ -231,7 +231,7 @@ def class_changes(objects: ClusterObjects, priority: int) -> Iterator[PodChange]
     """Yield the PriorityClasses of the cluster above a priority whose pods preempt others, the lowest first."""
     classes = {
         each.value: name
-        for name, each in sorted(Priorities.of(objects).classes.items(), reverse=True)
+        for name, each in sorted(priority_classes(objects).items(), reverse=True)
         if each.value > priority and each.policy != NEVER and name not in SYSTEM_CLASSES
     }
     for _, name in sorted(classes.items())[:MAX_CLASSES]:

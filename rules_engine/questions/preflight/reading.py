@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from rules_engine.cluster.creation.priority import Priorities
+from rules_engine.cluster.creation.priority import add_to_pods
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.read.manifests import Manifest, manifest_json
 from rules_engine.cluster.read.workloads import DAEMON_SET, object_name, read_workload
@@ -63,7 +63,7 @@ def read_inputs(
         name=name,
         location=Location(name, 1, 1),
         cluster=cluster_view(objects),
-        objects=Priorities.of(objects).add_to_pods(objects),
+        objects=add_to_pods(objects),
         arrivals=(),
     )
     if problems.failed:

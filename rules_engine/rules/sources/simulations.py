@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from rules_engine.cluster.creation.priority import Priorities
+from rules_engine.cluster.creation.priority import add_to_pods, priority_classes
 from rules_engine.cluster.read.clusters import ClusterReading, load_inventory
 from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.cluster.read.loader import DocumentKind, Part, load
@@ -115,14 +115,12 @@ def _build_simulation(
     name, location, _ = document_name(root)
     objects = inventory.objects() if inventory is not None else None
     until = _read_duration(spec.get("until"), problems)
-    read = ClusterObjects({}) if objects is None else objects
-    priorities = Priorities.of(read)
-    reader = ArrivalReader(problems, references, None if objects is None else priorities.classes)
+    reader = ArrivalReader(problems, references, None if objects is None else priority_classes(objects))
     return simulation.Simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
-        objects=_with_unlisted(priorities.add_to_pods(read)),
+        objects=ClusterObjects({}) if objects is None else _with_unlisted(add_to_pods(objects)),
         arrivals=tuple(_read_arrivals(map_items(spec, "arrivals"), reader, objects, until, problems)),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),

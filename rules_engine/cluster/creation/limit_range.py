@@ -17,8 +17,6 @@ from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 """The annotation in which LimitRanger records the amounts that it set."""
 
-PREFIX = "LimitRanger plugin set: "
-
 MAX_AMOUNTS = 1000
 """Amounts of a LimitRange, which are compared for each container of each pod: a LimitRange has some ten."""
 
@@ -33,7 +31,7 @@ Defaults = Mapping[str, Mapping[str, str]]
 """Amounts of `requests` and `limits` by resource."""
 
 
-def container_defaults(item: ApiObject) -> Defaults:
+def _container_defaults(item: ApiObject) -> Defaults:
     """Return the default `requests` and `limits` of containers (pkg/apis/core/v1, SetDefaults_LimitRangeItem)."""
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
@@ -51,14 +49,14 @@ def _texts(bounds: Object, member: str) -> dict[str, str]:
 
 def mutate(creation: PodCreation) -> None:
     """Set the amounts that containers lack, and record them in an annotation."""
-    every = [container_defaults(item) for item in _read_items(creation)]
+    every = [_container_defaults(item) for item in _read_items(creation)]
     _note_order(creation, every)
     for defaults in every:
         added: list[str] = []
         with_amounts = partial(_with_amounts, defaults, added)
         creation.add_to_spec(**with_containers(creation.spec, with_amounts))
         if added:
-            creation.add_annotation(LIMIT_RANGER_ANNOTATION, PREFIX + "; ".join(added))
+            creation.add_annotation(LIMIT_RANGER_ANNOTATION, f"LimitRanger plugin set: {'; '.join(added)}")
 
 
 def _read_items(creation: PodCreation) -> Sequence[ApiObject]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Set
 
-from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
+from rules_engine.cluster.creation import limit_range
+from rules_engine.cluster.creation.pod_creation import PodCreation
 from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -10,7 +11,7 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.problems.source import escape_controls
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
-from rules_engine.questions.diff.input import limit_ranges, live_pods
+from rules_engine.questions.diff.input import live_pods
 from rules_engine.questions.diff.input.views import ViewsWithout
 from rules_engine.questions.diff.values import SubmittedPods, WorkloadName
 
@@ -92,7 +93,6 @@ class LivePods:
     def __init__(self, objects: ClusterObjects, name: str = "") -> None:
         self._objects = objects
         self._name = name
-        self._limit_ranges = limit_ranges.LimitRanges(objects)
         self._pods = [pod for pod in objects.pods if not (is_finished(pod) or pod.metadata.get("deletionTimestamp"))]
         # In any order of the objects, the answer is the same.
         self._pods.sort(key=lambda pod: (pod.namespace, pod.name))
@@ -120,7 +120,7 @@ class LivePods:
         if restored is None:
             reason = _missing_template_reason(pod) if template is None else OTHER_CONTAINERS
         else:
-            request = pod_request(self._add_defaults(restored, pod, view, mutated), namespace=namespace)
+            request = pod_request(self._add_defaults(restored, namespace), namespace=namespace)
             made = mutated(request, view)
             if made is not None and live_pods.has_equal_resources(made, pod):
                 return SubmittedPods(workload=workload, request=request, missing=missing)
@@ -128,25 +128,14 @@ class LivePods:
         request = pod_request(live_pods.strip_live_fields(pod), namespace=namespace)
         return SubmittedPods(workload=workload, request=request, missing=missing, as_it_is=reason)
 
-    def _add_defaults(
-        self, restored: dict[str, Json], pod: PodObject, view: Cluster, mutated: MutatePod
-    ) -> dict[str, Json]:
-        """Return a pod with the amounts that LimitRanger set, as observed.
-
-        An amount that rules have overwritten since is the default of the namespace's current LimitRanges; without these
-        objects, it is left out.
-        """
-        annotation = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER_ANNOTATION)
-        if not annotation:
+    def _add_defaults(self, restored: dict[str, Json], namespace: str) -> dict[str, Json]:
+        """Return a pod with the amounts that LimitRanger set: the defaults of the current LimitRanges."""
+        annotations = as_mapping(as_mapping(restored["metadata"]).get("annotations"))
+        if limit_range.LIMIT_RANGER_ANNOTATION not in annotations:
             return restored
-        # LimitRanger is called again if a webhook injects a container, and then records only the amounts of that one.
-        defaults = self._limit_ranges.defaults(restored, pod, pod.namespace)
-        with_defaults = limit_ranges.add_amounts(restored, defaults)
-        made = mutated(pod_request(with_defaults, namespace=pod.namespace), view)
-        places = limit_ranges.parse_set_amounts(annotation) | defaults.keys()
-        return limit_ranges.add_amounts(
-            with_defaults, limit_ranges.differing_amounts(with_defaults if made is None else made, pod, places)
-        )
+        creation = PodCreation(pod=restored, namespace=namespace, objects=self._objects)
+        limit_range.mutate(creation)
+        return {**restored, "spec": {**creation.spec}}
 
 
 def _missing_template_reason(pod: PodObject) -> str:

@@ -347,9 +347,14 @@ def limited(annotation: str = SET, *rules: Any) -> Any:
     return live(admitted(asked, *rules), REPLICA_SET)
 
 
-def test_amounts_set_by_limit_ranger_are_read_from_the_pod() -> None:
-    dump = [limited(SET, DOWN), controller(*REPLICA_SET, asks({GPU: 1}))]
+DEFAULTS = limit_range(default={"memory": "2Gi"}, defaultRequest={"cpu": "250m", "memory": "1Gi"})
+
+
+def test_amounts_set_by_limit_ranger_are_defaults_of_the_namespace() -> None:
+    dump = [limited(SET, DOWN), controller(*REPLICA_SET, asks({GPU: 1})), limit_range("other", default={"cpu": "9"})]
     (submitted,) = read(dump, compiled(DOWN))
+    assert submitted.as_it_is == OTHER_RESOURCES
+    (submitted,) = read([*dump, DEFAULTS], compiled(DOWN))
     assert not submitted.as_it_is
     assert given_amounts(submitted) == {
         "limits": {GPU: "1", "memory": "2Gi"},
@@ -362,49 +367,19 @@ def test_amounts_set_by_limit_ranger_are_read_from_the_pod() -> None:
 CPU = injection({"cpu": "4"}, gpu_type=None)
 
 
-def test_an_amount_that_rules_overwrote_is_the_default_of_the_namespace_or_left_out() -> None:
-    dump = [limited(SET, CPU), controller(*REPLICA_SET, asks({GPU: 1}))]
+@pytest.mark.parametrize("annotation", [SET, "LimitRanger plugin set: memory request for init container proxy"])
+def test_an_amount_that_rules_overwrote_is_the_default_of_the_namespace(annotation: str) -> None:
+    """LimitRanger is called again for a container of a webhook, and then records only its amounts."""
+    dump = [limited(annotation, CPU), controller(*REPLICA_SET, asks({GPU: 1})), DEFAULTS]
     (submitted,) = read(dump, compiled(CPU))
-    assert given_amounts(submitted)["requests"] == {GPU: "1", "memory": "1Gi"}
-    other = limit_range("other", defaultRequest={"cpu": "9"})
-    own = limit_range(default={"memory": "4Gi"}, defaultRequest={"cpu": "300m"})
-    (submitted,) = read([*dump, other, own], compiled(CPU))
-    assert given_amounts(submitted) == {
-        "limits": {GPU: "1", "memory": "2Gi"},
-        "requests": {GPU: "1", "cpu": "300m", "memory": "1Gi"},
-    }
-    assert not submitted.as_it_is
-
-
-def test_defaults_count_if_limit_ranger_was_called_again_for_another_container() -> None:
-    again = "LimitRanger plugin set: memory request for init container proxy"
-    defaults = limit_range(default={"memory": "2Gi"}, defaultRequest={"cpu": "250m", "memory": "1Gi"})
-    dump = [limited(again, CPU), controller(*REPLICA_SET, asks({GPU: 1}))]
-    (submitted,) = read(dump, compiled(CPU))
-    assert submitted.as_it_is
-    (submitted,) = read([*dump, defaults], compiled(CPU))
     assert given_amounts(submitted)["requests"] == {GPU: "1", "cpu": "250m", "memory": "1Gi"}
     assert not submitted.as_it_is
-
-
-@pytest.mark.parametrize("annotation", ["mine", "LimitRanger plugin set: all; cpu request for main"])
-def test_another_text_of_the_annotation_sets_nothing(annotation: str) -> None:
-    dump = [limited(annotation), controller(*REPLICA_SET, asks({GPU: 1}))]
-    (submitted,) = read(dump, compiled(DOWN))
-    assert submitted.as_it_is
-
-
-def test_a_malformed_amount_is_none_that_limit_ranger_set() -> None:
-    running = limited()
-    running["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
-    (submitted,) = read([running, controller(*REPLICA_SET, asks({GPU: 1}))], compiled(DOWN))
-    assert submitted.as_it_is
 
 
 def test_rules_may_need_the_amounts_that_limit_ranger_set() -> None:
     reads = "object.spec.containers.all(c, c.resources.limits.memory != '')"
     needs = injection({"cpu": "250m"}, gpu_type=None, match_conditions={"memory": reads})
-    dump = [limited(SET, needs), controller(*REPLICA_SET, asks({GPU: 1}))]
+    dump = [limited(SET, needs), controller(*REPLICA_SET, asks({GPU: 1})), DEFAULTS]
     assert not mutated(asks({GPU: 1}), needs).allowed
     (submitted,) = read(dump, compiled(needs))
     assert not submitted.as_it_is

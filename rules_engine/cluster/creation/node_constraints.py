@@ -124,9 +124,7 @@ def add_runtime_class(creation: PodCreation) -> None:
     """Add what the class of the pod requires."""
     runtime_class = _find_class(creation)
     overhead = _overhead(runtime_class)
-    if overhead:
-        if creation.spec.get("overhead"):
-            _compare_overhead(creation, overhead)
+    if overhead and not creation.spec.get("overhead"):  # else it is checked
         creation.add_to_spec(overhead={**overhead})
     scheduling = as_mapping(runtime_class.get("scheduling"))
     refusal = "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own}"
@@ -141,7 +139,8 @@ def check_runtime_class(creation: PodCreation) -> None:
         overhead = _overhead(runtime_class)
         if not overhead and creation.spec.get("overhead") is not None:
             raise RefusedError("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
-        _compare_overhead(creation, overhead)
+        if read_amounts(creation.spec.get("overhead")) != read_amounts({**overhead}):
+            raise RefusedError("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 
 
 def _find_class(creation: PodCreation) -> Object:
@@ -151,8 +150,3 @@ def _find_class(creation: PodCreation) -> Object:
 
 def _overhead(runtime_class: Object) -> Object:
     return as_mapping(as_mapping(runtime_class.get("overhead")).get("podFixed"))
-
-
-def _compare_overhead(creation: PodCreation, overhead: Object) -> None:
-    if read_amounts(creation.spec.get("overhead")) != read_amounts({**overhead}):
-        raise RefusedError("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")

@@ -252,7 +252,7 @@ def test_a_runtime_class_adds_its_selector_overhead_and_tolerations() -> None:
     assert (spec["nodeSelector"], spec["overhead"]) == ({"pool": "a", "runtime": "kata"}, {"cpu": "250m"})
     assert spec["tolerations"][-1] == toleration
     equal = pod(runtimeClassName="kata", overhead={"cpu": "0.25"})
-    assert spec_of(equal, with_class)["overhead"] == {"cpu": "250m"}
+    assert spec_of(equal, with_class)["overhead"] == {"cpu": "0.25"}
 
 
 MISMATCH = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"

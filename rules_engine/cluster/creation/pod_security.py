@@ -1,8 +1,8 @@
 """Pod Security: the level that a namespace enforces, by the checks of pod_security.yaml.
 
 Source: k8s.io/pod-security-admission 1.36 (admission/admission.go; policy/registry.go; api/helpers.go).
-Left out: exemptions and the default level, which are in the API server's configuration; and annotations of seccomp,
-which only levels before v1.19 check.
+Left out: exemptions and the default level, which are in the API server's configuration; and versions of levels before
+v1.25, with which a namespace is unknown.
 """
 
 import re
@@ -34,7 +34,7 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 """The label of a namespace with its level, and the start of the label with the version of the level."""
 
 _FILE = Path(__file__).with_name("pod_security.yaml")
-_LATEST = 10**9
+_OLDEST, _LATEST = 25, 10**9
 _VERSION = re.compile(r"v1\.(0|[1-9][0-9]{0,8})")
 _TEXTS = types.list_of(types.STRING)
 _LIBRARY = Library()
@@ -69,8 +69,12 @@ def validate(creation: PodCreation) -> None:
         return
     level = level if level == "baseline" else "restricted"  # which an unknown level counts as
     parsed = _VERSION.fullmatch(version)
+    minor = int(parsed[1]) if parsed else _LATEST
+    if minor < _OLDEST:
+        creation.unknown.append(f"PodSecurity, which is not evaluated for version {version}")
+        return
     try:
-        violations = _find_violations(creation.pod, level, int(parsed[1]) if parsed else _LATEST)
+        violations = _find_violations(creation.pod, level, minor)
     except EvaluationError as error:
         creation.unknown.append(f"PodSecurity, which is not evaluated: {error.message}")
         return

@@ -259,6 +259,10 @@ POLICY = (
     "{kind: ValidatingAdmissionPolicy, metadata: {name: p}, spec: {validations: [{expression: request.options != 1}]}}",
     "{kind: ValidatingAdmissionPolicyBinding, metadata: {name: b}, spec: {policyName: p, validationActions: [Deny]}}",
 )
+PINNED = (
+    "{kind: Namespace, metadata: {name: old, labels: {pod-security.kubernetes.io/enforce: baseline, "
+    "pod-security.kubernetes.io/enforce-version: v1.24}}}"
+)
 EXISTING = "{kind: Job, metadata: {name: train, namespace: ml}}"
 TERM = "{topologyKey: kubernetes.io/hostname, namespaceSelector: {matchLabels: {a: b}}}"
 APART = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{TERM}]}}}}"
@@ -321,6 +325,7 @@ FACTS = {
     "`suspend: true`": (job("cpu: 1").replace("spec: {", "spec: {suspend: true, ", 1), ()),
     "another controller in": (RAY.replace("enableInTreeAutoscaling: true", "managedBy: x.io/other"), ()),
     "a ValidatingAdmissionPolicy that": (pod("cpu: 1"), POLICY),
+    "Pod Security pinned": (pod("cpu: 1").replace("namespace: ml", "namespace: old"), (PINNED,)),
     "a MutatingAdmissionPolicy that": (pod("cpu: 1"), tuple(text.replace("Validating", "Mutating") for text in POLICY)),
     "an amount of a ResourceQuota": (pod("cpu: 1"), (quota("q", "{persistentvolumeclaims: 1}"),)),
     "`spec.nodeName`": (pod("cpu: 1", nodeName="cpu-1"), ()),

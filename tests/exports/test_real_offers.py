@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from deploy import render
 from rules_engine.server.commands import main
-from tests.support.chart import helm
+from tests.support.chart import VERSION, helm
 from tests.support.real import GPU, MIG, REAL, Kube, eventually, kubectl, kubernetes, together
 from tests.support.real_load import decided, gpu_pod, written
 from tests.support.server import Running, started
@@ -98,7 +98,7 @@ def test_the_chart_has_the_rights(kube: Kube, tmp_path: Path) -> None:
     line = ("webhook-config", "--native", "--rules", str(written(tmp_path, 2)), "-o", "helm-values")
     values.write_text(CliRunner().invoke(main, line).stdout)
     options = ("--namespace", kube.name, "-f", values, "--set", f"fullnameOverride={kube.name}")
-    code, output, errors = helm("template", kube.name, render.CHART, *options)
+    code, output, errors = helm("template", kube.name, render.CHART, VERSION, *options)
     assert code == 0, errors
     rights = {"ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
     objects = [each for each in yaml.safe_load_all(output) if each and each["kind"] in rights]

@@ -85,7 +85,7 @@ def compared(real: RealCreatedPods, case: PodCase) -> tuple[Object, Sequence[str
         (answer,) = json.loads(ended.stdout)["workloads"]
         if _is_unknown(answer):
             return answer, ()
-        outcome = real.applied(case, one_by_one=len(answer["evicted"]) > 1)
+        outcome = real.applied(case, one_by_one=len(answer["evicted"]) > 1 or _claims_volume(case.manifest))
         # Taints that only the plugin tolerates are in the scheduler's message; LimitRanges refuse in no order.
         unsaid = ["message"] if PLUGINS[0] in real.plugins and not options else []
         if sum(item["kind"] == "LimitRange" for item in case.objects) > 1:
@@ -101,6 +101,12 @@ def compared(real: RealCreatedPods, case: PodCase) -> tuple[Object, Sequence[str
         if differences:
             differences.append(json.dumps(case.manifest))
         return answer, differences
+
+
+def _claims_volume(manifest: Object) -> bool:
+    """Return True if pods share a claim: kube-scheduler tries to bind it for each pod that is created meanwhile."""
+    pod = manifest["spec"].get("template", manifest)
+    return any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes", ()))
 
 
 def _is_unknown(answer: Object) -> bool:

@@ -98,11 +98,12 @@ class Case:
 
 
 class CaseGenerator:
-    """Cases drawn from a source of random numbers. `prefix`: of names without a namespace."""
+    """Cases drawn from a source of random numbers. `prefix`: of names without a namespace; `nodes`: of nodes."""
 
-    def __init__(self, random: Random, prefix: str, namespace: str, other: str) -> None:
+    def __init__(self, random: Random, prefix: str, nodes: str, namespace: str, other: str) -> None:
         self._random = random
         self._prefix = prefix
+        self._nodes = nodes
         self._namespace = namespace
         self._other = other
         self._limited = False
@@ -122,7 +123,7 @@ class CaseGenerator:
         return self._random.random() < probability
 
     def _node(self, number: int) -> Object:
-        draw, name = self._random, f"{self._prefix}n{number}"
+        draw, name = self._random, f"{self._nodes}{number}"
         gpus = draw.choice(
             (
                 {GPU: draw.choice((1, 2, 4, 8))},

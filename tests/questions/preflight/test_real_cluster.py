@@ -54,7 +54,9 @@ class Compared:
         self._real = real
         self._seed = seed
         self.retries = 0
-        generator = CaseGenerator(Random(seed), real.prefix, real.namespace, real.other)
+        # Nodes have names of their own: pods that a quota refused in the case before still hold devices on its nodes.
+        nodes = f"{real.prefix}{seed}-n"
+        generator = CaseGenerator(Random(seed), real.prefix, nodes, real.namespace, real.other)
         self.case: Case = generator.case()
 
     def differences(self) -> Iterator[str]:

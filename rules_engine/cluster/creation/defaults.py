@@ -9,6 +9,12 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.pod_defaults import with_containers, with_default_members, with_default_requests
 
+TEMPLATE = "spec.template."
+"""Beginning of the refusal of a workload, for its template."""
+
+_WORKLOADS = ("v1", "apps/v1", "batch/v1")
+"""API versions of workloads whose templates the API server checks."""
+
 
 def set_defaults(creation: PodCreation) -> None:
     """Set the members that every pod has."""
@@ -28,13 +34,20 @@ def _with_host_ports(_member: str, container: Object) -> Json:
     return {**container, "ports": ports} if ports else {**container}
 
 
-def check_pod_level(creation: PodCreation) -> None:
-    """Refuse a request of the pod level below the sum of its containers."""
+def check_template(creation: PodCreation) -> None:
+    """Refuse a pod whose workload the API server refuses. Templates have no default requests."""
+    owners = object_items(creation.metadata.get("ownerReferences"))
+    if any(owner.get("apiVersion") in _WORKLOADS for owner in owners):
+        check_pod_level(creation, TEMPLATE)
+
+
+def check_pod_level(creation: PodCreation, parent: str = "") -> None:
+    """Refuse a request of the pod level below the sum of its containers. `parent`: the path of the pod."""
     if not creation.spec.get("resources"):
         return
     pod = Pod.parse(dict(creation.pod))
     for name, level in pod.requests.items():
         total = aggregate(pod, [container.requests.get(name) for container in pod.containers])
         if level < total:
-            place = f'spec.resources.requests[{name}]: Invalid value: "{level}"'
+            place = f'{parent}spec.resources.requests[{name}]: Invalid value: "{level}"'
             raise RefusedError(f"{place}: must be greater than or equal to aggregate container requests of {total}")

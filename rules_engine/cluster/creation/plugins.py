@@ -70,6 +70,10 @@ class ApiServer:
         """True if a plugin may read the name of a pod."""
         return bool(self._objects.of(policies.VALIDATING) or self._objects.of(policies.MUTATING))
 
+    def create(self, pod: Object, namespace: str) -> CreatedPod:
+        """Return a pod as webhooks get it, if the API server accepts its workload. `pod`: without defaults."""
+        return self._run((defaults.check_template, *_MUTATING), pod, namespace)
+
     def mutate(self, pod: Object, namespace: str) -> CreatedPod:
         """Return a pod as webhooks get it; also for a pod that they have changed."""
         return self._run(_MUTATING, pod, namespace)

@@ -74,7 +74,11 @@ class Manifest:
 
         `name`: the object's name, if it is created under another one.
         """
-        pod = with_default_requests(self.pod)
+        return with_default_requests(self.created(name))
+
+    def created(self, name: str = "") -> dict[str, Json]:
+        """Return the pod that is created for the object, with its names and without defaults."""
+        pod = self.pod
         metadata = dict(as_mapping(pod.get("metadata")))
         if self.path:
             metadata.pop("name", None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rules_engine.cluster.creation.defaults import TEMPLATE
 from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
@@ -102,7 +103,9 @@ def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
 
 def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[ItemField]:
     count, verdict = format_count(stopped.pods, "pod"), stopped.verdict
-    if verdict is Verdict.REFUSED and each.kind != "Pod":
+    if verdict is Verdict.REFUSED and stopped.message.startswith(TEMPLATE):
+        count = f"the API server refuses the {each.kind}"
+    elif verdict is Verdict.REFUSED and each.kind != "Pod":
         count = f"the API server creates the {each.kind} and refuses {count} of its controller"
     elif verdict is Verdict.NEVER and not stopped.together:
         count = f"{count}: no node that exists could hold it"

@@ -127,7 +127,7 @@ class Admissions:
         created = None if varies else self._created.get(template)
         if created is None:
             pod = with_ordinal(template.pod, name) if name else template.pod
-            created = self._api_server.mutate(pod, template.namespace)
+            created = self._api_server.create(pod, template.namespace)
             if not varies:  # else no other pod has it
                 self._created[template] = created
         created = _with_name(created, name)

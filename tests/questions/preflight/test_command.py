@@ -184,6 +184,11 @@ def test_a_quota_refuses_the_pods_beyond_it() -> None:
     )
 
 
+def test_a_workload_is_refused_for_its_template() -> None:
+    below = job("cpu: 2}, requests: {cpu: 2", resources="{requests: {cpu: 1}}")
+    assert "refused: the API server refuses the Job: spec.template.spec.resources.requests[cpu]:" in text(below, code=1)
+
+
 def test_what_is_not_checked_is_named() -> None:
     found = workload(pod("cpu: 1"), on=cluster_text(quota(hard="{services: 1, pods: 9}")))
     assert found["notices"] == ["not checked: services of ResourceQuota gpus"]

@@ -160,6 +160,25 @@ def test_a_request_of_the_pod_level_below_its_containers_is_refused() -> None:
     assert [each.message for each in found.stopped] == [message]
 
 
+def test_a_request_of_the_pod_level_below_those_of_a_template_refuses_the_workload() -> None:
+    annotations = {"scheduler.alpha.kubernetes.io/node-selector": "a,"}
+    namespace = api_object("Namespace", "ml", metadata={"annotations": annotations})
+    low = {"resources": {"requests": {"cpu": "1"}}}
+    requests = {"containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}], **low}
+    place = 'spec.template.spec.resources.requests[cpu]: Invalid value: "1"'
+    message = f"{place}: must be greater than or equal to aggregate container requests of 2"
+    for kind in ("Job", "Deployment", "StatefulSet"):
+        found = answer(workload(kind, 2, {"spec": requests}), namespace)
+        assert [(each.message, each.pods) for each in found.stopped] == [(message, 2)]
+        # Templates have no default requests, so the plugins of the API server come first.
+        found = answer(workload(kind, 2, {"spec": spec({"cpu": "2"}, **low)}), namespace)
+        assert [each.message for each in found.stopped] == ["invalid selector: [a]"]
+    # The API server does not check templates of custom resources.
+    custom = {**workload("PyTorchJob", 2, {}), "apiVersion": "kubeflow.org/v1"}
+    custom["spec"] = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": requests}}}}
+    assert [each.message for each in answer(custom, namespace).stopped] == ["invalid selector: [a]"]
+
+
 def test_each_pod_that_is_refused_has_its_own_reason() -> None:
     found = answer(workload("Job", 3, {"spec": spec({GPU: "4"})}), quota(pods="2"), nodes=NODES[:1])
     reasons = {each.verdict: (each.pods, each.message) for each in found.stopped}

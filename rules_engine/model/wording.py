@@ -16,6 +16,9 @@ _BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
 MAX_NAMES = 3
 """Names of objects that a line lists: the others are counted, and JSON lists them all."""
 
+MAX_JOINED = 5
+"""Names in one sentence of a finding: enough to start an investigation, few enough to read."""
+
 T = TypeVar("T")
 
 
@@ -28,6 +31,15 @@ def format_names(objects: Sequence[T], name: Callable[[T], str] = str) -> str:
     """Return the names of objects for a line: the first `MAX_NAMES`, and a count of the others."""
     shown = ", ".join(map(name, objects[:MAX_NAMES]))
     return f"{shown} and {len(objects) - MAX_NAMES:,} more" if len(objects) > MAX_NAMES else shown
+
+
+def join_names(names: Sequence[str], *, of: int | None = None) -> str:
+    """Join names for a sentence, at most MAX_JOINED of them, and count the others; `of`: the number of all names."""
+    first = names[:MAX_JOINED]
+    more = (len(names) if of is None else of) - len(first)
+    if more > 0:
+        return f"{', '.join(first)} and {more} more"
+    return " and ".join([", ".join(first[:-1]), first[-1]] if len(first) > 1 else first)
 
 
 def format_amount(resource: str, nanos: int) -> str:

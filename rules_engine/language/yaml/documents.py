@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,6 +20,7 @@ from rules_engine.language.yaml import positions
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
 from rules_engine.language.yaml.scalars import resolve_scalar
 from rules_engine.language.yaml.syntax_remedies import find_remedy, template_message
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, SourceText, truncate
@@ -91,6 +93,12 @@ def read_documents(source: SourceFile, problems: Problems, dialect: Dialect = Di
             if stop.code is Code.YAML_TOO_MANY_VALUES:
                 break
     return tuple(composer.documents)
+
+
+def read_data(path: Path) -> Json:
+    """Return the content of a packaged file, which has one valid document."""
+    (document,) = read_documents(SourceFile(path.name, path.read_text(encoding="utf-8")), Problems())
+    return document.root.json()
 
 
 @dataclass(frozen=True, slots=True)

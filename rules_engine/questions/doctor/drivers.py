@@ -15,7 +15,8 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey, PoolKey
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.questions.doctor.wording import join_names, quote_message
+from rules_engine.model.wording import join_names
+from rules_engine.questions.doctor.wording import quote_message
 
 MAX_CACHED = 64
 """Cached sets of devices, of some MiB each with 40,000 devices: waiting pods may mostly use the same nodes."""

@@ -6,9 +6,9 @@ from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import format_count
+from rules_engine.model.wording import MAX_JOINED, format_count
 from rules_engine.questions.doctor.reasons import NativeReason
-from rules_engine.questions.doctor.wording import MAX_NAMES, quote_message
+from rules_engine.questions.doctor.wording import quote_message
 
 
 def find_incomplete_offers(cluster: ClusterObjects) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def find_incomplete_offers(cluster: ClusterObjects) -> Iterator[Finding]:
                 message=f"the API server has no offers for {format_count(len(omitted), 'rule')}",
                 cause="Drivers serve a resource of the rule, or its nodes have too many shapes. Ladders then change no "
                 "pod, and checks that read amounts fail.",
-                evidence=tuple(quote_message(f"{rule}: {reason}") for rule, reason in [*omitted.items()][:MAX_NAMES]),
+                evidence=tuple(quote_message(f"{rule}: {reason}") for rule, reason in [*omitted.items()][:MAX_JOINED]),
                 remedies=(
                     Remedy(
                         text="Let the webhooks evaluate all rules again.",

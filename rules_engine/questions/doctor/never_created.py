@@ -17,9 +17,10 @@ from rules_engine.model.kubernetes.cluster_objects import (
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
+from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
-from rules_engine.questions.doctor.wording import join_names, quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message, shell_command
 
 FAILED_CREATE = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""

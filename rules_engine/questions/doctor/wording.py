@@ -1,7 +1,7 @@
 """Parts of the sentences of findings: lists of names, points in time, and commands."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from datetime import datetime
 from shlex import quote
 
@@ -9,22 +9,10 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.wording import format_time
 
-MAX_NAMES = 5
-"""Names in one sentence: enough to start an investigation, few enough to read."""
-
 MAX_QUOTED = 1_000
 """Characters quoted from a message of the API, more than the messages of Kubernetes' own components have."""
 
 _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?:[^\"\\]|\\.)*\"|[^:]*)")
-
-
-def join_names(names: Sequence[str], *, of: int | None = None) -> str:
-    """Join names for a sentence, at most MAX_NAMES of them, and count the others; `of`: the number of all names."""
-    first = names[:MAX_NAMES]
-    more = (len(names) if of is None else of) - len(first)
-    if more > 0:
-        return f"{', '.join(first)} and {more} more"
-    return " and ".join([", ".join(first[:-1]), first[-1]] if len(first) > 1 else first)
 
 
 def since_clause(at: datetime | None) -> str:

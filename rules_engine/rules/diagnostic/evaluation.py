@@ -27,6 +27,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText, truncate
 from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
+from rules_engine.rules.diagnostic.catalogue import Slots, slots_of
 from rules_engine.rules.diagnostic.library import CLUSTER, LIBRARY, LISTS, OBJECTS, ClusterView
 from rules_engine.rules.diagnostic.value import Diagnostic, ForEach
 from rules_engine.rules.rule_set.compiler import ExpressionCompiler
@@ -78,8 +79,8 @@ _CLUSTER = ReadPath("", CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """A line of evidence, and the kinds of objects that it depends on."""
+class PartialProgram:
+    """An expression of evidence or of a slot, and the kinds of objects that it depends on."""
 
     program: Program
     needs: frozenset[str]
@@ -97,7 +98,8 @@ class CompiledDiagnostic:
     variables: Mapping[str, NamedProgram]
     when: Program
     message: Program | None
-    evidence: tuple[Evidence, ...]
+    slots: Mapping[str, PartialProgram]
+    evidence: tuple[PartialProgram, ...]
     commands: tuple[Program | None, ...]
     needs: frozenset[str]
 
@@ -147,21 +149,26 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
     message = None if diagnostic.message_expression is None else compiler.text(diagnostic.message_expression)
+    slots = {name: program for name, source in diagnostic.slots.items() if (program := compiler.expression(source))}
     evidence = tuple(filter(None, map(compiler.text, diagnostic.evidence)))
     commands = tuple(
         None if remedy.command is None else _compile_command(remedy.command, compiler) for remedy in diagnostic.remedies
     )
     if when is None or compiler.failed:
         return None
-    decisive = (when, *filter(None, [message]))
+
+    def partial(program: Program) -> PartialProgram:
+        return PartialProgram(program, _kinds_read(diagnostic.for_each, compiler.variables, (program,)))
+
+    shown = slots_of(diagnostic.entry.message) if diagnostic.entry else ()
+    decisive = (when, *filter(None, [message]), *(program for name, program in slots.items() if name in shown))
     return CompiledDiagnostic(
         diagnostic=diagnostic,
         variables=compiler.variables,
         when=when,
         message=message,
-        evidence=tuple(
-            Evidence(line, _kinds_read(diagnostic.for_each, compiler.variables, (line,))) for line in evidence
-        ),
+        slots={name: partial(program) for name, program in slots.items()},
+        evidence=tuple(map(partial, evidence)),
         commands=commands,
         needs=_kinds_read(diagnostic.for_each, compiler.variables, decisive),
     )
@@ -283,31 +290,43 @@ class _DiagnosticRun:
         scope = LazyScope(compiled.variables, self._budget, {**self._base, "object": item})
         if not scope.holds(compiled.when):
             return
-        diagnostic = compiled.diagnostic
+        diagnostic, about = compiled.diagnostic, _finding_object(item)
+        message = cause = ""
+        remedies: tuple[Remedy, ...] = ()
+        if diagnostic.entry is not None:
+            message, cause, remedies = diagnostic.entry.fill(about, self._slots(scope))
+        own = (
+            Remedy(
+                text=remedy.text,
+                command="" if command is None else _evaluate_command(scope, command),
+                risk=remedy.risk,
+            )
+            for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
+        )
         self.findings.append(
             Finding(
                 reason=diagnostic.reason,
                 severity=diagnostic.severity,
-                object=_finding_object(item),
-                message=self._evaluate_message(scope),
+                object=about,
+                message=self._evaluate_message(scope) or message,
                 certainty=diagnostic.certainty,
-                cause=diagnostic.cause,
+                cause=diagnostic.cause or cause,
                 evidence=tuple(
                     self.unread_message(line.needs) or _evaluate_text(scope, line.program) for line in compiled.evidence
                 ),
-                remedies=tuple(
-                    Remedy(
-                        text=remedy.text,
-                        command="" if command is None else _evaluate_command(scope, command),
-                        risk=remedy.risk,
-                    )
-                    for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
-                ),
+                remedies=(*own, *remedies),
                 on_host=diagnostic.on_host,
                 diagnostic=diagnostic.id,
                 source=diagnostic.location,
             )
         )
+
+    def _slots(self, scope: LazyScope) -> Slots:
+        """Evaluate the slots; one whose objects were not read is empty. Raises EvaluationError."""
+        return {
+            name: "" if self.unread_message(slot.needs) else _slot_value(scope, slot.program)
+            for name, slot in self._compiled.slots.items()
+        }
 
     def _evaluate_message(self, scope: LazyScope) -> str:
         """Evaluate the message expression; `message` replaces it if it fails or is empty. Raises EvaluationError."""
@@ -326,6 +345,16 @@ class _DiagnosticRun:
 
 def _finding_object(item: ApiObject | ClusterView) -> ObjectName:
     return item.object_name if isinstance(item, ApiObject) else CLUSTER_NAME
+
+
+def _slot_value(scope: LazyScope, program: Program) -> str | Sequence[str]:
+    """Evaluate a slot: a string or a list of strings, each cut to MAX_TEXT. Raises EvaluationError."""
+    value = scope.value(program)
+    if isinstance(value, str):
+        return truncate(value, MAX_TEXT)
+    if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
+        return [truncate(each, MAX_TEXT) for each in value]
+    raise EvaluationError("the slot is neither a string nor a list of strings", program.source.location)
 
 
 def _evaluate_text(scope: LazyScope, program: Program) -> str:

@@ -1,11 +1,16 @@
 """Reading of a Diagnostic from its document."""
 
+from typing import Any
+
+from msgspec import structs
+
 from rules_engine.language import fields
 from rules_engine.language.document_fields import expression_fields
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode
+from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
-from rules_engine.model.rules.finding import FindingSeverity
+from rules_engine.rules.diagnostic.catalogue import Entry, read_catalogue
 from rules_engine.rules.diagnostic.value import Diagnostic, DiagnosticCode, ForEach, WrittenRemedy
 
 
@@ -17,26 +22,78 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     """
     spec = fields.map_field(root, "spec")
     declared = expression_fields(root, problems)
-    when = fields.source_field(spec, "when")
-    for_each, severity = fields.string_field(spec, "forEach"), fields.string_field(spec, "severity")
+    when, for_each = fields.source_field(spec, "when"), fields.string_field(spec, "forEach")
     if not for_each:
         return None
-    remedies = fields.map_items(spec, "remedies")
+    reason, remedies = fields.string_field(spec, "reason"), fields.map_items(spec, "remedies")
     if fields.bool_field(spec, "onHost") and all(line.get("command") is None for line in remedies):
         key = spec.key("onHost") or spec
         message = "no remedy has a command that looks on the node"
         problems.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
+    slots = {name: node.source for name, node in fields.scalar_members(spec, "slots")}
+    entry = _entry_for(reason, spec)
+    _check_slots(reason, entry, slots, spec, problems)
+    own = fields.scalar_arguments(spec, Diagnostic)
+    if spec.get("causedBy") is not None:
+        own["caused_by"] = fields.string_items(spec, "causedBy")
     return Diagnostic(
-        **declared | fields.scalar_arguments(spec, Diagnostic),
+        **_inherited(entry) | declared | own,
+        entry=entry,
+        slots=slots,
         for_each=ForEach(for_each),
         when=when or SourceText.inline("true"),
-        severity=FindingSeverity(severity) if severity else FindingSeverity.ERROR,
-        reason=fields.string_field(spec, "reason"),
+        reason=reason,
         message_expression=fields.source_field(spec, "messageExpression"),
-        caused_by=fields.string_items(spec, "causedBy"),
         evidence=tuple(line.source for line in fields.list_items(spec, "evidence") if isinstance(line, ScalarNode)),
         remedies=tuple(map(_read_remedy, remedies)),
     )
+
+
+def _entry_for(reason: str, spec: MapNode) -> Entry | None:
+    """Return the entry of a reason, without the texts that the Diagnostic replaces."""
+    entry = read_catalogue().get(reason)
+    if entry is None:
+        return None
+    if spec.get("message") or spec.get("messageExpression"):
+        entry = structs.replace(entry, message="")
+    own: dict[str, Any] = {
+        name: empty for name, empty in (("cause", ""), ("remedies", ())) if spec.get(name) is not None
+    }
+    return structs.replace(entry, **own)
+
+
+def _inherited(entry: Entry | None) -> dict[str, Any]:
+    """Return the fields of a Diagnostic that an entry gives."""
+    if entry is None:
+        return {}
+    return {
+        "description": entry.summary,
+        "severity": entry.severity,
+        "certainty": entry.certainty,
+        "caused_by": entry.caused_by,
+        "on_host": entry.on_host,
+    }
+
+
+def _check_slots(
+    reason: str, entry: Entry | None, slots: dict[str, SourceText], spec: MapNode, problems: Problems
+) -> None:
+    """Report fields and slots that a Diagnostic needs, and slots that the entry of its reason does not have."""
+    place = spec.get("reason") or spec
+    if entry is None:
+        texts = spec.get("message") or spec.get("messageExpression")
+        missing = [name for name, node in (("severity", spec.get("severity")), ("message", texts)) if node is None]
+        if missing and reason:
+            message = f"the catalogue of findings has no {reason}: the Diagnostic needs {' and '.join(missing)}"
+            problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+    needed = frozenset[str]() if entry is None else entry.slots
+    for name in sorted(needed - slots.keys()):
+        message = f"the finding {reason} needs the slot '{name}'"
+        problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)
+    for key, _ in fields.map_field(spec, "slots"):
+        if key.value not in needed:
+            message = f"the finding {reason} has no slot '{key.value}'"
+            problems.error(DiagnosticCode.FINDING_SLOTS, message, key.location, key.length)
 
 
 def _read_remedy(line: MapNode) -> WrittenRemedy:

@@ -1,18 +1,21 @@
 """Diagnostic, as loaded."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ExpressionDocument
+from rules_engine.rules.diagnostic.catalogue import Entry
 
 
 class DiagnosticCode(ProblemCode):
     """Codes of problems of a Diagnostic."""
 
     MISSING_COMMAND = "missing-command"
+    FINDING_SLOTS = "finding-slots"
 
 
 class ForEach(StrEnum):
@@ -37,17 +40,21 @@ class WrittenRemedy:
 class Diagnostic(ExpressionDocument):
     """A rule for findings: each object for which `when` is true gets one.
 
-    `message` stands in for a message expression that is absent, empty or fails. `caused_by`: reasons of other findings
-    that cause this one if they are about the same object. `evidence`: expressions of lines of evidence. `on_host`: True
-    if the API cannot show the cause, so that the commands of the remedies look on the node itself.
+    `entry`: that of the reason in the catalogue, without the texts that the Diagnostic replaces; None if the catalogue
+    lacks the reason. `slots`: expressions of the values of the entry's slots. `message` stands in for a message
+    expression that is absent, empty or fails. `caused_by`: reasons of other findings that cause this one if they are
+    about the same object. `evidence`: expressions of lines of evidence. `on_host`: True if the API cannot show the
+    cause, so that the commands of the remedies look on the node itself.
     """
 
     kind = "Diagnostic"
 
     for_each: ForEach
     when: SourceText
-    severity: FindingSeverity
     reason: str
+    severity: FindingSeverity = FindingSeverity.ERROR
+    entry: Entry | None = None
+    slots: Mapping[str, SourceText] = field(default_factory=dict)
     message: str = ""
     message_expression: SourceText | None = None
     certainty: Certainty = Certainty.CERTAIN

@@ -10,12 +10,13 @@ from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.exports.offers import build_offers
 from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Settings
+from rules_engine.model.wording import MAX_JOINED
 from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.incomplete_offers import find_incomplete_offers
 from rules_engine.questions.doctor.report import diagnosis_report
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis
-from rules_engine.questions.doctor.wording import MAX_NAMES, MAX_QUOTED
+from rules_engine.questions.doctor.wording import MAX_QUOTED
 from rules_engine.rules.native.policy import translate_rules
 from tests.support.api import GPU, MIG1, Object, ago, cluster, node
 from tests.support.evaluation import cluster as nodes
@@ -53,7 +54,7 @@ def test_a_hostile_dump_is_reported_within_bounds(tmp_path: Path, omitted: Any) 
     report = diagnosed(tmp_path, {**offers(), "spec": {"omitted": omitted}})
     assert [group.reason for group in report.findings] == ["GPUOffersIncomplete"] * bool(omitted)
     for group in report.findings:
-        assert len(group.evidence) <= MAX_NAMES
+        assert len(group.evidence) <= MAX_JOINED
         assert max(map(len, group.evidence)) <= MAX_QUOTED + 1
     assert report.objects["gpuoffers"] == 1
     assert diagnosis_report(report)

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rules_engine.model.wording import format_amount, format_count
-from rules_engine.questions.doctor.wording import join_names, quote_message, shell_command, since_clause
+from rules_engine.model.wording import format_amount, format_count, join_names
+from rules_engine.questions.doctor.wording import quote_message, shell_command, since_clause
 
 
 @pytest.mark.parametrize(

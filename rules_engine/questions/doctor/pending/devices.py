@@ -16,13 +16,13 @@ from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, Dev
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import format_count
+from rules_engine.model.wording import MAX_JOINED, format_count, join_names
 from rules_engine.questions.doctor.drivers import Drivers, Matching
 from rules_engine.questions.doctor.pending.excluded import Exclusion
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message, shell_command
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def _explain_failure(
         reason=PendingReason.SELECTOR_FAILS,
         message=f"{failures[0]}; the class serves {resource}",
         cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
-        evidence=(*failures[1:MAX_NAMES], *([further] if further else ())),
+        evidence=(*failures[1:MAX_JOINED], *([further] if further else ())),
         remedies=(
             Remedy(
                 text="Correct the selector: it tests that an attribute exists before it reads it.", risk=Risk.MEDIUM
@@ -119,7 +119,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
     matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
     title = f"DeviceClass {device_class.name}, which serves {resource}"
-    selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_NAMES])
+    selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_JOINED])
     unusable = [pool for pool in pools if pool in drivers.unusable_pools]
     if matching.tainted:
         return explanation(
@@ -139,7 +139,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
             reason=PendingReason.POOL_UNUSABLE,
             message=f"the scheduler does not use the pools with devices of {title}: {names}",
             cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
-            evidence=(*_device_lines(device_class, matching, drivers), *drivers.left_out[:MAX_NAMES]),
+            evidence=(*_device_lines(device_class, matching, drivers), *drivers.left_out[:MAX_JOINED]),
             remedies=(
                 Remedy(
                     text="Look at the slices of the driver, and at the log of its pod on the node.",
@@ -165,7 +165,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
             evidence=(
                 *(
                     f"{each.name} was created {quote_message(each.created) or 'at an unknown time'}"
-                    for each in (device_class, *older[:MAX_NAMES])
+                    for each in (device_class, *older[:MAX_JOINED])
                 ),
                 *selectors,
             ),
@@ -191,7 +191,7 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
             *([] if number or drivers.left_out else ["no ResourceSlice has a device: does the driver run?"]),
             *([f"devices match in {join_names(['/'.join(pool) for pool in pools])}"] if pools else ()),
             *selectors,
-            *drivers.left_out[:MAX_NAMES],
+            *drivers.left_out[:MAX_JOINED],
         ),
         remedies=(_LIST_SLICES, _class_remedy(device_class)),
     )
@@ -275,8 +275,8 @@ def _blockers_text(pool: Pool, device: Device, drivers: Drivers) -> str:
 
 def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several: str) -> Iterator[str]:
     """Yield lines about the first items, and a line that counts the others."""
-    yield from map(line, items[:MAX_NAMES])
-    more = len(items) - MAX_NAMES
+    yield from map(line, items[:MAX_JOINED])
+    more = len(items) - MAX_JOINED
     if more > 0:
         yield f"{more:,} {one if more == 1 else several}"
 
@@ -321,7 +321,7 @@ def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> Pen
         reason=PendingReason.CLAIM_MISSING,
         message=message,
         cause="The scheduler waits until all claims of a pod exist.",
-        evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_NAMES]),
+        evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_JOINED]),
         remedies=(
             Remedy(text="Look at the claims and templates of the namespace.", command=shell_command(*command)),
             Remedy(text="Create the claim or its template, or correct its name in the pod.", risk=Risk.MEDIUM),

@@ -8,10 +8,11 @@ from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE,
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeTerm
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.wording import MAX_JOINED, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import MAX_NAMES, join_names, shell_command
+from rules_engine.questions.doctor.wording import shell_command
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
@@ -75,7 +76,7 @@ class Exclusion:
 
 
 def _list_nodes(sets: NodeSets, nodes: NodeSet) -> str:
-    return join_names([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
+    return join_names([*islice(sets.names(nodes), MAX_JOINED)], of=nodes.bit_count())
 
 
 def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
@@ -153,7 +154,7 @@ def _taints_clause(exclusion: Exclusion) -> str:
 
 def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
     sets, placement = exclusion.sets, exclusion.request.placement
-    for key, value in placement.node_selector[:MAX_NAMES]:
+    for key, value in placement.node_selector[:MAX_JOINED]:
         matched = sets.nodes_with_label(key, value) & excluded
         if matched == excluded:
             continue
@@ -164,7 +165,7 @@ def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
         matched = sets.affine_nodes(placement) & excluded
         if matched != excluded:
             terms = [_term_text(term) for term in placement.terms]
-            yield f"required node affinity {' or '.join(terms[:MAX_NAMES])}: {_match_count(matched, excluded)}"
+            yield f"required node affinity {' or '.join(terms[:MAX_JOINED])}: {_match_count(matched, excluded)}"
 
 
 def _term_text(term: NodeTerm) -> str:

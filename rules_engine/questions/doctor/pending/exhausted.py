@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import format_amount, format_count
+from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.excluded import Exclusion
 from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import join_names, shell_command
+from rules_engine.questions.doctor.wording import shell_command
 
 
 def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[PendingExplanation | None, NodeSet]:

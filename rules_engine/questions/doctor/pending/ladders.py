@@ -9,7 +9,8 @@ from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, resource_of
 from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import RuleId
-from rules_engine.questions.doctor.wording import join_names, shell_command
+from rules_engine.model.wording import join_names
+from rules_engine.questions.doctor.wording import shell_command
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.rule_reads import RuleReads, missing_members
 

@@ -16,6 +16,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.mig import MIG_RESOURCE
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
+from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.drivers import drivers_of
 from rules_engine.questions.doctor.gpu_objects import LONG_AGO, has_gpu_label, last_seen, parse_timestamp
 from rules_engine.questions.doctor.holders import Holders, gpus_of
@@ -34,7 +35,7 @@ from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import CONFIG, explain_unoffered_gpus
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import join_names, quote_message
+from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.evaluation import RuleSet
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"

@@ -7,11 +7,11 @@ from rules_engine.cluster.nodes import NodeSet, Offered, node_set
 from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.rules.finding import Remedy, Risk
-from rules_engine.model.wording import format_amount, format_count
+from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import join_names, shell_command
+from rules_engine.questions.doctor.wording import shell_command
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"

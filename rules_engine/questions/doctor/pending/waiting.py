@@ -9,9 +9,10 @@ from rules_engine.cluster.scheduling.requirements import read_spread_constraints
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
+from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import join_names, quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message, shell_command
 
 CLAIM = "PersistentVolumeClaim"
 

@@ -1,7 +1,7 @@
 """Workloads with GPUs whose pods were never created: quotas, denials of webhooks and policies, webhooks that fail."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,11 +16,11 @@ from rules_engine.model.kubernetes.cluster_objects import (
 )
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import join_names
+from rules_engine.model.rules.finding import Certainty, Finding
 from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
-from rules_engine.questions.doctor.wording import quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message
+from rules_engine.rules.diagnostic import Slots, new_finding
 
 FAILED_CREATE = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
@@ -126,124 +126,47 @@ def _is_own_refusal(message: str) -> bool:
     return match is not None and match["webhook"] in OWN_WEBHOOKS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CreationRefusal:
-    """The reason why the API server refused a pod, with its explanation."""
-
-    reason: NeverCreatedReason
-    message: str
-    cause: str
-    evidence: tuple[str, ...]
-    remedies: tuple[Remedy, ...]
-
-
 def _build_finding(
     about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects
 ) -> Finding:
-    refusal = _parse_refusal(about, failure.message, cluster)
-    unknown = f"{API_RESOURCES[about.kind]} were not read: the workload may have its pods by now"
-    return Finding(
-        reason=refusal.reason,
-        severity=FindingSeverity.ERROR,
-        object=about,
-        message=f"pods were not created: {refusal.message}",
-        certainty=Certainty.POSSIBLE if workload is None else Certainty.CERTAIN,
-        cause=refusal.cause,
-        evidence=(*refusal.evidence, *([unknown] if workload is None else [])),
-        remedies=refusal.remedies,
+    reason, case, slots, evidence = _parse_refusal(about, failure.message, cluster)
+    unread = f"{API_RESOURCES[about.kind]} were not read: the workload may have its pods by now"
+    return new_finding(
+        reason,
+        about,
+        case=case,
+        slots=slots,
+        evidence=(*evidence, *([unread] if workload is None else [])),
+        certainty=Certainty.POSSIBLE if workload is None else None,
     )
 
 
-def _parse_refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _CreationRefusal:
-    quota_match = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
+def _parse_refusal(
+    about: ObjectName, message: str, cluster: ClusterObjects
+) -> tuple[NeverCreatedReason, str, Slots, Sequence[str]]:
+    """Return the reason, the case and the slots of a refusal, and evidence."""
+    exceeded = _EXCEEDED.search(message)
+    quota_match = exceeded or _UNSPECIFIED.search(message)
     if quota_match is not None:
-        return _quota_refusal(about, quota_match, cluster)
-    denied = _DENIED.search(message)
-    if denied is not None:
-        return _denial(about, denied["webhook"], denied["why"] or "")
-    not_called = _NOT_CALLED.search(message)
-    if not_called is not None:
-        return _webhook_failure(not_called["webhook"], not_called["why"] or "")
-    return _CreationRefusal(
-        reason=NeverCreatedReason.OTHER,
-        message="the API server refused them",
-        cause="The API server or an admission policy does not accept the pods of the workload's template.",
-        evidence=(message,),
-        remedies=(_describe_remedy(about),),
-    )
+        quota = quota_match["quota"]
+        evidence = [quota_match["amounts"], *_quota_lines(cluster.find("ResourceQuota", quota, about.namespace))]
+        return NeverCreatedReason.QUOTA, "" if exceeded else "NoAmount", {"quota": quota}, evidence
+    refused = _DENIED.search(message) or _NOT_CALLED.search(message)
+    if refused is None:
+        return NeverCreatedReason.OTHER, "", {}, (message,)
+    webhook, why = refused["webhook"], refused["why"] or ""
+    evidence = [why] if why else []
+    if refused.re is _NOT_CALLED:
+        return NeverCreatedReason.WEBHOOK_FAILED, "", {"webhook": webhook}, evidence
+    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OWN_WEBHOOKS else []
+    if rules:
+        return NeverCreatedReason.DENIED_BY_RULE, "", {"rules": rules}, evidence
+    return NeverCreatedReason.DENIED_BY_WEBHOOK, "", {"webhook": webhook}, evidence
 
 
-def _describe_remedy(about: ObjectName) -> Remedy:
-    line = shell_command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
-    return Remedy(text="Look at the workload and its events.", command=line)
-
-
-def _quota_refusal(about: ObjectName, match: re.Match[str], cluster: ClusterObjects) -> _CreationRefusal:
-    name = match["quota"]
-    quota = cluster.find("ResourceQuota", name, about.namespace)
+def _quota_lines(quota: ApiObject | None) -> Iterator[str]:
     status = quota.status if quota is not None else {}
     used, hard = as_string_map(status.get("used")), as_string_map(status.get("hard"))
     amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
-    exceeded = match.re is _EXCEEDED
-    return _CreationRefusal(
-        reason=NeverCreatedReason.QUOTA,
-        message=f"quota {name} {'is exceeded' if exceeded else 'requires amounts that the pods do not set'}",
-        cause="A ResourceQuota limits the sum over all pods of a namespace, whatever the nodes have free."
-        if exceeded
-        else "A ResourceQuota of a resource accepts only pods that set an amount of it.",
-        evidence=(match["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
-        remedies=(
-            Remedy(
-                text="Look at the quota and at what counts against it.",
-                command=shell_command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
-            ),
-            Remedy(text="End pods of the namespace, or raise the quota.", risk=Risk.MEDIUM)
-            if exceeded
-            else Remedy(text="Set the amounts in the workload's template.", risk=Risk.MEDIUM),
-        ),
-    )
-
-
-def _denial(about: ObjectName, webhook: str, why: str) -> _CreationRefusal:
-    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OWN_WEBHOOKS else []
-    evidence = (why,) if why else ()
-    if rules:
-        return _CreationRefusal(
-            reason=NeverCreatedReason.DENIED_BY_RULE,
-            message=f"denied by {join_names(rules)} of gpu-rules",
-            cause="A rule of gpu-rules denies the pods of the workload's template.",
-            evidence=evidence,
-            remedies=(
-                Remedy(text="Correct the workload's template as the message of the rule says.", risk=Risk.MEDIUM),
-                Remedy(
-                    text="Evaluate the rules on the workload.",
-                    command=f"{shell_command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
-                    "-o yaml | gpu-rules explain -f -",
-                ),
-            ),
-        )
-    return _CreationRefusal(
-        reason=NeverCreatedReason.DENIED_BY_WEBHOOK,
-        message=f"denied by the webhook {webhook}",
-        cause="An admission webhook denies the pods of the workload's template.",
-        evidence=evidence,
-        remedies=(
-            Remedy(text="Correct the workload's template as the message says.", risk=Risk.MEDIUM),
-            _describe_remedy(about),
-        ),
-    )
-
-
-def _webhook_failure(webhook: str, why: str) -> _CreationRefusal:
-    return _CreationRefusal(
-        reason=NeverCreatedReason.WEBHOOK_FAILED,
-        message=f"the webhook {webhook} could not be called",
-        cause="A webhook whose failurePolicy is Fail denies every pod that it cannot be called for.",
-        evidence=(why,) if why else (),
-        remedies=(
-            Remedy(
-                text="Look at the pods of the webhook's Service, and at its network policies and certificates.",
-                command="kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o wide",
-            ),
-        ),
-    )
+    if quota is not None and amounts:
+        yield f"quota {quota.name} now: {', '.join(amounts)}"

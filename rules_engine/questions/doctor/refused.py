@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from rules_engine.model.json.lenient import as_string_map, controller_reference, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.rules.finding import Finding, FindingSeverity, Remedy, Risk
+from rules_engine.model.rules.finding import Finding
 from rules_engine.questions.doctor.gpu_objects import is_device, parse_timestamp
 from rules_engine.questions.doctor.holders import gpus_of
 from rules_engine.questions.doctor.reasons import RefusedReason
-from rules_engine.questions.doctor.wording import quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message
+from rules_engine.rules.diagnostic import Slots, new_finding
 
 UNEXPECTED = "UnexpectedAdmissionError"
 TOPOLOGY = "TopologyAffinityError"
@@ -41,80 +41,34 @@ def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KubeletRefusal:
-    """The reason why a kubelet refused a pod, with its explanation."""
-
-    reason: RefusedReason
-    message: str
-    cause: str
-    remedies: tuple[Remedy, ...]
-
-
-def _parse_refusal(reason: str, message: str, requested: str) -> _KubeletRefusal:
+def _parse_refusal(reason: str, message: str, amounts: str) -> tuple[RefusedReason, str, Slots]:
+    """Return the reason, the case and the slots of a refusal."""
     shared, unavailable = _SHARED.search(message), _UNAVAILABLE.search(message)
     if shared is not None:
-        most = shared[1]
-        return _KubeletRefusal(
-            reason=RefusedReason.SHARED_GPUS,
-            message=f"the pod requests {requested}, but a container gets {most} at most where GPUs are shared",
-            cause="A share is a slot of time on a card, not a part of it: two shares may be of the same card.",
-            remedies=(
-                Remedy(
-                    text=f"Request {most} in each container, or use nodes that do not share their GPUs.",
-                    risk=Risk.MEDIUM,
-                ),
-            ),
-        )
+        return RefusedReason.SHARED_GPUS, "", {"amounts": amounts, "most": shared[1]}
     resource = unavailable[1] if unavailable is not None else reason.removeprefix(OUT_OF)
     if is_device(resource):
-        return _KubeletRefusal(
-            reason=RefusedReason.DEVICES_UNAVAILABLE,
-            message=f"the node has too little {resource} left for the pod",
-            cause="Other pods hold the devices, or devices became unhealthy, since the pod was scheduled.",
-            remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
-        )
+        return RefusedReason.DEVICES_UNAVAILABLE, "", {"resource": resource}
     if reason == TOPOLOGY or "topology" in message.lower():
-        return _KubeletRefusal(
-            reason=RefusedReason.TOPOLOGY,
-            message=f"the node cannot align {requested} with the other resources of the pod on its NUMA nodes",
-            cause="The scheduler counts what is free on a whole node, the kubelet's topology manager by NUMA node.",
-            remedies=(
-                Remedy(text="Request what fits on one NUMA node.", risk=Risk.MEDIUM),
-                Remedy(text="Change the topology manager's policy in the kubelet's configuration.", risk=Risk.HIGH),
-            ),
-        )
-    if reason.startswith(OUT_OF):
-        return _KubeletRefusal(
-            reason=RefusedReason.OTHER,
-            message=f"the node has too little {resource} left for the pod",
-            cause="Other pods used it since the pod was scheduled.",
-            remedies=(Remedy(text="Create the pod again.", risk=Risk.MEDIUM),),
-        )
-    return _KubeletRefusal(
-        reason=RefusedReason.OTHER,
-        message="the node refused the pod",
-        cause="The kubelet could not allocate what the pod requests.",
-        remedies=(Remedy(text="Look at the device plugin of the node."),),
-    )
+        return RefusedReason.TOPOLOGY, "", {"amounts": amounts}
+    return RefusedReason.OTHER, "OutOfResource" if reason.startswith(OUT_OF) else "", {"resource": resource}
 
 
 def _build_finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects) -> Finding:
-    reason, message, node = text_member(pod.status, "reason"), text_member(pod.status, "message"), pod.node_name
-    refusal = _parse_refusal(reason, message, " and ".join(f"{count} {name}" for name, count in amounts.items()))
-    look = Remedy(text="Look at the node and its events.", command=shell_command("kubectl", "describe", "node", node))
-    return Finding(
-        reason=refusal.reason,
-        severity=FindingSeverity.ERROR,
-        object=pod.object_name,
-        message=refusal.message,
-        cause=refusal.cause,
+    status, message, node = text_member(pod.status, "reason"), text_member(pod.status, "message"), pod.node_name
+    reason, case, slots = _parse_refusal(
+        status, message, " and ".join(f"{count} {name}" for name, count in amounts.items())
+    )
+    return new_finding(
+        reason,
+        pod.object_name,
+        case=case,
+        slots={**slots, "node": node},
         evidence=(
-            f"{reason} on node {node}",
+            f"{status} on node {node}",
             *([quote_message(message)] if message else []),
             *_sharing_lines(node, cluster),
         ),
-        remedies=(*refusal.remedies, look),
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rules_engine.rules.diagnostic.catalogue import Entry, Slots, new_finding, read_catalogue
 from rules_engine.rules.diagnostic.evaluation import (
     CompiledDiagnostic,
     Evaluation,
@@ -22,12 +23,16 @@ __all__ = [
     "CompiledDiagnostic",
     "Diagnostic",
     "DiagnosticCode",
+    "Entry",
     "Evaluation",
     "ForEach",
+    "Slots",
     "compile_diagnostics",
     "diagnostic_adviser",
     "diagnostic_compiler",
     "diagnostic_environment",
     "evaluate_diagnostics",
+    "new_finding",
+    "read_catalogue",
     "read_diagnostic",
 ]

@@ -1,7 +1,7 @@
 """Catalogue of findings: by reason, the severity, the texts and the remedies, with slots for what a cluster shows.
 
-The entries stand in the folder `findings`. A text has slots such as `{node}`; in a command, their values are quoted for a
-shell. `{name}` and `{namespace}` are those of the finding's object.
+The entries stand in the folder `findings`. A text has slots such as `{node}`; in a command, their values are quoted
+for a shell. `{name}`, `{namespace}` and `{kind}` are those of the finding's object, the kind as kubectl writes it.
 """
 
 import re
@@ -25,7 +25,7 @@ FINDINGS = Path(__file__).with_name("findings")
 Slots = Mapping[str, str | Sequence[str]]
 """Values of slots: a text, or several that are joined."""
 
-OWN_SLOTS = frozenset({"name", "namespace"})
+OWN_SLOTS = frozenset({"name", "namespace", "kind"})
 """Slots that the object of a finding fills."""
 
 _SLOT = re.compile(r"\{([a-z][A-Za-z]*)\}")
@@ -62,7 +62,7 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
     def fill(self, about: ObjectName, slots: Slots) -> tuple[str, str, tuple[Remedy, ...]]:
         """Return the message, the cause and the remedies of a finding about an object."""
-        values = {"name": about.name, "namespace": about.namespace, **slots}
+        values = {"name": about.name, "namespace": about.namespace, "kind": about.kind.lower(), **slots}
         remedies = (
             Remedy(
                 text=_fill(each.text, values),
@@ -100,7 +100,7 @@ def read_catalogue() -> Mapping[str, Entry]:
     return {reason: entry for entries in files for reason, entry in entries.items()}
 
 
-def find(
+def new_finding(
     reason: str,
     about: ObjectName,
     *,

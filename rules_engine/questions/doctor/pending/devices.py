@@ -15,14 +15,14 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, NodeSelection
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import MAX_JOINED, format_count, join_names
 from rules_engine.questions.doctor.drivers import Drivers, Matching
 from rules_engine.questions.doctor.pending.excluded import Exclusion
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message
 
 T = TypeVar("T")
 
@@ -30,15 +30,6 @@ CLAIM = "ResourceClaim"
 
 CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
 """Reason of the Event of a pod whose claim cannot be created (pkg/controller/resourceclaim)."""
-
-_LIST_SLICES = Remedy(text="Look at the devices that drivers offer.", command="kubectl get resourceslices -o yaml")
-
-
-def _class_remedy(device_class: DeviceClass) -> Remedy:
-    return Remedy(
-        text="Look at the selectors of the DeviceClass.",
-        command=shell_command("kubectl", "get", "deviceclass", device_class.name, "-o", "yaml"),
-    )
 
 
 def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
@@ -59,10 +50,8 @@ def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) 
             text = " and ".join(f"{count} {name}" for name, count in counts.items())
             return PendingExplanation(
                 reason=PendingReason.TOO_MANY_DEVICES,
-                message=f"{text} are {total} devices in one ResourceClaim, which has {MAX_CLAIM_DEVICES} at most",
-                cause="The scheduler makes one claim for all devices of a pod, and gives up the pod on all nodes.",
+                slots={"amounts": text, "total": str(total), "most": str(MAX_CLAIM_DEVICES)},
                 evidence=(f"drivers serve them on {node.name}",),
-                remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM),),
                 missing=tuple(counts),
             )
         for name in counts:
@@ -93,15 +82,8 @@ def _explain_failure(
 ) -> PendingExplanation:
     return PendingExplanation(
         reason=PendingReason.SELECTOR_FAILS,
-        message=f"{failures[0]}; the class serves {resource}",
-        cause="The scheduler gives up a pod on all nodes if a selector fails on a device that it tries.",
+        slots={"failure": failures[0], "resource": resource, "class": device_class.name},
         evidence=(*failures[1:MAX_JOINED], *([further] if further else ())),
-        remedies=(
-            Remedy(
-                text="Correct the selector: it tests that an attribute exists before it reads it.", risk=Risk.MEDIUM
-            ),
-            _class_remedy(device_class),
-        ),
         missing=(resource,),
     )
 
@@ -115,39 +97,25 @@ def explain_unserved(request: PendingRequest, sets: NodeSets, drivers: Drivers) 
 
 
 def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> PendingExplanation:
-    explanation = partial(PendingExplanation, missing=(resource,))
+    slots = {"class": device_class.name, "resource": resource}
+    explanation = partial(PendingExplanation, slots=slots, missing=(resource,))
     matching = drivers.matching(device_class, drivers.every)
     pools, failures = drivers.pools_of(device_class)
-    title = f"DeviceClass {device_class.name}, which serves {resource}"
     selectors = tuple(f"selector: {quote_message(each)}" for each in device_class.selectors[:MAX_JOINED])
     unusable = [pool for pool in pools if pool in drivers.unusable_pools]
     if matching.tainted:
         return explanation(
             reason=PendingReason.DEVICES_TAINTED,
-            message=f"tainted devices of {title}, keep the counters of others"
-            if matching.free or matching.blocked
-            else f"all devices of {title}, are tainted",
-            cause="A pod with an extended resource tolerates no taint of a device, such as one for its health.",
+            case="Counters" if matching.free or matching.blocked else "",
             evidence=tuple(_device_lines(device_class, matching, drivers)),
-            remedies=(_LIST_SLICES, Remedy(text="Look at the driver's log on the node for the cause of the taint.")),
         )
     if failures:
         return _explain_failure(resource, device_class, failures)
     if unusable:
-        names = join_names(["/".join(pool) for pool in unusable])
         return explanation(
             reason=PendingReason.POOL_UNUSABLE,
-            message=f"the scheduler does not use the pools with devices of {title}: {names}",
-            cause="Of a pool, the scheduler uses the slices of the newest generation, if all of them exist and agree.",
+            slots={**slots, "pools": ["/".join(pool) for pool in unusable], "driver": unusable[0][0]},
             evidence=(*_device_lines(device_class, matching, drivers), *drivers.left_out[:MAX_JOINED]),
-            remedies=(
-                Remedy(
-                    text="Look at the slices of the driver, and at the log of its pod on the node.",
-                    command=shell_command(
-                        "kubectl", "get", "resourceslices", "--field-selector", f"spec.driver={unusable[0][0]}"
-                    ),
-                ),
-            ),
         )
     older = [
         each
@@ -156,12 +124,9 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
         if drivers.matching(each, drivers.every).free or drivers.matching(each, drivers.every).allocated
     ]
     if older:
-        names = join_names([each.name for each in older])
         return explanation(
             reason=PendingReason.CLASS_SHADOWED,
-            message=f"DeviceClass {device_class.name} serves {resource} in place of {names}, and has no device",
-            cause="Of several DeviceClasses with one extendedResourceName, the newest counts; of equally old ones, the "
-            "first by name.",
+            slots={**slots, "older": [each.name for each in older]},
             evidence=(
                 *(
                     f"{each.name} was created {quote_message(each.created) or 'at an unknown time'}"
@@ -169,23 +134,13 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
                 ),
                 *selectors,
             ),
-            remedies=(
-                Remedy(
-                    text=f"Delete DeviceClass {device_class.name}, or its extendedResourceName.",
-                    command="kubectl get deviceclasses -o custom-columns=NAME:.metadata.name,"
-                    "CREATED:.metadata.creationTimestamp,RESOURCE:.spec.extendedResourceName",
-                    risk=Risk.MEDIUM,
-                ),
-            ),
         )
     slices = drivers.devices.slices
     offering = sorted({each.driver for each in slices if each.devices})
     number = sum(len(each.devices) for each in slices)
     return explanation(
         reason=PendingReason.NO_DEVICE,
-        message=f"no node reaches a device of {title}",
-        cause="A device belongs to a class if all selectors of the class are true for it.",
-        certainty=Certainty.CERTAIN if drivers.slices_read else Certainty.POSSIBLE,
+        certainty=None if drivers.slices_read else Certainty.POSSIBLE,
         evidence=(
             *([f"drivers offer {format_count(number, 'device')} in all: {join_names(offering)}"] if number else ()),
             *([] if number or drivers.left_out else ["no ResourceSlice has a device: does the driver run?"]),
@@ -193,7 +148,6 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
             *selectors,
             *drivers.left_out[:MAX_JOINED],
         ),
-        remedies=(_LIST_SLICES, _class_remedy(device_class)),
     )
 
 
@@ -214,15 +168,9 @@ def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers
     ):
         return explanation
     if any(matching.blocked for matching in matching_devices):
-        return replace(
-            explanation,
-            reason=PendingReason.COUNTERS_EXHAUSTED,
-            message=f"too few {join_names(short)} fit beside the devices in use, on "
-            f"{format_count(exclusion.left.bit_count(), 'node')}: counters of their cards are exhausted",
-            cause="A card and its partitions share counters, such as memory: what one device consumes, others lack.",
-        )
-    cause = f"{explanation.cause} The scheduler evicts no pod for devices of drivers."
-    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED, cause=cause)
+        slots = {**explanation.slots, "resources": short}
+        return replace(explanation, reason=PendingReason.COUNTERS_EXHAUSTED, case="", slots=slots)
+    return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED)
 
 
 def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> PendingExplanation:
@@ -297,35 +245,29 @@ def explain_claims(
         claim = cluster.find(CLAIM, name, pod.namespace)
         explanation: PendingExplanation | None
         if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
-            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod is being deleted", ())
+            explanation = _explain_missing("Deleted", name)
         elif claim is not None:
             explanation = _explain_elsewhere(claim, drivers, room)
         elif name:
-            explanation = _explain_missing(pod, f"{CLAIM} {pod.namespace}/{name} of the pod does not exist", ())
+            explanation = _explain_missing("", name)
         else:
             events = [
                 quote_message(text_member(event, "message"))
                 for event in cluster.events_about(pod)
                 if text_member(event, "reason") == CLAIM_NOT_CREATED
             ]
-            message = f"the claim {own} of the pod was not created from {CLAIM}Template {pod.namespace}/{template}"
-            explanation = _explain_missing(pod, message, events) if events else None
+            explanation = _explain_missing("NotCreated", own, template, events) if events else None
         if explanation is not None:
             return explanation
     return None
 
 
-def _explain_missing(pod: PodObject, message: str, events: Sequence[str]) -> PendingExplanation:
-    command = ("kubectl", "get", "resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
+def _explain_missing(case: str, claim: str, template: str = "", events: Sequence[str] = ()) -> PendingExplanation:
     return PendingExplanation(
         reason=PendingReason.CLAIM_MISSING,
-        message=message,
-        cause="The scheduler waits until all claims of a pod exist.",
+        case=case,
+        slots={"claim": claim, "template": template},
         evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_JOINED]),
-        remedies=(
-            Remedy(text="Look at the claims and templates of the namespace.", command=shell_command(*command)),
-            Remedy(text="Create the claim or its template, or correct its name in the pod.", risk=Risk.MEDIUM),
-        ),
     )
 
 
@@ -343,18 +285,9 @@ def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Pen
     reached = [node.name for node in nodes if reaches(selection, node)]
     return PendingExplanation(
         reason=PendingReason.CLAIM_ELSEWHERE,
-        severity=FindingSeverity.WARNING,
-        message=f"{CLAIM} {claim.namespace}/{claim.name} of the pod is allocated on other nodes than those with enough "
-        "of everything",
-        cause="A claim keeps its devices while a pod uses it, and all of its pods run where these devices are.",
+        slots={"claim": claim.name},
         evidence=(
             f"the devices of the claim are on {join_names(reached) or 'no node of the cluster'}",
             f"enough of everything is free on {join_names([nodes[number].name for number in numbers_of(room)])}",
-        ),
-        remedies=(
-            Remedy(
-                text="Look at the claim, and at the pods that it is reserved for.",
-                command=shell_command("kubectl", "describe", "resourceclaim", "-n", claim.namespace, claim.name),
-            ),
         ),
     )

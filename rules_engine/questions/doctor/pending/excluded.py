@@ -7,12 +7,12 @@ from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.placement import NodeTerm
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import MAX_JOINED, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import shell_command
+from rules_engine.rules.diagnostic import Slots
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
@@ -21,8 +21,6 @@ EXCLUDED = frozenset(
     {PendingReason.TAINT, PendingReason.SELECTOR_OR_AFFINITY, PendingReason.CORDON, PendingReason.NOT_READY}
 )
 """Reasons why nodes with the GPUs of a pod repel or exclude it."""
-
-SELECTOR_REMEDY = Remedy(text="Correct the node selector or the required node affinity of the pod.", risk=Risk.MEDIUM)
 
 _Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], PendingExplanation], str]
 """The nodes that pass a stage, the explanation if no node passes, and words for the requirement."""
@@ -84,33 +82,15 @@ def _explain_taints(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanati
     taints = sets.repelling_taints(placement, excluded, *LIFECYCLE)
     texts = [taint_text(taint) for taint in taints]
     mismatch = not excluded & sets.matching_nodes(placement)
-    clause = ", and does not match the pod's node selector or affinity" if mismatch else ""
     return PendingExplanation(
         reason=PendingReason.TAINT,
-        message=f"each node that offers {exclusion.request.text} has a taint that the pod does not tolerate: "
-        f"{join_names(texts)}{clause}",
-        cause="A node repels the pods that do not tolerate all of its taints.",
+        case="Mismatch" if mismatch else "",
+        slots={"request": exclusion.request.text, "taints": texts, "node": exclusion.first(excluded)},
         evidence=(
             *exclusion.steps,
             *(f"{text} on {exclusion.names(nodes)}" for text, nodes in zip(texts, taints.values(), strict=True)),
             *(_mismatch_lines(exclusion, excluded) if mismatch else ()),
         ),
-        remedies=(
-            _toleration_remedy(texts),
-            *([SELECTOR_REMEDY] if mismatch else ()),
-            Remedy(
-                text="Look at the taints of a node.",
-                command=shell_command(
-                    "kubectl", "get", "node", exclusion.first(excluded), "-o", "jsonpath={.spec.taints}"
-                ),
-            ),
-        ),
-    )
-
-
-def _toleration_remedy(taints: Sequence[str]) -> Remedy:
-    return Remedy(
-        text=f"Add tolerations for {join_names(taints)} to the pod, if it may use these nodes.", risk=Risk.MEDIUM
     )
 
 
@@ -125,9 +105,8 @@ def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> PendingExplana
     taints = [taint_text(taint) for taint in repelling_taints]
     return PendingExplanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
-        message=f"no node that offers {exclusion.request.text}{_taints_clause(exclusion)} matches the pod's "
-        "node selector or affinity",
-        cause="A pod runs only on nodes that match its node selector and its required node affinity.",
+        case="Untainted" if len(exclusion.steps) > 1 else "",  # the stage of taints has excluded nodes
+        slots={"request": exclusion.request.text, "taints": taints, "node": exclusion.first(excluded)},
         evidence=(
             *exclusion.steps,
             *_mismatch_lines(exclusion, excluded),
@@ -136,20 +115,7 @@ def _explain_mismatch(exclusion: Exclusion, excluded: NodeSet) -> PendingExplana
                 for taint, nodes in zip(taints, repelling_taints.values(), strict=True)
             ),
         ),
-        remedies=(
-            *([_toleration_remedy(taints)] if taints else ()),
-            SELECTOR_REMEDY,
-            Remedy(
-                text="Look at the labels of a node that offers the GPUs.",
-                command=shell_command("kubectl", "get", "node", exclusion.first(excluded), "--show-labels"),
-            ),
-        ),
     )
-
-
-def _taints_clause(exclusion: Exclusion) -> str:
-    """Return a clause if the stage of taints has excluded nodes."""
-    return " and has no taint against the pod" if len(exclusion.steps) > 1 else ""
 
 
 def _mismatch_lines(exclusion: Exclusion, excluded: NodeSet) -> Iterator[str]:
@@ -180,19 +146,16 @@ def _match_count(matched: NodeSet, excluded: NodeSet) -> str:
 
 def _explain_cordons(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
     return PendingExplanation(
-        reason=PendingReason.CORDON,
-        severity=FindingSeverity.WARNING,
-        message=f"each node that offers {exclusion.request.text} to the pod is cordoned: {exclusion.names(excluded)}",
-        cause="A cordoned node takes no new pods, as before maintenance.",
-        evidence=exclusion.steps,
-        remedies=(
-            Remedy(
-                text="Uncordon the node when its maintenance has ended.",
-                command=shell_command("kubectl", "uncordon", exclusion.first(excluded)),
-                risk=Risk.MEDIUM,
-            ),
-        ),
+        reason=PendingReason.CORDON, slots=_node_slots(exclusion, excluded), evidence=exclusion.steps
     )
+
+
+def _node_slots(exclusion: Exclusion, excluded: NodeSet) -> Slots:
+    return {
+        "request": exclusion.request.text,
+        "nodes": exclusion.names(excluded),
+        "node": exclusion.first(excluded),
+    }
 
 
 def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> PendingExplanation:
@@ -206,14 +169,7 @@ def _explain_not_ready(exclusion: Exclusion, excluded: NodeSet) -> PendingExplan
         ]
     return PendingExplanation(
         reason=PendingReason.NOT_READY,
-        message=f"no node that offers {exclusion.request.text} to the pod is Ready: {exclusion.names(excluded)}",
-        cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
-        certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,
+        slots=_node_slots(exclusion, excluded),
+        certainty=Certainty.POSSIBLE if presumed else None,
         evidence=(*exclusion.steps, *evidence),
-        remedies=(
-            Remedy(
-                text="Look at the conditions and events of the node.",
-                command=shell_command("kubectl", "describe", "node", exclusion.first(excluded)),
-            ),
-        ),
     )

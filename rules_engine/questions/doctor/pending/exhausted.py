@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.rules.finding import FindingSeverity, Remedy, Risk
-from rules_engine.model.wording import format_amount, format_count, join_names
+from rules_engine.model.wording import format_amount, format_count
 from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.excluded import Exclusion
 from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import shell_command
 
 
 def explain_shortage(exclusion: Exclusion, holders: Holders) -> tuple[PendingExplanation | None, NodeSet]:
@@ -56,24 +54,18 @@ def _explain_allocation(short: Sequence[str], exclusion: Exclusion, holders: Hol
     none_free = all(sets.total(resource, Offered.AVAILABLE, exclusion.left) == 0 for resource in short)
     return PendingExplanation(
         reason=PendingReason.ALL_ALLOCATED,
-        severity=FindingSeverity.WARNING,
-        message=(
-            f"all {join_names(short)} that the pod may use are allocated"
-            if none_free
-            else f"too few {join_names(short)} that the pod may use are free"
-        )
-        + f", on {format_count(exclusion.left.bit_count(), 'node')}",
-        cause="Devices are exclusive: the pod waits until other pods end.",
+        case="NoneFree" if none_free else "",
+        slots={
+            "resources": short,
+            "nodes": format_count(exclusion.left.bit_count(), "node"),
+            "node": exclusion.first(exclusion.left),
+        },
         evidence=(
             *exclusion.steps,
             *_gpu_lines(short, exclusion),
             *_holder_lines(short, exclusion, holders),
             *([f"free on these nodes: {', '.join(spare)}"] if spare else ()),
             *_room_elsewhere(exclusion),
-        ),
-        remedies=(
-            _list_pods_remedy(exclusion.first(exclusion.left)),
-            Remedy(text="Wait, end a pod that no longer needs its devices, or add nodes.", risk=Risk.MEDIUM),
         ),
         missing=tuple(short),
     )
@@ -87,35 +79,22 @@ def _room_elsewhere(exclusion: Exclusion) -> Iterator[str]:
         yield f"enough is free on nodes that exclude the pod: {exclusion.names(fitting)}"
 
 
-def _list_pods_remedy(node: str) -> Remedy:
-    return Remedy(
-        text="List the pods of a node.",
-        command=shell_command(
-            "kubectl", "get", "pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"
-        ),
-    )
-
-
 def _explain_scattering(exclusion: Exclusion, holders: Holders) -> PendingExplanation:
     request = exclusion.request
     resources = [resource for resource, _ in request.gpus]
     best = _best_node(exclusion)
     return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
-        severity=FindingSeverity.WARNING,
-        message=f"enough of {join_names(resources)} is free on {format_count(exclusion.left.bit_count(), 'node')} in "
-        f"all, but on no single node; the best one is {best}",
-        cause="The devices of a pod are always on one node, and other pods hold some of each.",
+        slots={
+            "resources": resources,
+            "nodes": format_count(exclusion.left.bit_count(), "node"),
+            "node": best,
+        },
         evidence=(
             *exclusion.steps,
             *_gpu_lines(resources, exclusion),
             *(line for resource in resources for line in holders.evidence(resource, (best,))),
             *_room_elsewhere(exclusion),
-        ),
-        remedies=(
-            _list_pods_remedy(best),
-            Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod.", risk=Risk.MEDIUM),
-            Remedy(text=f"Evict pods of {best} that can run elsewhere.", risk=Risk.MEDIUM),
         ),
         missing=tuple(resources),
     )
@@ -154,22 +133,15 @@ def _explain_other_resources(free: NodeSet, exclusion: Exclusion) -> PendingExpl
     if sets.full & free:
         lacking = [*lacking, "room for pods"]
         evidence.append(f"nodes with as many pods as they may have: {exclusion.names(sets.full & free)}")
-    first = exclusion.first(free)
     return PendingExplanation(
         reason=PendingReason.OTHER_RESOURCES,
-        severity=FindingSeverity.ERROR if exceeds_nodes else FindingSeverity.WARNING,
-        message=f"not enough {join_names(lacking)} is free beside {request.text}, on {nodes}",
-        cause="Other pods hold what the pod needs beside the GPUs, or it requests more than the nodes have.",
+        case="Never" if exceeds_nodes else "",
+        slots={
+            "lacking": lacking,
+            "request": request.text,
+            "nodes": nodes,
+            "node": exclusion.first(free),
+            "resources": resources,
+        },
         evidence=(*exclusion.steps, *evidence, *_room_elsewhere(exclusion)),
-        remedies=(
-            Remedy(
-                text="Look at what the pods of the node request.",
-                command=shell_command("kubectl", "describe", "node", first),
-            ),
-            Remedy(
-                text=f"{f'Request less {join_names(resources)}, or move' if resources else 'Move'} pods without GPUs "
-                "off these nodes.",
-                risk=Risk.MEDIUM,
-            ),
-        ),
     )

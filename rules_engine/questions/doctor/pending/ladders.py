@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from rules_engine.model.json.lenient import controller_reference
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.rules.admission import Endpoint, pod_request
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Step, resource_of
-from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.wording import join_names
-from rules_engine.questions.doctor.wording import shell_command
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.rule_reads import RuleReads, missing_members
 
@@ -50,15 +47,6 @@ class ActiveLadders:
         moves = (move for step in enforced for move in step.resources)
         resources = [move.to for move in moves if resource_of(move.resource) in missing and move.to is not None]
         return lines, resources
-
-
-def recreation_remedy(pod: PodObject, resources: Sequence[str]) -> Remedy:
-    """Return the remedy to create a pod again, which then gets other resources."""
-    text = f"Create the pod again: the active ladders then give it {join_names(resources)}"
-    if controller_reference(pod) is None:
-        return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
-    line = shell_command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
-    return Remedy(text=f"{text}; its controller does so when it is deleted.", command=line, risk=Risk.MEDIUM)
 
 
 def _relevant_ladders(rule_set: RuleSet, resources: Sequence[str], *, excluded: bool) -> frozenset[RuleId]:

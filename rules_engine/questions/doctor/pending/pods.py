@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from msgspec import structs
+
 from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.cluster.scheduling import KubeScheduler, Scheduling
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.gpu_resources import is_mig
-from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
+from rules_engine.model.json.lenient import as_mapping, as_string_map, controller_reference, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
@@ -30,12 +32,13 @@ from rules_engine.questions.doctor.pending.devices import (
 )
 from rules_engine.questions.doctor.pending.excluded import EXCLUDED, Exclusion
 from rules_engine.questions.doctor.pending.exhausted import explain_shortage
-from rules_engine.questions.doctor.pending.ladders import ActiveLadders, recreation_remedy
+from rules_engine.questions.doctor.pending.ladders import ActiveLadders
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import CONFIG, explain_unoffered_gpus
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
+from rules_engine.rules.diagnostic import new_finding
 from rules_engine.rules.evaluation import RuleSet
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
@@ -148,7 +151,7 @@ class _Answers:
             )
         if explanation is not None:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
-            return _NodeAnswer(replace(explanation, remedies=()) if broken else explanation, 0, broken)
+            return _NodeAnswer(replace(explanation, advises=False) if broken else explanation, 0, broken)
         shortage, room = explain_shortage(exclusion, self._holders)
         if shortage is not None:
             shortage = explain_taken(shortage, exclusion, self._drivers)
@@ -172,16 +175,20 @@ class _Answers:
     ) -> Finding:
         evidence, remedies = [*self._further_evidence(pod, explanation)], list[Remedy]()
         if broken:
-            nodes = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
-            evidence.append(f"nodes that could serve the pod but for findings about them: {join_names(nodes)}")
-            remedies.append(Remedy(text=f"Look at the findings about {join_names([*broken])} first."))
+            findings = [f"{name} ({', '.join(each.reason for each in about)})" for name, about in broken.items()]
+            first = new_finding("NodeFindingsFirst", pod.object_name, slots={"findings": findings, "nodes": [*broken]})
+            evidence.append(first.message)
+            remedies += first.remedies
         excluded = explanation.reason in EXCLUDED
         missing = tuple(gpus_of(pod)) if excluded else explanation.missing
         if self._ladders is not None and missing:
             lines, resources = self._ladders.apply(pod, missing, self._drivers.view, excluded=excluded)
             evidence.extend(lines)
             if resources:
-                remedies.append(recreation_remedy(pod, resources))
+                case = "" if controller_reference(pod) is None else "Controlled"
+                remedies += new_finding(
+                    "LadderWouldMove", pod.object_name, case=case, slots={"resources": resources}
+                ).remedies
         if recorded and explanation.reason is not PendingReason.SCHEDULER_MESSAGE:
             evidence.append(f"the scheduler's message: {recorded}")
         return _finding_about(pod, explanation, tuple(evidence), tuple(remedies))
@@ -231,17 +238,16 @@ def _finding_about(
     pod: PodObject, explanation: PendingExplanation, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()
 ) -> Finding:
     """Return the finding about a pod, with further evidence and, first, further remedies."""
-    return Finding(
-        reason=explanation.reason,
-        severity=explanation.severity,
-        object=pod.object_name,
-        message=explanation.message,
-        certainty=explanation.certainty,
-        cause=explanation.cause,
+    finding = new_finding(
+        explanation.reason,
+        pod.object_name,
+        case=explanation.case,
+        slots=explanation.slots,
         evidence=(*explanation.evidence, *evidence),
-        remedies=(*remedies, *explanation.remedies),
+        certainty=explanation.certainty,
         since=parse_timestamp(pod.metadata, "creationTimestamp"),
     )
+    return structs.replace(finding, remedies=(*remedies, *(finding.remedies if explanation.advises else ())))
 
 
 def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:

@@ -1,7 +1,7 @@
 """The request of a pod that is not scheduled: its resources, and its requirements of a node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from msgspec import Struct
@@ -12,8 +12,9 @@ from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.rules.diagnostic import Slots
 
 ResourceNanos = tuple[tuple[str, int], ...]
 """Resources with their nanos, in the order of the pod."""
@@ -55,13 +56,16 @@ class PendingRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingExplanation:
-    """A reason that is true for a pod; `missing`: the resources for which the cluster has too few devices."""
+    """A reason that is true for a pod, with the case and the slots of its entry in the catalogue of findings.
+
+    `certainty`: None for that of the entry. `missing`: the resources for which the cluster has too few devices.
+    `advises`: False if the remedies of the entry would not help.
+    """
 
     reason: PendingReason
-    message: str
-    cause: str
-    severity: FindingSeverity = FindingSeverity.ERROR
-    certainty: Certainty = Certainty.CERTAIN
+    case: str = ""
+    slots: Slots = field(default_factory=dict)
+    certainty: Certainty | None = None
     evidence: tuple[str, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
     missing: tuple[str, ...] = ()
+    advises: bool = True

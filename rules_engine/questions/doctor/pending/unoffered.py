@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from rules_engine.cluster.nodes import NodeSet, Offered, node_set
 from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.mig import MIG_RESOURCE, profile_message
-from rules_engine.model.rules.finding import Remedy, Risk
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import shell_command
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
@@ -21,11 +19,6 @@ CONFIG_STATE = "nvidia.com/mig.config.state"
 
 WHOLE_GPU = "nvidia.com/gpu"
 """The resource of whole cards; with the MIG strategy single, of MIG devices."""
-
-_LIST_GPUS = Remedy(
-    text="List the resources of all nodes: the pod can request one that a node offers.",
-    command="kubectl get nodes -o custom-columns=NAME:.metadata.name,ALLOCATABLE:.status.allocatable",
-)
 
 
 def explain_unoffered_gpus(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
@@ -50,24 +43,15 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> PendingExplanatio
     offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
     withheld = [line for name in absent for line in _capacity_lines(name, sets)]
     total = format_count(sets.every.bit_count(), "node")
-    remedies = [_LIST_GPUS]
-    if withheld:
-        text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable."
-        remedies.insert(0, Remedy(text=text, command="kubectl get daemonsets --all-namespaces"))
-    elif any(map(is_mig, absent)):
-        remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first.", risk=Risk.HIGH))
     return PendingExplanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
-        message=f"no node offers {join_names(absent)}",
-        cause="Nodes have these devices in their capacity, but none of them is allocatable."
-        if withheld
-        else "The pod waits until a node has the resource in its allocatable.",
+        case="NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) else "",
+        slots={"resources": absent},
         evidence=(
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
             *filter(None, (profile_message(name, offers) for name in absent)),
         ),
-        remedies=tuple(remedies),
         missing=tuple(absent),
     )
 
@@ -114,29 +98,20 @@ def _find_other_name(resource: str, sets: NodeSets) -> _OtherName | None:
 
 def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> PendingExplanation:
     first = others[0]
-    names = join_names([*sets.names(first.nodes)])
-    if first.strategy == "mixed":
-        text = f"Request MIG devices by name: {join_names(first.resources)}."
-    elif first.strategy == "single":
-        text = f"Request {WHOLE_GPU}, with a node selector for the label {PRODUCT}."
-    else:
-        text = "Set the MIG strategy of the device plugin to single or mixed, and restart it."
-    example = next(sets.names(first.nodes))
+    nodes = [*sets.names(first.nodes)]
     return PendingExplanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
-        message=f"no node offers {join_names(missing)}: with the MIG strategy {first.strategy}, nodes offer such "
-        f"devices as {join_names(first.resources)}",
-        cause="The MIG strategy of the device plugin decides the names of a node's devices.",
+        case="" if first.strategy == "mixed" else first.strategy.capitalize(),
+        slots={
+            "resources": missing,
+            "strategy": first.strategy,
+            "offered": first.resources,
+            "nodes": nodes,
+            "node": nodes[0],
+        },
         evidence=tuple(
             f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names([*sets.names(each.nodes)])}"
             for each in others
-        ),
-        remedies=(
-            Remedy(text=text, risk=Risk.MEDIUM),
-            Remedy(
-                text=f"Look at the labels of {names}.",
-                command=shell_command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
-            ),
         ),
         missing=tuple(missing),
     )
@@ -144,21 +119,18 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
 
 def _explain_no_single_node(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
     """Explain a request whose resources all exist, but not together on a single node."""
-    evidence, enough = [], True
+    evidence = []
     for resource, nanos in request.gpus:
         total = sets.total(resource, Offered.ALLOCATABLE, sets.every)
         most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
-        enough = enough and total >= nanos
         evidence.append(
             f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
             f"on one node ({best}), {format_amount(resource, total)} on all nodes"
         )
     return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
-        message=f"no single node has {request.text}, even without any pod"
-        + (", though all nodes together do" if enough else ""),
-        cause="The devices of a pod are always on one node.",
+        case="Never",
+        slots={"request": request.text},
         evidence=tuple(evidence),
-        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods.", risk=Risk.MEDIUM), _LIST_GPUS),
         missing=tuple(resource for resource, _ in request.gpus),
     )

@@ -8,11 +8,11 @@ from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, Schedulin
 from rules_engine.cluster.scheduling.requirements import read_spread_constraints
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.questions.doctor.wording import quote_message, shell_command
+from rules_engine.questions.doctor.wording import quote_message
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -43,16 +43,10 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
     ]
     return PendingExplanation(
         reason=PendingReason.OTHER_FILTERS,
-        severity=FindingSeverity.WARNING,
-        message=f"another filter of the scheduler excludes each node with enough of everything: "
-        f"{join_names([count for _, count in excluding])}",
-        cause=f"The scheduler's {join_names(filters)} keeps the pod off these nodes.",
+        slots={"exclusions": [count for _, count in excluding], "filters": filters},
         evidence=(
             f"enough of everything is free on {join_names(scheduling.names(room))}",
             *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
-        ),
-        remedies=(
-            Remedy(text=f"Compare what {join_names(filters)} reads of the pod with these nodes and their pods."),
         ),
     )
 
@@ -60,18 +54,7 @@ def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet)
 def explain_gates(pod: PodObject) -> PendingExplanation | None:
     """Explain a pod if it has scheduling gates."""
     gates = gates_of(pod)
-    if not gates:
-        return None
-    line = shell_command(
-        "kubectl", "get", "pod", "-n", pod.namespace, pod.name, "-o", "jsonpath={.spec.schedulingGates}"
-    )
-    return PendingExplanation(
-        reason=PendingReason.SCHEDULING_GATES,
-        severity=FindingSeverity.INFO,
-        message=f"the pod has scheduling gates: {join_names(gates)}",
-        cause="The scheduler does not consider a pod before the controllers that set its gates have removed them.",
-        remedies=(Remedy(text="Look at the controller that set the gate, such as a job queue.", command=line),),
-    )
+    return PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots={"gates": gates}) if gates else None
 
 
 def gates_of(pod: PodObject) -> Sequence[str]:
@@ -91,19 +74,9 @@ def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: st
     first, _, certain = claims[0]
     return PendingExplanation(
         reason=PendingReason.VOLUME_CLAIMS,
-        severity=FindingSeverity.ERROR if certain else FindingSeverity.WARNING,
-        message=f"volume claims of the pod are not bound: {join_names([name for name, _, _ in claims])}",
-        cause="The scheduler waits for volume claims that are bound before their pod has a node."
-        if certain
-        else "The scheduler waits for such claims, unless their storage class binds them after the pod has a node.",
-        certainty=Certainty.CERTAIN if certain else Certainty.POSSIBLE,
+        case="" if certain else "Late",
+        slots={"claims": [name for name, _, _ in claims], "claim": first},
         evidence=tuple(f"{name} {state}" for name, state, _ in claims),
-        remedies=(
-            Remedy(
-                text="Look at the claim and its events.",
-                command=shell_command("kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, first),
-            ),
-        ),
     )
 
 
@@ -150,21 +123,13 @@ def explain_by_message(
     # If nodes pass all filters, the cluster has changed since the scheduler counted them.
     outdated = bool(feasible and not unknown and _COUNTED_NODES.match(recorded))
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
-    words = ("kubectl", "get", "events,pvc,resourceclaims,resourceclaimtemplates", "-n", pod.namespace)
     return PendingExplanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
-        severity=FindingSeverity.ERROR if recorded else FindingSeverity.WARNING,
-        message=f"{scheduler}: {recorded or 'no message is recorded'}",
-        cause="The pod waits for what is not evaluated, such as a volume or a resource claim, or for its scheduler.",
-        certainty=Certainty.CERTAIN if recorded and not outdated else Certainty.POSSIBLE,
+        slots={"scheduler": scheduler, "recorded": recorded},
+        certainty=Certainty.POSSIBLE if outdated else None,
         evidence=(
             *(f"not evaluated: {each}" for each in unknown),
             *([f"nodes that pass all filters: {join_names(feasible)}"] if feasible else []),
             *sorted(events),
-        ),
-        remedies=(
-            Remedy(
-                text="Look at the events, at the pod's claims, and for its scheduler.", command=shell_command(*words)
-            ),
         ),
     )

@@ -24,10 +24,8 @@ from rules_engine.language.cel import (
     types,
 )
 from rules_engine.language.cel.values.functions import Library
-from rules_engine.language.files import SourceFile
-from rules_engine.language.yaml.documents import read_documents
+from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import Object, object_items, text_member, without_nulls
-from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -117,8 +115,7 @@ class _Check:
 @cache
 def _read_checks() -> tuple[Mapping[str, NamedProgram], Sequence[_Check]]:
     """Return the variables and the checks."""
-    (document,) = read_documents(SourceFile(_FILE.name, _FILE.read_text()), Problems())
-    root: Any = document.root.json()
+    root: Any = read_data(_FILE)
     names = {"object": types.DYN, "minor": types.INT, "found": types.DYN, "names": _TEXTS, "values": _TEXTS}
     compiler = VariableCompiler(Environment(names, libraries=(_LIBRARY,)))
     for name, text in root["variables"].items():

@@ -34,8 +34,8 @@ _SLOT = re.compile(r"\{([a-z][A-Za-z]*)\}")
 class Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The entry of a reason, or of one case of it, with slots in `message`, `cause` and `remedies`.
 
-    `summary`: the situation in general. `cases`: fields that differ, by the name of a case. A remedy is left out if a
-    slot of its text is empty; only its command if a slot of the command is.
+    `summary`: the situation in general. `cases`: fields that differ, by the name of a case. A cause or a remedy is left
+    out if a slot of its text is empty or absent; if a slot of a command is, only the command is left out.
     """
 
     severity: FindingSeverity
@@ -72,7 +72,8 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
             for each in self.remedies
             if _has_all(each.text, values)
         )
-        return _fill(self.message, values), _fill(self.cause, values), tuple(remedies)
+        cause = _fill(self.cause, values) if _has_all(self.cause, values) else ""
+        return _fill(self.message, values), cause, tuple(remedies)
 
 
 def slots_of(text: str) -> frozenset[str]:
@@ -81,7 +82,7 @@ def slots_of(text: str) -> frozenset[str]:
 
 
 def _has_all(text: str, values: Slots) -> bool:
-    return all(values[slot] for slot in slots_of(text))
+    return all(map(values.get, slots_of(text)))
 
 
 def _fill(text: str, values: Slots, *, quoted: bool = False) -> str:

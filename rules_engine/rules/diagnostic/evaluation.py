@@ -149,7 +149,7 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
     message = None if diagnostic.message_expression is None else compiler.text(diagnostic.message_expression)
-    slots = {name: program for name, source in diagnostic.slots.items() if (program := compiler.expression(source))}
+    slots = {name: program for name, source in diagnostic.slots.items() if (program := _compile_slot(source, compiler))}
     evidence = tuple(filter(None, map(compiler.text, diagnostic.evidence)))
     commands = tuple(
         None if remedy.command is None else _compile_command(remedy.command, compiler) for remedy in diagnostic.remedies
@@ -187,6 +187,20 @@ def _kinds_read(
     listed = (item.name for name, item in LISTS.items() if keeps_path(lists, name))
     own = () if each is _CLUSTER else (each.root,)
     return frozenset({*own, *listed, *reads.kept}).union(*map(_METHODS.__getitem__, reads.called))
+
+
+def _compile_slot(source: SourceText, compiler: ExpressionCompiler) -> Program | None:
+    program = compiler.expression(source)
+    if program is not None and program.result not in (
+        types.STRING,
+        list_of(types.STRING),
+        types.DYN,
+        list_of(types.DYN),
+    ):
+        message = f"a slot must be a string or a list of strings, not {program.result}"
+        span = program.checked.expression.span
+        compiler.problems.append(program.checked.problem(Code.CEL_RESULT_TYPE, message, span))
+    return program
 
 
 def _compile_command(command: SourceText, compiler: ExpressionCompiler) -> Program | None:

@@ -26,12 +26,16 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     if not for_each:
         return None
     reason, remedies = fields.string_field(spec, "reason"), fields.map_items(spec, "remedies")
-    if fields.bool_field(spec, "onHost") and all(line.get("command") is None for line in remedies):
+    entry = _entry_for(reason, spec)
+    commands = (
+        *(line.get("command") for line in remedies),
+        *(each.command for each in (entry.remedies if entry else ())),
+    )
+    if fields.bool_field(spec, "onHost") and not any(commands):
         key = spec.key("onHost") or spec
         message = "no remedy has a command that looks on the node"
         problems.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
     slots = {name: node.source for name, node in fields.scalar_members(spec, "slots")}
-    entry = _entry_for(reason, spec)
     _check_slots(reason, entry, slots, spec, problems)
     own = fields.scalar_arguments(spec, Diagnostic)
     if spec.get("causedBy") is not None:
@@ -78,20 +82,23 @@ def _inherited(entry: Entry | None) -> dict[str, Any]:
 def _check_slots(
     reason: str, entry: Entry | None, slots: dict[str, SourceText], spec: MapNode, problems: Problems
 ) -> None:
-    """Report fields and slots that a Diagnostic needs, and slots that the entry of its reason does not have."""
+    """Report fields and slots that a Diagnostic needs, and slots that the entry of its reason does not have.
+
+    A Diagnostic with a message of its own needs no slots: texts whose slots it lacks are left out.
+    """
     place = spec.get("reason") or spec
     if entry is None:
         texts = spec.get("message") or spec.get("messageExpression")
         missing = [name for name, node in (("severity", spec.get("severity")), ("message", texts)) if node is None]
-        if missing and reason:
+        if missing and reason and not problems.failed:  # an invalid field looks as if it were absent
             message = f"the catalogue of findings has no {reason}: the Diagnostic needs {' and '.join(missing)}"
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)
-    needed = frozenset[str]() if entry is None else entry.slots
-    for name in sorted(needed - slots.keys()):
+    for name in sorted(entry.slots - slots.keys()) if entry is not None and entry.message else ():
         message = f"the finding {reason} needs the slot '{name}'"
         problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)
+    known = frozenset[str]() if entry is None else read_catalogue()[reason].slots
     for key, _ in fields.map_field(spec, "slots"):
-        if key.value not in needed:
+        if key.value not in known:
             message = f"the finding {reason} has no slot '{key.value}'"
             problems.error(DiagnosticCode.FINDING_SLOTS, message, key.location, key.length)
 

@@ -639,7 +639,7 @@ class TestFindings:
             pod("y", {MIG1: 1}, on="a"),
         ]
         finding = answer(*nodes, *holders, started, pod("p", {GPU: 1})).finding
-        assert finding.message == f"all {GPU} that the pod may use are allocated, on 2 nodes"
+        assert finding.message == f"all {GPU} on the 2 nodes that the pod may use are allocated"
         assert finding.evidence == (
             f"nodes that offer 1 {GPU}: a, b and c",
             "excluded by taints that the pod does not tolerate: c",
@@ -658,16 +658,18 @@ class TestFindings:
         nodes = [node(name, {GPU: 8}) for name in "abc"]
         holders = [pod(f"x-{name}", {GPU: count}, on=name) for name, count in zip("abc", (6, 3, 5), strict=True)]
         finding = answer(*nodes, *holders, pod("p", {GPU: 8})).finding
-        assert finding.message == f"enough of {GPU} is free on 3 nodes in all, but on no single node; the best one is b"
+        assert (
+            finding.message == f"3 nodes have enough free {GPU} together, but none has enough alone; b lacks the fewest"
+        )
         assert finding.evidence[1:] == (
             f"{GPU}: 8 requested; of 24 on 3 nodes, 10 are free, at most 5 on one node (b)",
             f"ml/x-b holds 3 {GPU} on b since 2026-11-23T09:00:00Z",
         )
 
-    @pytest.mark.parametrize(("count", "clause"), [(8, ", though all nodes together do"), (9, "")])
-    def test_a_request_beyond_each_node_says_if_all_together_have_it(self, count: int, clause: str) -> None:
-        finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: count})).finding
-        assert finding.message == f"no single node has {count} {GPU}, even without any pod{clause}"
+    def test_a_request_beyond_each_node_is_an_error_with_the_most_of_a_node(self) -> None:
+        finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 8})).finding
+        assert finding.message == f"no node has 8 {GPU}, even when empty"
+        assert finding.evidence == (f"{GPU}: 8 requested, at most 4 on one node (a), 8 on all nodes",)
         assert finding.severity is FindingSeverity.ERROR
 
     def test_other_resources_are_named_with_what_is_free(self) -> None:
@@ -676,7 +678,9 @@ class TestFindings:
         busy = [pod("x", {"cpu": "30500m", "memory": "100Gi"}, on="a"), pod("y", on="b")]
         finding = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
         assert finding.severity is FindingSeverity.ERROR
-        assert finding.message == f"not enough cpu, memory, {RDMA} and room for pods is free beside 1 {GPU}, on 2 nodes"
+        assert finding.message == (
+            f"too little cpu, memory, {RDMA} and room for pods is free on the 2 nodes that could give the pod 1 {GPU}"
+        )
         assert finding.evidence[1:] == (
             "cpu: 2 requested, free on 1 of 2 nodes; at most 32 on one (b)",
             "memory: 64Gi requested, free on 1 of 2 nodes; at most 128Gi on one (b)",
@@ -705,9 +709,10 @@ class TestFindings:
     def test_pods_are_no_resource_to_request_less_of(self) -> None:
         full = [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a")]
         alone, with_cpu = (answer(*full, pod("p", {GPU: 1, "cpu": cpu})).finding for cpu in (1, 64))
-        assert alone.message == f"not enough room for pods is free beside 1 {GPU}, on 1 node"
-        assert alone.remedies[1].text == "Move pods without GPUs off these nodes."
-        assert with_cpu.remedies[1].text == "Request less cpu, or move pods without GPUs off these nodes."
+        assert alone.message == f"too little room for pods is free on the 1 node that could give the pod 1 {GPU}"
+        move = "Move pods without GPUs off these nodes."
+        assert [remedy.text for remedy in alone.remedies[1:]] == [move]
+        assert [remedy.text for remedy in with_cpu.remedies[1:]] == ["Request less cpu.", move]
 
     def test_amounts_that_a_limit_range_set_are_evidence(self) -> None:
         annotation = {"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container main"}
@@ -810,7 +815,9 @@ class TestBrokenNodes:
     def test_their_remedy_is_first(self, name: str) -> None:
         pending = self.answer(*BROKEN[name])
         assert [each.object for each in pending.blocking] == [A]
-        assert "nodes that could serve the pod but for findings about them: a (Broken)" in pending.finding.evidence
+        assert (
+            "these nodes could run the pod once their own problems are solved: a (Broken)" in pending.finding.evidence
+        )
         assert pending.finding.remedies[0].text == "Look at the findings about a first."
 
     @pytest.mark.parametrize("name", NOT_BROKEN)

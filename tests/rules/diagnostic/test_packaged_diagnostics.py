@@ -91,9 +91,9 @@ def test_it_finds_an_object_and_not_one_that_is_nearly_unwell(one: CompiledDiagn
 @EACH
 def test_it_has_a_cause_evidence_and_a_remedy_with_a_command(one: CompiledDiagnostic) -> None:
     assert one.diagnostic.description
-    assert one.diagnostic.cause
     for objects in recorded(one):
         for finding in findings(one, objects):
+            assert finding.cause
             assert finding.evidence
             assert all(finding.evidence)
             assert any(remedy.command for remedy in finding.remedies)

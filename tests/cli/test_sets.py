@@ -11,6 +11,7 @@ import yaml
 
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
+from rules_engine.rules.diagnostic import read_catalogue
 from rules_engine.rules.sources.card_sets import CARD_SETS, PRODUCT
 from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.authoring import cli, completed, file_size_limit, write
@@ -31,7 +32,9 @@ def test_the_list_has_every_set_and_rule_with_its_description() -> None:
     texts = [path.read_text() for name in SETS for path in (SHIPPED / name).glob("*.yaml")]
     rules = [each for text in texts for each in yaml.safe_load_all(text) if each["kind"] in RULE_KINDS]
     assert sorted(line for line in lines if line[0] == " ") == sorted(
-        f"  {rule['kind']}/{rule['metadata']['name']}  {rule['spec']['description']}" for rule in rules
+        f"  {rule['kind']}/{rule['metadata']['name']}  "
+        f"{rule['spec'].get('description') or read_catalogue()[rule['spec']['reason']].summary}"
+        for rule in rules
     )
     assert sorted(path.name for path in SHIPPED.iterdir()) == sorted(SETS)
 

@@ -1,10 +1,14 @@
-"""docs/reference/diagnostics.md: every problem of operators has a reason or is host only; all tables are current."""
+"""docs/reference/diagnostics.md: every problem of operators has a reason or is host only; all sections are current."""
 
 import re
 from collections.abc import Iterator
 
+from rules_engine.language.yaml.documents import read_data
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
-from tools.diagnostic_reference import DOCUMENT, TABLES, packaged, renewed
+from rules_engine.rules.diagnostic import read_catalogue
+from rules_engine.rules.diagnostic.catalogue import FINDINGS
+from tools.diagnostic_reference import DOCUMENT, packaged, renewed, sections
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 BUILT_IN = (*PendingReason, *NeverCreatedReason, *RefusedReason, *NativeReason)
@@ -73,8 +77,7 @@ def test_every_reason_of_the_page_exists() -> None:
 def test_host_only_commands_are_those_of_the_reasons_that_they_name() -> None:
     """A row that refers to the command of a reason refers to one that looks at the host, or at a log."""
     commands = {
-        diagnostic.reason: "".join(remedy.command.text for remedy in diagnostic.remedies if remedy.command)
-        for diagnostic in packaged()
+        reason: "".join(remedy.command for remedy in entry.remedies) for reason, entry in read_catalogue().items()
     }
     tools = {
         "nvidia-smi": "nvidia-smi",
@@ -92,6 +95,15 @@ def test_host_only_commands_are_those_of_the_reasons_that_they_name() -> None:
     assert checked >= 5
 
 
-def test_the_tables_of_reasons_are_current() -> None:
+def test_the_sections_of_reasons_are_current() -> None:
     assert renewed(TEXT) == TEXT
-    assert all(f"<!-- {name} -->" in TEXT for name in TABLES)
+    assert all(f"<!-- {name} -->" in TEXT for name in sections())
+
+
+def test_every_reason_has_one_section_in_the_order_of_its_file() -> None:
+    titles = re.findall("^### (.*)$", TEXT, re.MULTILINE)
+
+    assert sorted(titles) == sorted(REASONS)
+    for path in FINDINGS.glob("*.yaml"):
+        written = [reason for reason in as_mapping(read_data(path)) if reason in REASONS]
+        assert [title for title in titles if title in written] == written

@@ -362,7 +362,10 @@ def test_tainted_devices_may_keep_counters() -> None:
     tainted = device("gpu-0-mig-0", "mig", taints=[XID], uses={"memory": "40Gi"})
     slices = CARDS[0], resource_slice("a", tainted, device("mig-1", "mig", uses={"memory": "5Gi"}), name="x", count=2)
     finding = answer(node("a"), device_class("mig", MIG1, "mig"), *slices, pod("p", {MIG1: 1})).finding
-    assert finding.message == f"tainted devices of DeviceClass mig, which serves {MIG1}, keep the counters of others"
+    assert (
+        finding.message
+        == f"tainted devices of DeviceClass mig, which serves {MIG1}, hold the counters that its other devices need"
+    )
 
 
 def test_two_resources_of_one_card_do_not_fit_together() -> None:

@@ -42,7 +42,7 @@ REASONS = {
         "UnexpectedAdmissionError",
         SHARED,
         RefusedReason.SHARED_GPUS,
-        f"the pod requests 2 {GPU}, but a container gets 1 at most where GPUs are shared",
+        f"the pod requests 2 {GPU}, but a container gets at most 1 where GPUs are shared",
     ),
     "no alignment": (
         "TopologyAffinityError",

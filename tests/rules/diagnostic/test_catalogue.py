@@ -105,6 +105,11 @@ class TestEntries:
         ]
         assert sorted(reasons) == sorted(CATALOGUE)
 
+    def test_a_case_has_a_summary_of_its_own(self) -> None:
+        for entry in CATALOGUE.values():
+            summaries = [entry.summary, *(entry.case(case).summary for case in entry.cases)]
+            assert len({*summaries}) == len(summaries)
+
     @EACH
     def test_texts_are_sentences(self, entry: Entry) -> None:
         for text in (entry.summary, entry.cause, *(each.text for each in entry.remedies)):

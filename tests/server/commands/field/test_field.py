@@ -13,13 +13,13 @@ FINDINGS = {
     # NVIDIA/gpu-operator#671: all other operands wait for the driver
     "driver-crash": "not starting on the node: nvidia-driver-daemonset\n",
     # NVIDIA/k8s-device-plugin#929
-    "mps-more-than-one": "the pod requests 10 nvidia.com/gpu, but a container gets 1 at most where GPUs are shared\n",
+    "mps-more-than-one": "the pod requests 10 nvidia.com/gpu, but a container gets at most 1 where GPUs are shared\n",
     # Time-slicing renames the product
     "product-label-shared": "matches 0 of 1; they have nvidia.com/gpu.product=NVIDIA-A10G-SHARED\n",
     # NVIDIA/k8s-device-plugin: unsatisfied condition: cuda>=12.8
     "cuda-insufficient": "CUDANeedsNewerDriver  Pod ml/p\n",
     # Requests of DaemonSets fill the node
-    "cpu-not-gpu": "not enough cpu is free beside 1 nvidia.com/gpu, on 1 node\n",
+    "cpu-not-gpu": "too little cpu is free on the 1 node that could give the pod 1 nvidia.com/gpu\n",
     # A finalizer keeps a pod for hours
     "terminating-finalizer": "GPUsHeldByTerminatingPod  Pod ml/a\n",
 }

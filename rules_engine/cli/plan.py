@@ -43,13 +43,13 @@ MAX_NODES = 100
 
 def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
     """Return the number of a node's cards, and their name."""
-    from rules_engine.model.mig import PLACEMENTS
+    from rules_engine.accelerators.mig import placed_cards
 
     number, sign, card = value.partition("x")
     if not sign or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
         raise click.BadParameter(f"{value!r} is not 1 to {MAX_CARDS} cards of a kind, such as 8xA100-80GB")
-    if card not in PLACEMENTS:
-        raise click.BadParameter(f"no MIG placements are published for {card!r}, only for {', '.join(PLACEMENTS)}")
+    if card not in placed_cards():
+        raise click.BadParameter(f"no MIG placements are published for {card!r}, only for {', '.join(placed_cards())}")
     return int(number), card
 
 

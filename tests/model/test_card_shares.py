@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from rules_engine.model.mig import CARDS, SIMULATED, card_share
+from rules_engine.accelerators.mig import CARDS, SIMULATED, card_share
 
 
 @pytest.mark.parametrize(

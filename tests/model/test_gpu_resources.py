@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.model.gpu_resources import is_gpu, is_mig, is_rdma
+from rules_engine.accelerators.resources import is_gpu, is_mig, is_rdma
 
 
 @pytest.mark.parametrize(

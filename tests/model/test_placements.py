@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rules_engine.model.mig import (
+from rules_engine.accelerators.mig import (
     CARDS,
     PLACEMENTS,
     PUBLISHED,

@@ -7,6 +7,7 @@ from functools import cache
 
 import msgspec.structs
 
+from rules_engine.accelerators.mig import device_resource, layout_error
 from rules_engine.cluster.devices.offers import with_device_offers
 from rules_engine.cluster.devices.selectors import selector_problems
 from rules_engine.cluster.read import drivers
@@ -29,7 +30,6 @@ from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
-from rules_engine.model.mig import device_resource, layout_error
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import Location, SourceText, truncate

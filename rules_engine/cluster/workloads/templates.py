@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.workloads.kind import EACH_ITEM, EACH_MEMBER, Programs, TemplateRow, WorkloadKind
 from rules_engine.cluster.workloads.table import WorkloadTable
 from rules_engine.language.cel import EvaluationError
-from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member, without_nulls
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError

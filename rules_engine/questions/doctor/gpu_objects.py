@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from rules_engine.model.gpu_resources import is_gpu, is_rdma
+from rules_engine.accelerators.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import (
     Object,
     as_mapping,

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from heapq import nsmallest
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.wording import format_count
 from rules_engine.questions.doctor.gpu_objects import devices_of, parse_timestamp

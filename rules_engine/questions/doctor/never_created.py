@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import (
     API_RESOURCES,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.model.gpu_resources import short_name
+from rules_engine.accelerators.resources import short_name
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_count, format_names, format_time

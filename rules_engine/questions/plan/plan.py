@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.mig import Layout, card_layouts, device_resource, placed_cards, placements
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, requests_of
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.mig import PLACEMENTS, Layout, card_layouts, device_resource
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
@@ -102,8 +102,8 @@ def plan(
     >>> plan(load_rules(["set:gpu-allocation"]), load, (4, "A100-40GB")).interrupted
     False
     """
-    if cards[1] not in PLACEMENTS:
-        raise ValueError(f"no MIG placements are published for {cards[1]!r}, only for {', '.join(PLACEMENTS)}")
+    if cards[1] not in placed_cards():
+        raise ValueError(f"no MIG placements are published for {cards[1]!r}, only for {', '.join(placed_cards())}")
     planned = plan_cluster(simulation, keep, nodes, amounts)
     names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
     lost = next((event.node for event in simulation.events if event.node not in names), None)
@@ -246,7 +246,7 @@ def _find_layouts(
     wanted += [resources for _, resources in demands]
     reads = any("cluster" in program.reads for program in programs)
     names = None if reads else frozenset[str]().union(*wanted)
-    profiles = frozenset(name for name in PLACEMENTS[card] if names is None or device_resource(name) in names)
+    profiles = frozenset(name for name in placements(card) if names is None or device_resource(name) in names)
     return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rules_engine.model.gpu_resources import short_name
+from rules_engine.accelerators.resources import short_name
 from rules_engine.model.wording import format_count
 from rules_engine.questions.plan.plan import Choice, PlanAnswer
 from rules_engine.questions.plan.space import CONFIG_LABEL

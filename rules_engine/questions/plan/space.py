@@ -7,12 +7,13 @@ from itertools import combinations_with_replacement, count, islice, product
 from math import comb
 from random import Random
 
+from rules_engine.accelerators.catalogue import MIG_RESOURCE
+from rules_engine.accelerators.mig import Layout, device_resource
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.read.inventory import HOSTNAME, node_object
-from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import Quantity
-from rules_engine.model.mig import MIG_RESOURCE, Layout, device_resource
 from rules_engine.model.rules.simulation import Simulation
 from rules_engine.questions.simulate.figures import FigureKey
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.edits import apply_edits
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival
 from rules_engine.model.wording import format_count

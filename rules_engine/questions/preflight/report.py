@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rules_engine.accelerators.resources import short_name
 from rules_engine.cluster.creation.defaults import TEMPLATE
-from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
 from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.wording import format_percent

@@ -8,11 +8,10 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
+from rules_engine.accelerators.resources import card_share, is_gpu
 from rules_engine.model.durations import UNITS
-from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS, NanosByResource
-from rules_engine.model.mig import card_share
 from rules_engine.questions.simulate.record import Record
 from rules_engine.questions.simulate.stranded import stranded_card_time
 from rules_engine.questions.simulate.usage import distinct_admissions, run_time, time_span, waiting_time

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from rules_engine.model.gpu_resources import is_gpu, short_name
-from rules_engine.model.mig import card_share
+from rules_engine.accelerators.resources import card_share, is_gpu, short_name
 from rules_engine.model.wording import format_count, format_hours, format_names, format_percent
 from rules_engine.questions.simulate.answer import PodResult, Result, SimulationAnswer, Totals
 from rules_engine.questions.simulate.drawings import COLOURS, find_arrivals, node_drawings

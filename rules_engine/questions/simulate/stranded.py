@@ -5,9 +5,8 @@ from collections.abc import Set
 from fractions import Fraction
 from math import lcm
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import card_share, is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.mig import card_share
 from rules_engine.model.rules.simulation import Milliseconds
 from rules_engine.questions.simulate.record import NOT_ADMITTED, Record
 from rules_engine.questions.simulate.usage import distinct_admissions, run_time, time_span

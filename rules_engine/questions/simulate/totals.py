@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.quantity import NANOS, base_units
 from rules_engine.model.rules.rule import RuleId

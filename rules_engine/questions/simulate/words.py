@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
+from rules_engine.accelerators.resources import is_gpu, short_name
 from rules_engine.model import wording
-from rules_engine.model.gpu_resources import is_gpu, short_name
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import format_duration

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
+from rules_engine.accelerators.mig import cards_of, common_cards, compute_slices, find_profiles, real_cards
 from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
-from rules_engine.model.mig import SIMULATED, cards_of, common_cards, compute_slices, find_profiles
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.rules.ladder.pools import pool_text, toleration_text
 from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, WhenExhausted
@@ -152,7 +152,7 @@ def _warn_unsorted_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
 
 
 def _card_names(cards: frozenset[str]) -> str:
-    return " or ".join(sorted(cards - {SIMULATED} or cards))
+    return " or ".join(sorted(real_cards(cards) or cards))
 
 
 def _warn_idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:

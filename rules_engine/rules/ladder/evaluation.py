@@ -8,11 +8,11 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.accelerators.resources import short_name
 from rules_engine.cluster.nodes import Demand, NodeQuery, Offered, is_extended_resource
 from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError, Offers, Reach, UnknownOfferError
 from rules_engine.language.cel import Budget, CostExceeded, NamedProgram, Program
 from rules_engine.language.cel.program import constant_texts
-from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.json.edits import Edits, merge_edits
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from rules_engine.accelerators.resources import short_name
 from rules_engine.cluster.nodes import Offered, is_extended_resource
-from rules_engine.model.gpu_resources import short_name
 from rules_engine.model.rules.rule import FailurePolicy
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.ladder.evaluation import CompiledLadder

@@ -1,34 +1,26 @@
 """`sets suggest`: the packaged sets for the cards of a cluster."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 from msgspec import Meta
 
-from rules_engine.model.gpu_resources import is_gpu, is_mig
+from rules_engine.accelerators.catalogue import Card, catalogue
+from rules_engine.accelerators.mig import device_resource
+from rules_engine.accelerators.resources import is_gpu, is_mig
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster, Node
-from rules_engine.model.mig import PLACEMENTS, device_resource
 from rules_engine.model.problems.problem import Problem
 from rules_engine.report.answer import Answer
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label of nodes with the name of their cards, by GPU feature discovery."""
 
-_PRODUCTS: Mapping[str, str] = {
-    "A30": "A30",
-    "A100-40GB": "A100-(.*-)?40GB",
-    "A100-80GB": "A100-(.*-)?80GB",
-    "H100-80GB": "H100-(80GB|PCIe)",
-    "H100-94GB": "H100-NVL",
-    "H200": "H200",
-    "B200": "B200",
-}
-"""Patterns of product names by card, for the cards that have a set."""
 
-CARD_SETS = {f"mig-{card.lower()}": frozenset(map(device_resource, PLACEMENTS[card])) for card in _PRODUCTS}
-"""The MIG devices of a card by the name of its set."""
+def card_sets() -> Mapping[str, Card]:
+    """Return the cards that have a set, by the name of the set."""
+    cards = (each for each in catalogue().cards if each.products and each.profiles)
+    return {f"mig-{card.name.lower()}": card for card in cards}
 
 
 class Cards(Output, frozen=True, kw_only=True):
@@ -67,8 +59,9 @@ def _sufficient_sets(groups: Collection[tuple[str | None, tuple[str, ...]]]) -> 
     labelled = {name for product, sets in groups if product is not None for name in sets}
     fitting = labelled.union(*(sets for product, sets in groups if product is None and labelled.isdisjoint(sets)))
     names: list[str] = []
-    for name, devices in CARD_SETS.items():
-        if name in fitting and not any(devices <= CARD_SETS[other] for other in names):
+    devices = _devices_by_set()
+    for name, each in devices.items():
+        if name in fitting and not any(each <= devices[other] for other in names):
             names.append(name)
     return tuple(names)
 
@@ -81,6 +74,9 @@ def _sets_of(node: Node) -> tuple[str, ...]:
     product = node.labels.get(PRODUCT)
     if product is None:
         devices = {name for name, amount in node.allocatable.items() if amount and is_mig(name)}
-        return tuple(name for name, every in CARD_SETS.items() if devices and devices <= every)
-    fits = [re.search(f"(^|-){pattern}(-|$)", product) for pattern in _PRODUCTS.values()]
-    return tuple(name for name, match in zip(CARD_SETS, fits, strict=True) if match and "-MIG-" not in product)
+        return tuple(name for name, every in _devices_by_set().items() if devices and devices <= every)
+    return tuple(name for name, card in card_sets().items() if card.is_product(product) and "-MIG-" not in product)
+
+
+def _devices_by_set() -> Mapping[str, frozenset[str]]:
+    return {name: frozenset(map(device_resource, card.profiles)) for name, card in card_sets().items()}

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.authoring.check.check import check_files
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.model.mig import CARDS, profile_message, profile_of
+from rules_engine.accelerators.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.rules.overlap import contradictory_key

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from rules_engine.model.mig import PLACEMENTS, card_layouts
+from rules_engine.accelerators.mig import PLACEMENTS, card_layouts
 from rules_engine.questions.plan.space import WHOLE_CARD, count_devices
 from tests.support.authoring import cli, ladder, validation, write
 from tests.support.programs import command, environment

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rules_engine.cluster.nodes import Offered
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.mig import PLACEMENTS, card_layouts, card_share
+from rules_engine.accelerators.mig import PLACEMENTS, card_layouts, card_share
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.questions.plan.plan import PlanAnswer, PlanError, make_plan, possible_resources
 from rules_engine.questions.plan.report import plan_report

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.mig import CARDS, PLACEMENTS, PUBLISHED, device_resource
+from rules_engine.accelerators.mig import CARDS, PLACEMENTS, PUBLISHED, device_resource
 from rules_engine.rules.ladder.value import FallbackLadder
 from rules_engine.rules.sources.card_sets import CARD_SETS
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, read_rules

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.nodes import NodeSet, Offered
-from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.wording import format_amount, format_count
 from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.excluded import Exclusion

@@ -6,17 +6,17 @@ from functools import cache
 
 from msgspec import structs
 
+from rules_engine.accelerators.catalogue import MIG_RESOURCE
+from rules_engine.accelerators.resources import is_mig
 from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.cluster.scheduling import KubeScheduler, Scheduling
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.language.cel import EvaluationError
-from rules_engine.model.gpu_resources import is_mig
 from rules_engine.model.json.lenient import as_mapping, as_string_map, controller_reference, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.model.mig import MIG_RESOURCE
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.drivers import drivers_of

@@ -6,8 +6,8 @@ from typing import Self
 
 from msgspec import Struct
 
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.nodes import Demand
-from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rules_engine.accelerators.catalogue import MIG_RESOURCE
+from rules_engine.accelerators.mig import profile_message
+from rules_engine.accelerators.resources import is_gpu, is_mig
 from rules_engine.cluster.nodes import NodeSet, Offered, node_set
-from rules_engine.model.gpu_resources import is_gpu, is_mig
-from rules_engine.model.mig import MIG_RESOURCE, profile_message
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest

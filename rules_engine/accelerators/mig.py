@@ -1,58 +1,23 @@
 """MIG: the profiles of cards and of resources, where their devices can be placed, and layouts of cards.
 
-Sources: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles"; the GPU Operator's default configuration of MIG
-for B300, GB200, GB300 and GH200. Drivers round memory differently, so a card may have two names for one profile.
+Drivers round memory differently, so a card may have two names for one profile.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache
 
+from rules_engine.accelerators.catalogue import MIG_RESOURCE, Card, catalogue
 from rules_engine.model.problems.problem import did_you_mean
 
-MIG_RESOURCE = "nvidia.com/mig-"
-"""Prefix of the resources of MIG devices, with the strategy mixed."""
-
-SIMULATED = "a simulated 80 GB card"
-"""The card of the clusters on which the first GPU webhooks were developed: no real card has 3g.30gb."""
-
-CARDS: Mapping[str, frozenset[str]] = {
-    name: frozenset(profiles.split())
-    for name, profiles in {
-        "A30": "1g.6gb 2g.12gb 4g.24gb",
-        "A100 40 GB": "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
-        "A100 and H100 64 GB": "1g.8gb 1g.16gb 2g.16gb 3g.32gb 4g.32gb 7g.64gb",
-        "A100 and H100 80 GB": "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.79gb 7g.80gb",
-        "H100 94 GB": "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
-        "H20, H100 and GH200 96 GB": "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb",
-        "H20 and H200 141 GB": "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
-        "GH200 144 GB": "1g.18gb 1g.36gb 2g.36gb 3g.72gb 4g.72gb 7g.144gb",
-        "B200": "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb",
-        "GB200": "1g.23gb 1g.24gb 1g.47gb 2g.47gb 3g.93gb 3g.95gb 4g.93gb 4g.95gb 7g.186gb 7g.189gb",
-        "B300": "1g.34gb 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb",
-        "GB300": "1g.31gb 1g.35gb 1g.70gb 2g.70gb 3g.126gb 3g.139gb 4g.126gb 4g.139gb 7g.251gb 7g.278gb",
-        "RTX PRO 4500": "1g.16gb 2g.32gb",
-        "RTX PRO 5000": "1g.24gb 2g.48gb",
-        "RTX PRO 6000": "1g.24gb 2g.48gb 4g.96gb",
-        "Thor": "1g.0gb 2g.0gb 3g.0gb",
-        SIMULATED: "1g.10gb 2g.20gb 3g.30gb",
-    }.items()
-}
-"""Profiles of each card, without media or graphics extensions."""
-
-PROFILES = frozenset[str]().union(*CARDS.values())
-
-_DEVICE_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.gfx)?(?:\.shared)?")
+_DEVICE_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.all|-me|\.gfx){,3}(?:\.shared)?")
 """A resource's name after the prefix: a share of a device's compute slices (1c.3g.20gb), the profile, its extensions
 ("+" is "." in a resource's name), and the suffix of devices that are shared in time."""
 
 CARD_SLICES = 7
 """Compute slices of most cards; A30 has 4."""
-
-CACHED_SHARES = 1_000
-"""Names of resources whose share of a card is cached: a cluster has some dozens."""
 
 _PROFILE_SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
 
@@ -73,30 +38,29 @@ def profile_of(resource: str) -> str | None:
     return match[2]
 
 
-@lru_cache(CACHED_SHARES)
-def card_share(resource: str) -> Fraction:
-    """Return the share of a card's compute slices that a device of a GPU resource has; 1 for a whole card.
-
-    If cards with different numbers of slices have the profile, the largest card counts. A device that is shared in time
-    counts as the device itself.
-    """
-    if not resource.startswith(MIG_RESOURCE):
-        return Fraction(1)
+def mig_share(resource: str) -> Fraction:
+    """Return the share of a card's compute slices that a MIG device has; of a name that is no profile, 1."""
     match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
-    if match is None:
-        return Fraction(1)
-    return Fraction(int(match[1] or match[3]), _largest_card_slices(match[2]))
+    return Fraction(1) if match is None else Fraction(int(match[1] or match[3]), _largest_card_slices(match[2]))
 
 
 def compute_slices(resource: str) -> int | None:
     """Return the compute slices of a MIG device; None for other resources, and for profiles of no known card."""
-    match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if profile_of(resource) in PROFILES else None
+    match = (
+        _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
+        if profile_of(resource) in catalogue().profiles
+        else None
+    )
     return match and int(match[1] or match[3])
 
 
 def _largest_card_slices(profile: str) -> int:
-    cards = cards_of(profile) - {SIMULATED}
-    return max((max(map(_profile_slices, CARDS[card])) for card in cards), default=CARD_SLICES)
+    cards = [catalogue().card(name) for name in cards_of(profile)]
+    return max((_card_slices(card) for card in cards if not card.simulated), default=CARD_SLICES)
+
+
+def _card_slices(card: Card) -> int:
+    return max(map(_profile_slices, card.profiles))
 
 
 def _profile_slices(profile: str) -> int:
@@ -105,7 +69,12 @@ def _profile_slices(profile: str) -> int:
 
 def cards_of(profile: str) -> frozenset[str]:
     """Return the cards that have a profile."""
-    return frozenset(card for card, profiles in CARDS.items() if profile in profiles)
+    return catalogue().profiles.get(profile, frozenset())
+
+
+def real_cards(cards: Iterable[str]) -> frozenset[str]:
+    """Return the cards that are not simulated."""
+    return frozenset(name for name in cards if not catalogue().card(name).simulated)
 
 
 def profile_message(resource: str, beside: Iterable[str] = ()) -> str:
@@ -115,26 +84,26 @@ def profile_message(resource: str, beside: Iterable[str] = ()) -> str:
     count.
     """
     profile = profile_of(resource)
-    if profile is None or profile in PROFILES:
+    if profile is None or profile in catalogue().profiles:
         return ""
     return f"no known card has the MIG profile '{profile}'{_suggest_profile(profile, beside)}"
 
 
 def find_profiles(resources: Iterable[str]) -> Mapping[str, str]:
     """Return, by resource, the profiles of MIG devices of known cards; other resources are left out."""
-    profiles = {resource: profile_of(resource) for resource in resources}
-    return {resource: profile for resource, profile in profiles.items() if profile in PROFILES}
+    profiles = ((resource, profile_of(resource)) for resource in resources)
+    return {resource: profile for resource, profile in profiles if profile and profile in catalogue().profiles}
 
 
 def common_cards(profiles: Iterable[str]) -> frozenset[str]:
     """Return the cards that have all of the profiles."""
-    return frozenset(CARDS).intersection(*map(cards_of, profiles))
+    return frozenset(each.name for each in catalogue().cards).intersection(*map(cards_of, profiles))
 
 
 def _suggest_profile(profile: str, beside: Iterable[str]) -> str:
     """Return a clause with the profile of equally many slices with the nearest memory, else of similar spelling."""
-    cards = common_cards(find_profiles(beside).values()) - {SIMULATED} or CARDS.keys() - {SIMULATED}
-    likely = frozenset[str]().union(*(CARDS[card] for card in cards))
+    cards = real_cards(common_cards(find_profiles(beside).values())) or real_cards(common_cards(()))
+    likely = {name for name, having in catalogue().profiles.items() if having & cards}
     sizes = _PROFILE_SIZES.fullmatch(profile)
     same_slices = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
     if not sizes or not same_slices:
@@ -155,25 +124,6 @@ def _profile_gigabytes(profile: str) -> int:
 MEDIA = "+me"
 """Suffix of a profile with media extensions. A card has at most one such device, since it has only one OFA engine."""
 
-PUBLISHED: Mapping[str, str] = {
-    "A30": "A30",
-    "A100-40GB": "A100 40 GB",
-    "A100-80GB": "A100 and H100 80 GB",
-    "H100-80GB": "A100 and H100 80 GB",
-    "H100-94GB": "H100 94 GB",
-    "H100-96GB": "H20, H100 and GH200 96 GB",
-    "H200": "H20 and H200 141 GB",
-    "B200": "B200",
-}
-"""The cards whose placements are published, each with its key in CARDS."""
-
-_OTHER_NAMES = {"7g.79gb"}
-"""Names that some drivers give to a profile of another name."""
-
-_FOUR_SLICES = (((0, 1, 2, 3), 1), ((0, 2), 2), ((0,), 4))
-_EIGHT_SLICES = (((0, 1, 2, 3, 4, 5, 6), 1), ((0, 2, 4, 6), 2), ((0, 2, 4), 2), ((0, 4), 4), ((0,), 4), ((0,), 8))
-"""Starts and size, in memory slices, for the profiles of a card in the order of their compute slices, then memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placements:
@@ -191,16 +141,28 @@ class Placements:
         return [((1 << self.size) - 1) << start for start in self.starts]
 
 
-def _card_placements(key: str) -> Mapping[str, Placements]:
-    profiles = sorted(CARDS[key] - _OTHER_NAMES, key=profile_order)
-    rows = _FOUR_SLICES if key == "A30" else _EIGHT_SLICES
-    table = {name: Placements(*row) for name, row in zip(profiles, rows, strict=True)}
-    extended = profiles[: 2 if key == "A30" else 1]
-    return table | {f"{name}{MEDIA}": table[name] for name in extended}
+def placements(card: str) -> Mapping[str, Placements]:
+    """Return the placements of each profile of a card, in the order of their size; none if they are not published."""
+    known = catalogue()
+    entry = known.card(card)
+    rows = {name: known.layouts[entry.layout][row] for name, row in entry.profiles.items() if row}
+    return {name: _read_placements(rows[name]) for name in sorted(rows, key=_placement_order)}
 
 
-PLACEMENTS: Mapping[str, Mapping[str, Placements]] = {card: _card_placements(key) for card, key in PUBLISHED.items()}
-"""The placements of each profile of a card."""
+def placed_cards() -> Sequence[str]:
+    """Return the cards whose placements are published."""
+    return [each.name for each in catalogue().cards if any(each.profiles.values())]
+
+
+def _placement_order(profile: str) -> tuple[bool, tuple[int, int], str]:
+    plain, _, extension = profile.replace("gb-", "gb+-").partition("+")
+    return bool(extension), profile_order(plain), extension
+
+
+def _read_placements(printed: str) -> Placements:
+    starts, _, size = printed.partition(":")
+    return Placements([int(start) for start in starts.strip("{}").split(",")], int(size))
+
 
 Layout = tuple[str, ...]
 """The profiles of the MIG devices of a card, each repeated for each of its devices."""
@@ -209,15 +171,15 @@ Layout = tuple[str, ...]
 @cache
 def possible_layouts(card: str) -> frozenset[Layout]:
     """Return every layout that some placement on a card realizes, each in the order of the card's table."""
-    table = PLACEMENTS[card]
+    table = placements(card)
     used: dict[Layout, set[int]] = {(): {0}}
     """The memory slices that each layout can take, as bits."""
-    for name, placements in table.items():
+    for name, placed in table.items():
         extended = [*used]
         for layout in extended:  # which grows: a layout may have several devices of the profile
-            if name.endswith(MEDIA) and any(each.endswith(MEDIA) for each in layout):
+            if MEDIA in name and any(MEDIA in each for each in layout):
                 continue
-            longer = {before | mask for before in used[layout] for mask in placements.masks if not before & mask}
+            longer = {before | mask for before in used[layout] for mask in placed.masks if not before & mask}
             if longer:
                 used[*layout, name] = longer
                 extended.append((*layout, name))
@@ -227,7 +189,7 @@ def possible_layouts(card: str) -> frozenset[Layout]:
 @cache
 def card_layouts(card: str, profiles: frozenset[str]) -> Sequence[Layout]:
     """Return the layouts of some of a card's profiles to which no further device of them can be added."""
-    order = [name for name in PLACEMENTS[card] if name in profiles]
+    order = [name for name in placements(card) if name in profiles]
     possible = {layout for layout in possible_layouts(card) if layout and profiles.issuperset(layout)}
     return sorted(
         layout
@@ -245,13 +207,14 @@ def layout_error(layout: Layout) -> str:
     cards = common_cards(find_profiles(resources).values())
     if not cards:
         return f"no known card has all of these MIG profiles: {', '.join(dict.fromkeys(layout))}"
-    tables = {card: table for card, table in PLACEMENTS.items() if table.keys() >= set(layout)}
-    if not tables or cards - {SIMULATED, *PUBLISHED.values()}:
+    placed = {name: placements(name) for name in placed_cards()}
+    tables = {name: table for name, table in placed.items() if table.keys() >= set(layout)}
+    if not tables or cards - placed.keys():
         return ""
     if any(tuple(sorted(layout, key=[*table].index)) in possible_layouts(card) for card, table in tables.items()):
         return ""
-    if sum(name.endswith(MEDIA) for name in layout) > 1:
+    if sum(MEDIA in name for name in layout) > 1:
         return "a card has at most one MIG device with media extensions"
     table = next(iter(tables.values()))
-    placements = ", ".join(f"{name} {table[name]}" for name in dict.fromkeys(layout))
-    return f"these MIG devices overlap in every placement on a card: {placements}"
+    shown = ", ".join(f"{name} {table[name]}" for name in dict.fromkeys(layout))
+    return f"these MIG devices overlap in every placement on a card: {shown}"

@@ -1,0 +1,1 @@
+"""Facts about accelerators, as data: vendors and their resources, cards and their partitions, labels of nodes."""

@@ -1,0 +1,66 @@
+"""Names of resources: cards, their partitions and shares of every vendor, and what is requested beside them."""
+
+import re
+from fractions import Fraction
+
+from rules_engine.accelerators.catalogue import MIG_RESOURCE, Catalogue, catalogue
+from rules_engine.accelerators.mig import mig_share
+
+CACHED_NAMES = 1_000
+"""Names of resources that are cached: a cluster has some dozens of them, in each of its pods."""
+
+WHOLE_GPU = "nvidia.com/gpu"
+"""The resource of whole cards of NVIDIA; with the MIG strategy single, of MIG devices."""
+
+
+def is_gpu(resource: str) -> bool:
+    """Return True for the name of a resource of accelerators: cards, partitions or shares, not parts such as memory."""
+    return card_share(resource) > 0
+
+
+def is_rdma(resource: str) -> bool:
+    """Return True for the name of a resource of RDMA devices."""
+    return _is_companion(resource, catalogue())
+
+
+def is_mig(resource: str) -> bool:
+    """Return True for the name of a MIG device's resource."""
+    return resource.startswith(MIG_RESOURCE)
+
+
+def short_name(resource: str) -> str:
+    """Return a name without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
+    return resource.removeprefix(MIG_RESOURCE).removeprefix("nvidia.com/")
+
+
+def card_share(resource: str) -> Fraction:
+    """Return the share of a card that a device of a resource has; 1 for a whole card, 0 for no device.
+
+    If cards are divided differently, the one with most parts counts. A device that is shared in time counts as the
+    device itself.
+    """
+    known = catalogue()
+    shares = known.share_by_resource
+    if resource not in shares:
+        if len(shares) >= CACHED_NAMES:
+            shares.clear()
+        shares[resource] = _find_share(resource, known)
+    return shares[resource]
+
+
+def _find_share(resource: str, known: Catalogue) -> Fraction:
+    _, slash, name = resource.partition("/")
+    if not slash or _is_companion(resource, known):
+        return Fraction(0)
+    if is_mig(resource):
+        return mig_share(resource)
+    share = next((share for pattern, share in known.shares if pattern.match(resource)), None)
+    return share if share is not None else Fraction("gpu" in name.lower())
+
+
+def _is_companion(resource: str, known: Catalogue) -> bool:
+    domain, slash, name = resource.partition("/")
+    return bool(slash) and any(
+        domain in each.domains or (each.words and re.search(each.words, name, re.IGNORECASE))
+        for each in known.companions
+    )

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path, PurePosixPath
 
 FLOORS = {
+    "rules_engine/accelerators": 100.0,
     "rules_engine/model": 100.0,
     "rules_engine/language": 100.0,
     "rules_engine/cluster/nodes": 100.0,

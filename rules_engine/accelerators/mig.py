@@ -209,7 +209,7 @@ def layout_error(layout: Layout) -> str:
         return f"no known card has all of these MIG profiles: {', '.join(dict.fromkeys(layout))}"
     placed = {name: placements(name) for name in placed_cards()}
     tables = {name: table for name, table in placed.items() if table.keys() >= set(layout)}
-    if not tables or cards - placed.keys():
+    if not tables or real_cards(cards) - placed.keys():
         return ""
     if any(tuple(sorted(layout, key=[*table].index)) in possible_layouts(card) for card, table in tables.items()):
         return ""

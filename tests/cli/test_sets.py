@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from rules_engine.accelerators.mig import device_resource
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.rules.diagnostic import read_catalogue
-from rules_engine.rules.sources.card_sets import CARD_SETS, PRODUCT
+from rules_engine.rules.sources.card_sets import PRODUCT, card_sets
 from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.authoring import cli, completed, file_size_limit, write
 
-SETS = ["gpu-allocation", "diagnostics", *sorted(CARD_SETS)]
+SETS = ["gpu-allocation", "diagnostics", *sorted(card_sets())]
 RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "Diagnostic")
 SHIPPED = Path(__file__).parents[2] / "rules"
 MIG_OF_NONE = "nvidia.com/mig-1g.34gb"
@@ -173,12 +174,13 @@ def test_the_label_of_a_node_names_its_card(product: str, name: str | None, tmp_
     }
 
 
-@pytest.mark.parametrize("name", CARD_SETS)
+@pytest.mark.parametrize("name", card_sets())
 def test_without_the_label_all_mig_devices_of_a_node_are_of_the_set(name: str, tmp_path: Path) -> None:
-    every = dict.fromkeys(CARD_SETS[name], "1")
+    profiles = {each: set(card.profiles) for each, card in card_sets().items()}
+    every = dict.fromkeys(map(device_resource, profiles[name]), "1")
     document = suggested(nodes_file(tmp_path, {"allocatable": every}, {"allocatable": {**every, MIG_OF_NONE: "1"}}))
     first, second = document["cards"]
-    assert first["sets"] == [other for other in CARD_SETS if CARD_SETS[name] == CARD_SETS[other]]
+    assert first["sets"] == [other for other in profiles if profiles[name] <= profiles[other]]
     assert second["sets"] == []
     assert document["sets"] == first["sets"][:1]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rules_engine import load_manifests
+from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.cluster.scheduling.cycle import BoundPod
-from rules_engine.accelerators.resources import is_gpu
 from rules_engine.questions.preflight.reading import read_inputs
 from rules_engine.questions.preflight.state import ClusterState
 from rules_engine.questions.simulate.arrivals import PlannedArrival

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.accelerators.catalogue import catalogue
+from rules_engine.accelerators.mig import profile_message, profile_of
 from rules_engine.authoring.check.check import check_files
 from rules_engine.cluster.read.clusters import read_cluster
-from rules_engine.accelerators.mig import CARDS, profile_message, profile_of
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.rules.overlap import contradictory_key
@@ -137,7 +138,7 @@ def test_rungs_of_one_order_are_not_reported(tmp_path: Path, sizes: str) -> None
     assert findings(tmp_path, ladder("l", GPU, *(f"{MIG}{size}" for size in sizes.split()))) == []
 
 
-@pytest.mark.parametrize("name", sorted(frozenset[str]().union(*CARDS.values())))
+@pytest.mark.parametrize("name", sorted(catalogue().profiles))
 def test_every_known_profile_is_accepted(name: str) -> None:
     for suffix in ("", ".me", ".me.all", "-me", ".gfx", ".shared", ".me.shared"):
         assert profile_of(f"{MIG}{name}{suffix}") == name
@@ -157,8 +158,8 @@ def test_a_ladder_that_mixes_cards_is_reported_at_the_first_rung_of_another_card
             "mixed-cards",
             f"{MIG}1g.5gb",
             (
-                "no card has 1g.5gb beside 3g.40gb, 2g.20gb: it is a profile of A100 40 GB, and those above it are of "
-                "A100 and H100 80 GB"
+                "no card has 1g.5gb beside 3g.40gb, 2g.20gb: it is a profile of A100-40GB, and those above it are of "
+                "A100-80GB or H100-80GB"
             ),
         )
     ]

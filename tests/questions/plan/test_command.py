@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from rules_engine.accelerators.mig import PLACEMENTS, card_layouts
+from rules_engine.accelerators.mig import card_layouts, placements
 from rules_engine.questions.plan.space import WHOLE_CARD, count_devices
 from tests.support.authoring import cli, ladder, validation, write
 from tests.support.programs import command, environment
@@ -282,7 +282,7 @@ def test_rules_that_read_the_cluster_see_every_layout(folder: Path) -> None:
 
     found = document(rules="reads.yaml")
 
-    assert found["candidates"] == len(card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))) + 1
+    assert found["candidates"] == len(card_layouts("A100-80GB", frozenset(placements("A100-80GB")))) + 1
 
 
 def test_plans_that_offer_the_same_devices_are_one_candidate(folder: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.accelerators.mig import card_layouts, placements
+from rules_engine.accelerators.resources import card_share
 from rules_engine.cluster.nodes import Offered
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
-from rules_engine.accelerators.mig import PLACEMENTS, card_layouts, card_share
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
 from rules_engine.questions.plan.plan import PlanAnswer, PlanError, make_plan, possible_resources
 from rules_engine.questions.plan.report import plan_report
@@ -212,7 +213,7 @@ def test_nodes_that_differ_are_not_interchangeable() -> None:
 
 
 def test_plans_that_are_too_many_to_compare_are_all_counted() -> None:
-    layouts = card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))
+    layouts = card_layouts("A100-80GB", frozenset(placements("A100-80GB")))
     (one,) = plan_cluster(simulation([]), (), 1, {}).nodes
 
     assert Space([one], 16, layouts).size == comb(len(layouts) + 15, 16)
@@ -236,7 +237,7 @@ class TestChoice:
         assert self.choose(space, 10_000).keys() == {*space}
 
     def test_walks_find_better_neighbours_of_many(self) -> None:
-        layouts = card_layouts("A100-80GB", frozenset(PLACEMENTS["A100-80GB"]))
+        layouts = card_layouts("A100-80GB", frozenset(placements("A100-80GB")))
         space = Space(self.nodes, 3, layouts)
 
         keys = self.choose(space, MAX_TRIED)

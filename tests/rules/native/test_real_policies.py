@@ -24,7 +24,7 @@ from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.native import MAX_RUNGS
 from rules_engine.rules.ladder.value import Counts, Direction
 from rules_engine.rules.native.policy import NativeRules, translate_rules
-from rules_engine.rules.sources.card_sets import CARD_SETS
+from rules_engine.rules.sources.card_sets import card_sets
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import (
@@ -242,7 +242,7 @@ def applied_rules(kube: Kube, rules: Sequence[Rule], on: Cluster, name: str) -> 
     return native, applied(kube, policies(kube, native, on, name), name)
 
 
-@pytest.mark.parametrize("name", ["gpu-allocation", *CARD_SETS])
+@pytest.mark.parametrize("name", ["gpu-allocation", *card_sets()])
 def test_shipped_sets_decide_as_the_engine(kube: Kube, name: str) -> None:
     rules = read_rules([Path("rules") / name]).loaded.rules
     on = cluster({GPU: 4, "nvidia.com/mig-1g.10gb": 7}, {"nvidia.com/mig-2g.20gb": 3}, {"nvidia.com/mig-1g.5gb": 2})

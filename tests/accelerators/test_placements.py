@@ -4,15 +4,16 @@ import re
 
 import pytest
 
+from rules_engine.accelerators.catalogue import catalogue
 from rules_engine.accelerators.mig import (
-    CARDS,
-    PLACEMENTS,
-    PUBLISHED,
     card_layouts,
-    card_share,
+    device_resource,
     layout_error,
+    placed_cards,
+    placements,
     possible_layouts,
 )
+from rules_engine.accelerators.resources import card_share
 from tests.support.placements import PRINTED, enumerate_layouts, key, largest_layouts
 
 
@@ -27,7 +28,7 @@ def test_possible_layouts_are_all_that_fill_the_memory_slices(card: str) -> None
 @pytest.mark.parametrize("card", PRINTED)
 @pytest.mark.parametrize("pattern", [".*", "[^+]*", "[12].*"])
 def test_layouts_are_the_possible_ones_that_no_other_contains(card: str, pattern: str) -> None:
-    profiles = frozenset(name for name in PLACEMENTS[card] if re.fullmatch(pattern, name))
+    profiles = frozenset(name for name in placements(card) if re.fullmatch(pattern, name))
     layouts = card_layouts(card, profiles)
 
     assert {*map(key, layouts)} == largest_layouts(card, profiles)
@@ -35,16 +36,15 @@ def test_layouts_are_the_possible_ones_that_no_other_contains(card: str, pattern
 
 
 def test_every_published_card_has_its_profiles_of_the_list_of_cards() -> None:
-    assert PRINTED.keys() == PLACEMENTS.keys()
-    for card, table in PLACEMENTS.items():
-        names = {name for name in table if "+" not in name}
-        assert names == CARDS[PUBLISHED[card]] - {"7g.79gb"}
+    assert PRINTED.keys() == {*placed_cards()}
+    for card in placed_cards():
+        assert placements(card).keys() == catalogue().card(card).profiles.keys()
 
 
-@pytest.mark.parametrize("card", PLACEMENTS)
+@pytest.mark.parametrize("card", PRINTED)
 def test_no_layout_has_more_compute_slices_than_the_card(card: str) -> None:
     for layout in possible_layouts(card):
-        assert sum(card_share(f"nvidia.com/mig-{name.replace('+', '.')}") for name in layout) <= 1
+        assert sum(card_share(device_resource(name)) for name in layout) <= 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_no_layout_has_more_compute_slices_than_the_card(card: str) -> None:
     [
         ("3g.40gb 1g.10gb 2g.20gb 1g.10gb", ""),
         ("7g.79gb 1g.10gb", ""),  # a name that only some drivers have
-        ("3g.30gb 2g.20gb", ""),
+        ("3g.30gb 2g.20gb", ""),  # of a simulated card
         ("1g.23gb 1g.23gb 1g.23gb 1g.23gb 1g.23gb 1g.23gb 1g.23gb 1g.23gb", ""),  # of GB200, too
         (
             "1g.20gb 1g.20gb 1g.20gb 1g.20gb 2g.20gb",

@@ -4,7 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from rules_engine.accelerators.mig import CARDS, SIMULATED, card_share
+from rules_engine.accelerators.catalogue import catalogue
+from rules_engine.accelerators.mig import device_resource
+from rules_engine.accelerators.resources import card_share
 
 
 @pytest.mark.parametrize(
@@ -30,8 +32,8 @@ def test_card_share_is_the_fraction_of_compute_slices(resource: str, share: Frac
     assert card_share(resource) == share
 
 
-@pytest.mark.parametrize("card", sorted(CARDS.keys() - {SIMULATED}))
+@pytest.mark.parametrize("card", [card.name for card in catalogue().cards if card.profiles and not card.simulated])
 def test_no_card_share_exceeds_1(card: str) -> None:
-    shares = [card_share(f"nvidia.com/mig-{profile}") for profile in CARDS[card]]
+    shares = [card_share(device_resource(profile)) for profile in catalogue().card(card).profiles]
 
     assert max(shares) <= 1

@@ -15,6 +15,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, seed, settings
 
+from rules_engine.accelerators.catalogue import _added
 from tests.support.cpu_report import cpu_seconds
 
 # A law has no deadline and no health check: they depend on the load of the machine and on the seed, not on the product.
@@ -116,6 +117,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     order = f"files shuffled by ORDER={ORDER}" if ORDER else "files in order: longest first"
     return [order, f"laws: SEED={config.option.hypothesis_seed}"]
+
+
+@pytest.fixture(autouse=True)
+def _packaged_catalogue() -> Generator[None]:
+    """Leave the process without the accelerators that a test adds."""
+    yield
+    _added.clear()
 
 
 @pytest.fixture(scope="session")

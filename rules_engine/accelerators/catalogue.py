@@ -7,35 +7,37 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from rules_engine.language import fields
 from rules_engine.language.yaml.documents import read_data
+from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import as_mapping
-from rules_engine.model.json.patch import Json
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problems
 
 MIG_RESOURCE = "nvidia.com/mig-"
 """Prefix of the resources of MIG devices, with the strategy mixed."""
 
+NONE = "(?!)"
+"""A regular expression that nothing matches."""
+
 PACKAGED = Path(__file__).with_name("accelerators.yaml")
 
 
-class _Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An entry of the catalogue."""
+class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of the catalogue, which replaces one of its name."""
 
     name: str
 
 
 class Vendor(_Entry, frozen=True, kw_only=True):
-    """A vendor with patterns of its resources.
-
-    `domains`: each name in them is of a device, but for `amounts`. `shares`: the share of a card by pattern; other
-    devices are whole cards. `amounts`: parts of a device, such as MiB of its memory.
-    """
+    """A vendor with patterns of its resources."""
 
     domains: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -43,101 +45,78 @@ class Vendor(_Entry, frozen=True, kw_only=True):
     amounts: tuple[str, ...] = ()
 
 
-class Card(_Entry, frozen=True, kw_only=True):
-    """A card with its MIG profiles.
+class Network(_Entry, frozen=True, kw_only=True):
+    """Resources of network devices, by their domain or by a pattern of words in their name."""
 
-    `products`: a pattern of the product's name. `profiles`: by name, the placement in the layout; "" if it is not
-    published. `aliases`: names that other drivers give to profiles. `partitions`: how many of them a card has, by
-    their resource. `simulated`: no real card is so.
-    """
+    domains: tuple[str, ...] = ()
+    words: str = NONE
+
+
+class Card(_Entry, frozen=True, kw_only=True):
+    """A card with its MIG profiles, or with its partitions by their resource."""
 
     title: str = ""
-    products: str = ""
-    layout: str = ""
+    products: str = NONE
     profiles: Mapping[str, str] = {}
-    partitions: Mapping[str, int] = {}
     aliases: Mapping[str, str] = {}
+    partitions: Mapping[str, int] = {}
     simulated: bool = False
 
+    @property
+    def has_set(self) -> bool:
+        """True for a card with a product's name that can be divided."""
+        parts = (*(name for name in self.profiles if name.endswith("gb")), *self.partitions)
+        return self.products != NONE and bool(parts)
+
     def is_product(self, product: str) -> bool:
-        """Return True for the name of a product, such as NVIDIA-A100-SXM4-40GB."""
-        return bool(self.products) and re.search(f"(^|-)({self.products})(-|$)", product) is not None
+        """Return True for a product, such as NVIDIA-A100-SXM4-40GB, by a label or with spaces by a driver."""
+        return re.search(f"(^|-)({self.products})(-|$)", re.sub("[ _]", "-", product)) is not None
 
 
 class NodeLabel(_Entry, frozen=True, kw_only=True):
-    """A label of nodes with cards. `cards`: the card by the label's value, where that is not the product.
+    """A label of nodes with cards."""
 
-    `is`: the label has the product or the vendor as its value; is true on such nodes; or marks them with any value.
-    """
-
-    name: str = msgspec.field(name="key")
-    meaning: Literal["product", "vendor", "present", "mark"] = msgspec.field(name="is")
+    meaning: str
     cards: Mapping[str, str] = {}
 
 
 class Driver(_Entry, frozen=True, kw_only=True):
-    """A driver of Dynamic Resource Allocation, with the attributes that have the product and the profile."""
+    """A driver of Dynamic Resource Allocation."""
 
-    product: str = ""
-    profile: str = ""
-
-
-class Companion(_Entry, frozen=True, kw_only=True):
-    """Resources that are no accelerators. `words`: a pattern that is found in names after the domain."""
-
-    domains: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-    words: str = ""
+    product: str
 
 
-class Catalogue(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """Vendors, companions, cards, labels and drivers; the first that matches counts.
-
-    `layouts`: placements by name, as `nvidia-smi mig -lgipp` prints them.
-    """
+class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_unknown_fields=True):
+    """Vendors, networks, cards, labels of nodes and drivers; the first that matches counts."""
 
     vendors: tuple[Vendor, ...] = ()
-    companions: tuple[Companion, ...] = ()
-    layouts: Mapping[str, Mapping[str, str]] = {}
+    networks: tuple[Network, ...] = ()
     cards: tuple[Card, ...] = ()
     labels: tuple[NodeLabel, ...] = ()
     drivers: tuple[Driver, ...] = ()
 
     def __add__(self, other: "Catalogue") -> "Catalogue":
-        """Return the catalogue with the entries of another one, which replace those of the same names."""
-        return Catalogue(
-            vendors=_merge(self.vendors, other.vendors),
-            companions=_merge(self.companions, other.companions),
-            layouts={**self.layouts, **other.layouts},
-            cards=_merge(self.cards, other.cards),
-            labels=_merge(self.labels, other.labels),
-            drivers=_merge(self.drivers, other.drivers),
-        )
+        """Return the catalogue with the entries of another one first, without entries of their names."""
+        merged: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            entries = {each.name: each for each in getattr(other, name)}
+            merged[name] = (*entries.values(), *(each for each in getattr(self, name) if each.name not in entries))
+        return Catalogue(**merged)
 
     @cached_property
     def shares(self) -> Sequence[tuple[re.Pattern[str], Fraction]]:
         """Patterns of resources with the share of a card, 0 for those that are no devices; the first counts."""
-        amounts = [name for each in self.vendors for name in each.amounts]
-        amounts += [name for each in self.companions for name in each.resources]
-        shares = {name: share for each in self.vendors for name, share in each.shares.items()}
-        whole = [name for each in self.vendors for name in (*each.resources, *(f"{one}/*" for one in each.domains))]
-        found = {**dict.fromkeys(whole, "1"), **shares, **dict.fromkeys(amounts, "0")}
-        ordered = dict.fromkeys((*amounts, *shares, *whole))
-        return [(re.compile(translate(name)), Fraction(found[name])) for name in ordered]
+        rows = [(name, "0") for each in self.vendors for name in each.amounts]
+        rows += [row for each in self.vendors for row in each.shares.items()]
+        whole = [(*each.resources, *(f"{domain}/*" for domain in each.domains)) for each in self.vendors]
+        rows += [(name, "1") for names in whole for name in names]
+        return [(re.compile(translate(name)), Fraction(share)) for name, share in rows]
 
     @cached_property
     def resources(self) -> Sequence[str]:
         """The names of resources of device plugins, those of MIG devices last."""
-        names = (name for each in self.vendors for name in (*each.resources, *each.shares))
-        return (
-            *(name for name in names if "*" not in name),
-            *sorted(f"{MIG_RESOURCE}{name}" for name in self.profiles),
-        )
-
-    @cached_property
-    def share_by_resource(self) -> dict[str, Fraction]:
-        """Cached shares of a card by resource."""
-        return {}
+        names = [name for each in self.vendors for name in (*each.resources, *each.shares) if "*" not in name]
+        return (*names, *sorted(f"{MIG_RESOURCE}{name}" for name in self.profiles))
 
     @cached_property
     def profiles(self) -> Mapping[str, frozenset[str]]:
@@ -153,44 +132,32 @@ class Catalogue(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
         return {each.name: each for each in self.cards}[name]
 
 
-T = TypeVar("T", bound=_Entry)
+def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
+    """Read a validated document; report patterns that are no regular expressions."""
+    spec = fields.map_field(root, "spec")
+    for list_, name in (("cards", "products"), ("networks", "words")):
+        for node in (node for item in fields.map_items(spec, list_) for key, node in item if key.source.text == name):
+            try:
+                re.compile(str(node.json()))
+            except re.error as error:
+                problems.error(Code.WRONG_VALUE, f"not a regular expression: {error}", node.location, node.length)
+    return Catalogue() if problems.failed else msgspec.convert(spec.json(), Catalogue)
 
 
-def _merge(old: Sequence[T], new: Sequence[T]) -> tuple[T, ...]:
-    """Return the new entries, then the old ones that they do not replace."""
-    taken = {each.name for each in new}
-    return (*new, *(each for each in old if each.name not in taken))
-
-
-def read_catalogue(document: Json) -> Catalogue:
-    """Return the catalogue of a valid document."""
-    return msgspec.convert(as_mapping(document).get("spec"), Catalogue)
-
-
-class _Current:
-    """The catalogue of this process: the packaged one, which is read once, and what users add when it starts."""
-
-    def __init__(self) -> None:
-        self.added: tuple[Catalogue, ...] = ()
-
-    @cached_property
-    def packaged(self) -> Catalogue:
-        return read_catalogue(read_data(PACKAGED))
-
-    @cached_property
-    def catalogue(self) -> Catalogue:
-        return sum(self.added, self.packaged)
-
-
-_current = _Current()
+_added: list[Catalogue] = []
+"""The catalogue with what users added when the process started, if they added anything."""
 
 
 def catalogue() -> Catalogue:
     """Return the catalogue of this process."""
-    return _current.catalogue
+    return _added[0] if _added else _packaged()
 
 
-def use_catalogues(*added: Catalogue) -> None:
-    """Add to the packaged catalogue, in place of what was added before; entries replace those of the same name."""
-    _current.added = added
-    _current.__dict__.pop("catalogue", None)
+@cache
+def _packaged() -> Catalogue:
+    return msgspec.convert(as_mapping(read_data(PACKAGED)).get("spec"), Catalogue)
+
+
+def add_catalogue(added: Catalogue) -> None:
+    """Add to the catalogue of this process."""
+    _added[:] = [catalogue() + added]

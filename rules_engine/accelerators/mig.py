@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from rules_engine.accelerators.catalogue import MIG_RESOURCE, Card, catalogue
+from rules_engine.accelerators.catalogue import MIG_RESOURCE, catalogue
 from rules_engine.model.problems.problem import did_you_mean
 
 _DEVICE_NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.all|-me|\.gfx){,3}(?:\.shared)?")
@@ -55,16 +55,8 @@ def compute_slices(resource: str) -> int | None:
 
 
 def _largest_card_slices(profile: str) -> int:
-    cards = [catalogue().card(name) for name in cards_of(profile)]
-    return max((_card_slices(card) for card in cards if not card.simulated), default=CARD_SLICES)
-
-
-def _card_slices(card: Card) -> int:
-    return max(map(_profile_slices, card.profiles))
-
-
-def _profile_slices(profile: str) -> int:
-    return int(profile.partition("g.")[0])
+    profiles = [each for name in real_cards(cards_of(profile)) for each in catalogue().card(name).profiles]
+    return max((profile_order(each)[0] for each in profiles), default=CARD_SLICES)
 
 
 def cards_of(profile: str) -> frozenset[str]:
@@ -108,17 +100,14 @@ def _suggest_profile(profile: str, beside: Iterable[str]) -> str:
     same_slices = [name for name in sorted(likely) if sizes and name.startswith(f"{sizes[1]}g.")]
     if not sizes or not same_slices:
         return did_you_mean(profile, likely)
-    nearest = min(same_slices, key=lambda name: abs(_profile_gigabytes(name) - int(sizes[2])))
+    nearest = min(same_slices, key=lambda name: abs(profile_order(name)[1] - int(sizes[2])))
     return f" (did you mean '{nearest}'?)"
 
 
 def profile_order(profile: str) -> tuple[int, int]:
     """Sort key of profiles: their compute slices, then their gigabytes."""
-    return _profile_slices(profile), _profile_gigabytes(profile)
-
-
-def _profile_gigabytes(profile: str) -> int:
-    return int(profile.partition(".")[2].removesuffix("gb"))
+    slices, gigabytes = re.findall("[0-9]+", profile)
+    return int(slices), int(gigabytes)
 
 
 MEDIA = "+me"
@@ -129,7 +118,7 @@ MEDIA = "+me"
 class Placements:
     """The placements of a profile: the memory slices at which a device can start, and how many it takes."""
 
-    starts: Sequence[int]
+    starts: tuple[int, ...]
     size: int
 
     def __str__(self) -> str:
@@ -143,10 +132,9 @@ class Placements:
 
 def placements(card: str) -> Mapping[str, Placements]:
     """Return the placements of each profile of a card, in the order of their size; none if they are not published."""
-    known = catalogue()
-    entry = known.card(card)
-    rows = {name: known.layouts[entry.layout][row] for name, row in entry.profiles.items() if row}
-    return {name: _read_placements(rows[name]) for name in sorted(rows, key=_placement_order)}
+    printed = catalogue().card(card).profiles
+    placed = (name for name, starts in printed.items() if starts)
+    return {name: _read_placements(printed[name]) for name in sorted(placed, key=_placement_order)}
 
 
 def placed_cards() -> Sequence[str]:
@@ -155,26 +143,28 @@ def placed_cards() -> Sequence[str]:
 
 
 def _placement_order(profile: str) -> tuple[bool, tuple[int, int], str]:
-    plain, _, extension = profile.replace("gb-", "gb+-").partition("+")
-    return bool(extension), profile_order(plain), extension
+    return not profile.endswith("gb"), profile_order(profile), profile
 
 
 def _read_placements(printed: str) -> Placements:
     starts, _, size = printed.partition(":")
-    return Placements([int(start) for start in starts.strip("{}").split(",")], int(size))
+    return Placements(tuple(map(int, starts.strip("{}").split(","))), int(size))
 
 
 Layout = tuple[str, ...]
 """The profiles of the MIG devices of a card, each repeated for each of its devices."""
 
 
-@cache
 def possible_layouts(card: str) -> frozenset[Layout]:
     """Return every layout that some placement on a card realizes, each in the order of the card's table."""
-    table = placements(card)
+    return _fill_card(tuple(placements(card).items()))
+
+
+@cache
+def _fill_card(table: tuple[tuple[str, Placements], ...]) -> frozenset[Layout]:
     used: dict[Layout, set[int]] = {(): {0}}
     """The memory slices that each layout can take, as bits."""
-    for name, placed in table.items():
+    for name, placed in table:
         extended = [*used]
         for layout in extended:  # which grows: a layout may have several devices of the profile
             if MEDIA in name and any(MEDIA in each for each in layout):
@@ -186,7 +176,6 @@ def possible_layouts(card: str) -> frozenset[Layout]:
     return frozenset(used)
 
 
-@cache
 def card_layouts(card: str, profiles: frozenset[str]) -> Sequence[Layout]:
     """Return the layouts of some of a card's profiles to which no further device of them can be added."""
     order = [name for name in placements(card) if name in profiles]

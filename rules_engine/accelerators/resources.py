@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE, Catalogue, catalogue
 from rules_engine.accelerators.mig import mig_share
@@ -20,7 +21,10 @@ def is_gpu(resource: str) -> bool:
 
 def is_rdma(resource: str) -> bool:
     """Return True for the name of a resource of RDMA devices."""
-    return _is_companion(resource, catalogue())
+    domain, slash, name = resource.partition("/")
+    return bool(slash) and any(
+        domain in each.domains or re.search(each.words, name, re.IGNORECASE) for each in catalogue().networks
+    )
 
 
 def is_mig(resource: str) -> bool:
@@ -39,28 +43,15 @@ def card_share(resource: str) -> Fraction:
     If cards are divided differently, the one with most parts counts. A device that is shared in time counts as the
     device itself.
     """
-    known = catalogue()
-    shares = known.share_by_resource
-    if resource not in shares:
-        if len(shares) >= CACHED_NAMES:
-            shares.clear()
-        shares[resource] = _find_share(resource, known)
-    return shares[resource]
+    return _find_share(resource, catalogue())
 
 
+@lru_cache(CACHED_NAMES)
 def _find_share(resource: str, known: Catalogue) -> Fraction:
     _, slash, name = resource.partition("/")
-    if not slash or _is_companion(resource, known):
+    if not slash or is_rdma(resource):
         return Fraction(0)
     if is_mig(resource):
         return mig_share(resource)
     share = next((share for pattern, share in known.shares if pattern.match(resource)), None)
     return share if share is not None else Fraction("gpu" in name.lower())
-
-
-def _is_companion(resource: str, known: Catalogue) -> bool:
-    domain, slash, name = resource.partition("/")
-    return bool(slash) and any(
-        domain in each.domains or (each.words and re.search(each.words, name, re.IGNORECASE))
-        for each in known.companions
-    )

@@ -13,6 +13,7 @@ from rules_engine.cli.options import (
     ClusterArgument,
     KnownValue,
     PathOrStdin,
+    catalogue_option,
     cluster_option,
     output_option,
     paths_argument,
@@ -59,6 +60,7 @@ def _print_explanation(ctx: click.Context, _: click.Parameter, entry: "ProblemEn
 )
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @cluster_option(".", OFFER_KINDS, help_start="Report rules that can't work on this cluster, too. ")
+@catalogue_option
 @output_option("text", "json", "sarif", "github")
 @click.option("--strict", is_flag=True, help="Report warnings as errors.")
 @click.option(

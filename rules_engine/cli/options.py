@@ -228,6 +228,29 @@ def sources_option(
 rules_option = sources_option("--rules", "Rules", several=True, default=" Default: set:gpu-allocation.")
 
 
+def _add_catalogues(_context: click.Context, _parameter: click.Parameter, files: Sequence[Path]) -> None:
+    """Add to the catalogue of accelerators. Ends the command if a file has errors, or nothing to add."""
+    from rules_engine.rules.sources.load import CATALOGUE, load_files
+
+    for file in files:
+        loaded = load_files([file], [CATALOGUE])
+        report_problems("", "text", loaded.problems, loaded.sources, unusable=loaded.failed)
+        if not loaded.documents:
+            raise click.BadParameter(f"{str(file)!r} has no AcceleratorCatalogue")
+
+
+catalogue_option = click.option(
+    "--catalogue",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    is_eager=True,  # before names of sets and cards
+    expose_value=False,
+    callback=_add_catalogues,
+    metavar="FILE",
+    help="Accelerators to add to the packaged catalogue: AcceleratorCatalogues. Repeatable.",
+)
+
+
 def paths_argument(path_type: click.Path) -> Decorator:
     """Return the argument `paths`: at least one path."""
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=path_type)

@@ -10,6 +10,7 @@ from rules_engine.cli.options import (
     POD_KINDS,
     ClusterArgument,
     by_option,
+    catalogue_option,
     cluster_option,
     load_option,
     read_load,
@@ -85,6 +86,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
     help="Cards of each node that is planned, such as 8xA100-80GB.",
 )
 @rules_option
+@catalogue_option
 @by_option
 @cluster_option(". Its nodes with GPUs are planned. Default: the Simulation's.", POD_KINDS, creates=True)
 @click.option("--keep", multiple=True, metavar="NODE", help="Leave a node of the cluster as it is. Repeatable.")

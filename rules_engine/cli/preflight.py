@@ -11,6 +11,7 @@ from rules_engine.cli.options import (
     KUBECONFIG,
     POD_KINDS,
     ClusterArgument,
+    catalogue_option,
     cluster_option,
     manifests_option,
     request_namespace_option,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 )
 @manifests_option(required=True)
 @rules_option
+@catalogue_option
 @cluster_option(f". Default: {KUBECONFIG}.", POD_KINDS, live=True, creates=True)
 @request_namespace_option
 @click.option(

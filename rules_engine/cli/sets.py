@@ -11,6 +11,7 @@ from rules_engine.cli.options import (
     OFFER_KINDS,
     ClusterArgument,
     KnownName,
+    catalogue_option,
     cluster_option,
     output_option,
     write_new_files,
@@ -51,6 +52,7 @@ def sets() -> None:
     short_help="List the packaged sets with their rules and Diagnostics.",
     epilog=help_examples("gpu-rules sets list"),
 )
+@catalogue_option
 def list_sets() -> None:
     """List the packaged sets with the description of each rule and Diagnostic."""
     from rules_engine.rules.sources.packaged_sets import list_packaged_sets
@@ -70,6 +72,7 @@ def list_sets() -> None:
     ),
 )
 @click.argument("name", metavar="NAME", type=SetName())
+@catalogue_option
 def show(name: str) -> None:
     """Print the rules and then the RuleTests of a packaged set as one stream of YAML documents."""
     from rules_engine.rules.sources.packaged_sets import list_packaged_sets
@@ -85,6 +88,7 @@ def show(name: str) -> None:
 )
 @click.argument("name", metavar="NAME", type=SetName())
 @click.argument("folder", metavar="DIR", type=FOLDER)
+@catalogue_option
 def copy(name: str, folder: Path) -> None:
     """Copy the rules and RuleTests of a packaged set to the folder DIR; existing files are never overwritten."""
     from rules_engine.rules.sources.packaged_sets import list_packaged_sets
@@ -101,12 +105,13 @@ def copy(name: str, folder: Path) -> None:
     ),
 )
 @cluster_option(". Default: kubeconfig.", OFFER_KINDS, live=True)
+@catalogue_option
 @output_option("text", "json")
 def suggest(cluster: ClusterArgument, output: str) -> None:
     """Suggest packaged sets for the cards of a cluster's nodes.
 
-    A node's card is known by its label nvidia.com/gpu.product, else by its MIG devices. Exits with 2 if the cluster has
-    errors.
+    A node's card is known by attributes of its devices, else by its labels, else by its MIG devices if only one card
+    has them. Exits with 2 if the cluster has errors.
     """
     from rules_engine.report.text import Screen
     from rules_engine.report.values import Table
@@ -126,5 +131,7 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     ]
     screen = Screen(sys.stdout)
     screen.table(Table(heads=("cards", "nodes", "sets"), rows=rows, numbers=("nodes",)), 0, len(rows))
+    for unknown in filter(None, (group.unknown for group in answer.cards)):
+        screen.line(unknown)
     arguments = " ".join(f"set:{name}" for name in answer.sets)
     screen.line(f"--rules {arguments}" if arguments else "no packaged set fits")

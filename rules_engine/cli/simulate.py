@@ -12,6 +12,7 @@ from rules_engine.cli.options import (
     POD_KINDS,
     ClusterArgument,
     by_option,
+    catalogue_option,
     cluster_option,
     load_option,
     read_load,
@@ -51,6 +52,7 @@ MAX_SEED = 2**63 - 1
 )
 @load_option
 @rules_option
+@catalogue_option
 @sources_option("--compare", "Other rules for the same workload, each beside --rules")
 @cluster_option(
     ". Default: the Simulation's. Repeatable: the workload is simulated on each.",

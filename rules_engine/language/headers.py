@@ -17,7 +17,10 @@ from rules_engine.model.rules.rule import API_VERSION
 RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
 """The kinds of rules, in the order of evaluation."""
 
-DOCUMENT_KINDS = (*RULE_KINDS, "Diagnostic", "WorkloadKind", "RuleTest", "Simulation", "ClusterInventory")
+DOCUMENT_KINDS = (
+    *(*RULE_KINDS, "Diagnostic", "WorkloadKind", "AcceleratorCatalogue"),
+    *("RuleTest", "Simulation", "ClusterInventory"),
+)
 """All kinds of gpu-rules documents, including kinds that a load does not read."""
 
 _KIND_LINE = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)

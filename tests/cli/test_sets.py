@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.accelerators.mig import device_resource
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
 from rules_engine.rules.diagnostic import read_catalogue
-from rules_engine.rules.sources.card_sets import PRODUCT, card_sets
+from rules_engine.rules.sources.card_files import card_sets
 from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.authoring import cli, completed, file_size_limit, write
 
+PRODUCT = "nvidia.com/gpu.product"
+UNKNOWN = "cannot tell: no product label and no device attribute on node n0"
 SETS = ["gpu-allocation", "diagnostics", *sorted(card_sets())]
 RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "Diagnostic")
 SHIPPED = Path(__file__).parents[2] / "rules"
-MIG_OF_NONE = "nvidia.com/mig-1g.34gb"
 POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n"
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_set_is_a_usage_error_with_a_suggestion(arguments: list[str])
 
 def test_a_shell_completes_commands_and_names() -> None:
     assert completed("sets", "") == ["copy", "list", "show", "suggest"]
-    assert completed("sets", "show", "mig-a") == ["mig-a100-40gb", "mig-a100-80gb", "mig-a30"]
+    assert completed("sets", "show", "mig-a") == [each for each in sorted(card_sets()) if each.startswith("mig-a")]
     assert completed("sets", "copy", "d") == ["diagnostics"]
 
 
@@ -134,11 +134,20 @@ PRODUCTS = {
     "NVIDIA-H200-NVL": "mig-h200",
     "NVIDIA-B200": "mig-b200",
     "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb": None,
-    "NVIDIA-GH200-480GB": None,
-    "NVIDIA-GB200": None,
-    "NVIDIA-H20": None,
+    "NVIDIA-A100-SXM4-80GB-MIG-1g.10gbme": None,
+    "NVIDIA-A100-SXM4-80GB-MIG-INVALID": None,
+    "NVIDIA-GH200-480GB": "mig-gh200-96gb",
+    "NVIDIA-GH200-144G-HBM3e": "mig-gh200-144gb",
+    "NVIDIA-GB200": "mig-gb200",
+    "NVIDIA-B300-SXM6-AC": "mig-b300",
+    "NVIDIA-GB300-SHARED": "mig-gb300",
+    "NVIDIA-H20": "mig-h20-96gb",
+    "NVIDIA-H20-SHARED": "mig-h20-96gb",
+    "NVIDIA-H20-3e": "mig-h20-141gb",
+    "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition": "mig-rtx-pro-6000",
+    "NVIDIA-RTX-PRO-5000-Blackwell": "mig-rtx-pro-5000",
+    "NVIDIA-RTX-PRO-4500-Blackwell-Server-Edition": "mig-rtx-pro-4500",
     "Tesla-T4": None,
-    "": None,
 }
 """Product names of GPU feature discovery, and the set that fits. With MIG in it: the MIG strategy single."""
 
@@ -168,32 +177,79 @@ def test_the_label_of_a_node_names_its_card(product: str, name: str | None, tmp_
     file = nodes_file(tmp_path, {"labels": {PRODUCT: product}, "allocatable": {"nvidia.com/mig-1g.18gb": "1"}})
     sets = [] if name is None else [name]
     assert suggested(file) == {
-        "cards": [{"product": product, "nodes": ["n0"], "sets": sets}],
+        "cards": [{"product": product, "nodes": ["n0"], "sets": sets, "unknown": ""}],
         "sets": sets,
         "problems": [],
     }
 
 
-@pytest.mark.parametrize("name", card_sets())
-def test_without_the_label_all_mig_devices_of_a_node_are_of_the_set(name: str, tmp_path: Path) -> None:
-    profiles = {each: set(card.profiles) for each, card in card_sets().items()}
-    every = dict.fromkeys(map(device_resource, profiles[name]), "1")
-    document = suggested(nodes_file(tmp_path, {"allocatable": every}, {"allocatable": {**every, MIG_OF_NONE: "1"}}))
-    first, second = document["cards"]
-    assert first["sets"] == [other for other in profiles if profiles[name] <= profiles[other]]
-    assert second["sets"] == []
-    assert document["sets"] == first["sets"][:1]
-
-
 @pytest.mark.parametrize(
-    ("product", "sets"),
-    [("NVIDIA-H100-PCIe", ["mig-h100-80gb"]), ("NVIDIA-H200", ["mig-a100-40gb", "mig-a100-80gb", "mig-h200"])],
+    ("devices", "sets"),
+    [
+        (["1g.6gb", "2g.12gb.me"], ["mig-a30"]),
+        (["4g.20gb", "1g.5gb.me"], ["mig-a100-40gb"]),
+        (["7g.189gb"], ["mig-gb200"]),  # a name of some drivers
+        (["1g.24gb.gfx", "4g.96gb"], ["mig-rtx-pro-6000"]),
+        (["1g.10gb"], None),  # of A100 and H100
+        (["1g.12gb"], None),
+        (["1g.6gb", "1g.34gb"], None),
+        ([], None),
+    ],
 )
-def test_nodes_without_the_label_add_sets_only_if_none_fits_a_labelled_node(
-    product: str, sets: Sequence[str], tmp_path: Path
+def test_without_a_label_a_card_is_known_if_it_alone_has_the_mig_devices_of_the_node(
+    devices: Sequence[str], sets: Sequence[str] | None, tmp_path: Path
 ) -> None:
-    shared = {"allocatable": {"nvidia.com/mig-1g.10gb": "1"}}  # of three cards
-    assert suggested(nodes_file(tmp_path, shared, {"labels": {PRODUCT: product}}))["sets"] == sets
+    allocatable = {f"nvidia.com/mig-{name}": "1" for name in devices} | {"nvidia.com/gpu": "1"}
+    assert suggested(nodes_file(tmp_path, {"allocatable": allocatable})) == {
+        "cards": [{"product": None, "nodes": ["n0"], "sets": sets or [], "unknown": "" if sets else UNKNOWN}],
+        "sets": sets or [],
+        "problems": [],
+    }
+
+
+def resource_slice(name: str, driver: str, attribute: str, product: str) -> dict[str, Any]:
+    device = {"name": "a", "attributes": {attribute: {"string": product}}}
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": driver, "pool": pool, "nodeName": name, "devices": [device]},
+    }
+
+
+def test_an_attribute_of_devices_comes_before_labels(tmp_path: Path) -> None:
+    labels = {PRODUCT: "NVIDIA-A30"}
+    file = nodes_file(tmp_path, {"labels": labels}, {"labels": labels}, {"labels": labels}, {"labels": labels})
+    items = json.loads(file.read_text())
+    items["items"] += [
+        resource_slice("n1", "gpu.nvidia.com", "productName", "NVIDIA H100 80GB HBM3"),
+        resource_slice("n2", "gpu.amd.com", "productName", "AMD_Instinct_MI300X_OAM"),
+        resource_slice("n3", "gpu.nvidia.com", "brand", "NVIDIA"),
+    ]
+    file.write_text(json.dumps(items))
+    assert suggested(file)["sets"] == ["mig-a30", "mig-h100-80gb", "amd-mi300x"]
+
+
+CLOUDS = {
+    ("cloud.google.com/gke-accelerator", "nvidia-h100-mega-80gb"): "mig-h100-80gb",
+    ("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"): "",
+    ("karpenter.k8s.aws/instance-gpu-name", "b300"): "mig-b300",
+    ("eks.amazonaws.com/instance-gpu-name", "rtx-pro-4500"): "mig-rtx-pro-4500",
+    ("amd.com/gpu.product-name", "AMD_Instinct_MI355X"): "amd-mi355x",
+    ("karpenter.k8s.aws/instance-gpu-name", "a100"): None,
+    ("karpenter.azure.com/sku-gpu-name", "A100"): None,
+}
+"""The set of a card by a cloud's label of nodes; None: it may be one of several."""
+
+
+@pytest.mark.parametrize(("label", "name"), CLOUDS.items())
+def test_labels_of_clouds_name_cards(label: tuple[str, str], name: str | None, tmp_path: Path) -> None:
+    [found] = suggested(nodes_file(tmp_path, {"labels": dict([label])}))["cards"]
+    assert found["sets"] == ([name] if name else [])
+    assert found["unknown"] == (
+        f"cannot tell: {label[1]} may be any of several cards, on node n0" if name is None else ""
+    )
 
 
 def test_nodes_without_gpus_are_left_out_and_equal_ones_are_together(tmp_path: Path) -> None:
@@ -201,8 +257,8 @@ def test_nodes_without_gpus_are_left_out_and_equal_ones_are_together(tmp_path: P
     whole = {"allocatable": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.18gb": "0"}}
     document = suggested(nodes_file(tmp_path, {"allocatable": {"cpu": "1"}}, t4, whole, t4))
     assert document["cards"] == [
-        {"product": "Tesla-T4", "nodes": ["n1", "n3"], "sets": []},
-        {"product": None, "nodes": ["n2"], "sets": []},
+        {"product": "Tesla-T4", "nodes": ["n1", "n3"], "sets": [], "unknown": ""},
+        {"product": None, "nodes": ["n2"], "sets": [], "unknown": UNKNOWN.replace("n0", "n2")},
     ]
 
 
@@ -219,6 +275,7 @@ NVIDIA-H100-PCIe           1  mig-h100-80gb
 NVIDIA-H200                1  mig-h200
 Tesla-T4                   1  none
 unknown                    1  none
+cannot tell: no product label and no device attribute on node n4
 --rules set:mig-a100-80gb set:mig-h200
 """
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from rules_engine.accelerators.catalogue import Catalogue, add_catalogue
 from rules_engine.cluster.read.inventory import Inventory, build_inventory
 from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.read.references import ReadCluster, References, Sources
@@ -205,8 +206,9 @@ class _Loader:
 
     def result(self, files: tuple[str, ...]) -> LoadResult:
         """Return the documents and problems of these files."""
-        # Workloads of Simulations may be of WorkloadKinds of any file.
-        for document in sorted(self._found, key=lambda each: document_kind(each.root) != "WorkloadKind"):
+        # Other documents of any file may be about what these add.
+        first = ("AcceleratorCatalogue", "WorkloadKind")
+        for document in sorted(self._found, key=lambda each: document_kind(each.root) not in first):
             self._take(document)
         referenced = set(map(os.path.realpath, self._references.paths))
         return LoadResult(
@@ -297,6 +299,8 @@ class _Loader:
         valid = not (problems.failed or yaml.failed)
         if valid and isinstance(value, WorkloadKind):
             self._references.workload_kinds.append(value)
+        if valid and isinstance(value, Catalogue):
+            add_catalogue(value)
         self._documents.append(
             LoadedDocument(kind=kind.name, name=name, location=location, written=written, value=value, valid=valid)
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from rules_engine.accelerators.nodes import has_cards, product_of
 from rules_engine.accelerators.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import (
     Object,
@@ -15,25 +16,6 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, requests_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
-
-PRODUCT_LABELS = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "gpu.intel.com/product",
-    "cloud.google.com/gke-accelerator",
-    "k8s.amazonaws.com/accelerator",
-    "kubernetes.azure.com/accelerator",
-)
-"""Labels with the name of a node's card: of feature discovery, then of the node pools of clouds."""
-
-PRESENT_LABELS = (
-    "nvidia.com/gpu.present",
-    "feature.node.kubernetes.io/pci-10de.present",
-    "feature.node.kubernetes.io/pci-0300_10de.present",
-    "feature.node.kubernetes.io/pci-0302_10de.present",
-)
-"""Labels that are "true" on a node with a card: of the GPU Operator, and of node feature discovery for the PCI vendor
-10de, NVIDIA (alone, or with the class of display or 3D controllers)."""
 
 PLUGIN_WORDS = (
     "device-plugin",
@@ -75,8 +57,7 @@ def is_device(resource: str) -> bool:
 
 def product_name(node: NodeObject) -> str:
     """Return the name of a node's card, or ""."""
-    labels = as_string_map(node.metadata.get("labels"))
-    return next((labels[label] for label in PRODUCT_LABELS if labels.get(label)), "")
+    return product_of(as_string_map(node.metadata.get("labels")))
 
 
 def is_gpu_node(node: NodeObject) -> bool:
@@ -89,8 +70,7 @@ def is_gpu_node(node: NodeObject) -> bool:
 
 def has_gpu_label(node: NodeObject) -> bool:
     """Return True for a node that has GPUs by its labels."""
-    labels = as_mapping(node.metadata.get("labels"))
-    return bool(product_name(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
+    return has_cards(as_string_map(node.metadata.get("labels")))
 
 
 def device_amounts(quantities: Object) -> Mapping[str, int]:

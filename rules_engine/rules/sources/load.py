@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rules_engine.accelerators.catalogue import read_catalogue
 from rules_engine.cluster.read.clusters import load_inventory
 from rules_engine.cluster.read.loader import DocumentKind, LoadResult, Part, load
 from rules_engine.cluster.workloads.kind import read_workload_kind
@@ -24,7 +25,12 @@ def rule_kind(kind: RuleKind) -> DocumentKind[Rule]:
 RULES: Sequence[DocumentKind[Rule]] = tuple(map(rule_kind, KINDS))
 """The kinds that a server reads."""
 
+CATALOGUE = DocumentKind(
+    name="AcceleratorCatalogue", part=Part.RULES, read=lambda root, to, _: read_catalogue(root, to)
+)
+
 COMMAND_KINDS: Sequence[DocumentKind[object]] = (
+    CATALOGUE,
     *RULES,
     DocumentKind(name="WorkloadKind", part=Part.RULES, read=lambda root, to, _: read_workload_kind(root, to)),
 )

@@ -67,8 +67,7 @@ class PackagedSource:
 
     def files(self, problems: Problems) -> Iterable[SourceFile]:
         """Read the set's files; their names in messages are `SET/FILE`."""
-        files = (read_file(file, problems) for file in list_packaged_sets()[self.name].files)
-        return [replace(file, name=f"{self.name}/{Path(file.name).name}") for file in files if file is not None]
+        return list_packaged_sets()[self.name].sources(problems)
 
 
 @dataclass(frozen=True, slots=True)

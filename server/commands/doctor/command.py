@@ -14,6 +14,7 @@ from rules_engine.cli import Command, ObjectNameParamType, help_examples
 from rules_engine.cli.options import (
     ClusterArgument,
     NamespaceName,
+    catalogue_option,
     cluster_option,
     given_options,
     sources_option,
@@ -61,6 +62,7 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
         "gpu-rules doctor --watch --metrics-listen 127.0.0.1:9090",
     ),
 )
+@catalogue_option
 @cluster_option(". Default: kubeconfig. Several files are one cluster.", multiple=True, live=True)
 @click.option("-f", "--filename", multiple=True, hidden=True, expose_value=False, callback=_refuse_filename)
 @click.option(

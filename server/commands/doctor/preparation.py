@@ -9,7 +9,7 @@ from rules_engine.model.problems.problem import Problem, sort_problems
 from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
-from rules_engine.rules.sources.load import RULES
+from rules_engine.rules.sources.load import CATALOGUE, RULES
 from rules_engine.rules.sources.rule_files import has_errors
 from rules_engine.rules.sources.rule_sources import DIAGNOSTICS, PathSource, RuleSource, load_sources
 from rules_engine.server.rules.folder_watch import Signature, files_signature
@@ -44,7 +44,7 @@ def prepare_diagnosis(rules: Sequence[RuleSource]) -> PreparedDoctor:
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}
     names: list[str] = []
-    kinds = (*RULES, DIAGNOSTIC)
+    kinds = (CATALOGUE, *RULES, DIAGNOSTIC)
     packaged, own = load_sources((DIAGNOSTICS,), kinds), load_sources(rules, kinds) if rules else None
     for files in filter(None, (packaged, own)):
         diagnostics |= {diagnostic.name: diagnostic for diagnostic in files.loaded.of(Diagnostic)}

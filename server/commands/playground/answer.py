@@ -29,7 +29,7 @@ from rules_engine.questions.preflight.report import preflight_report
 from rules_engine.report.answer import answer_text
 from rules_engine.report.values import Span
 from rules_engine.rules.sources.documents import DIAGNOSTIC
-from rules_engine.rules.sources.load import COMMAND_KINDS
+from rules_engine.rules.sources.load import CATALOGUE, COMMAND_KINDS
 from rules_engine.rules.sources.rule_files import has_errors
 from rules_engine.rules.sources.rule_sources import PathSource, read_sources
 
@@ -43,7 +43,8 @@ MAX_TEXT = 1_000
 
 _REMEDIES = {code: entry.remedy for code, entry in reference_entries().items()}
 
-_KINDS = (*COMMAND_KINDS, DIAGNOSTIC)
+# A catalogue is of the whole process: that of one visitor is not for the others.
+_KINDS = (*(kind for kind in COMMAND_KINDS if kind is not CATALOGUE), DIAGNOSTIC)
 """The kinds that are read. A RuleTest or a Simulation may refer to files of the host, so neither is."""
 
 

@@ -13,7 +13,7 @@ from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonS
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.check.problem_reference import reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
-from rules_engine.rules.sources.card_sets import card_sets
+from rules_engine.rules.sources.card_files import card_sets
 from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tools.documents import REPOSITORY
 

@@ -24,7 +24,7 @@ from rules_engine.rules.evaluation.admission import validation_request
 from rules_engine.rules.ladder.native import MAX_RUNGS
 from rules_engine.rules.ladder.value import Counts, Direction
 from rules_engine.rules.native.policy import NativeRules, translate_rules
-from rules_engine.rules.sources.card_sets import card_sets
+from rules_engine.rules.sources.card_files import card_sets
 from rules_engine.rules.sources.rule_files import read_rules
 from tests.models.generated import injections, ladders
 from tests.support.evaluation import (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rules_engine.accelerators.catalogue import Card, NodeLabel, catalogue
 from rules_engine.accelerators.mig import device_resource
-from rules_engine.model.kubernetes.devices import ResourceSlice
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 
 
 def product_of(labels: Mapping[str, str]) -> str:
@@ -14,24 +14,25 @@ def product_of(labels: Mapping[str, str]) -> str:
 
 def has_cards(labels: Mapping[str, str]) -> bool:
     """Return True for the labels of a node with cards."""
-    known = catalogue()
-    values = {"present": ["true"], "vendor": [each.name.lower() for each in known.vendors]}
-    found = (label for label in known.labels if label.name in labels)
-    return any(labels[label.name] in values.get(label.meaning, [labels[label.name]]) for label in found) or bool(
-        product_of(labels)
+    vendors = {each.name.lower() for each in catalogue().vendors}
+    return any(
+        {"product": bool(value), "vendor": value in vendors, "present": value == "true", "mark": True}[label.meaning]
+        for label in catalogue().labels
+        if (value := labels.get(label.name)) is not None
     )
 
 
-def device_products(slices: Iterable[ResourceSlice]) -> Mapping[str, str]:
-    """Return the product that drivers name by node; a node has the last of several."""
+def device_products(slices: Iterable[Object]) -> Mapping[str, str]:
+    """Return by node the product that an attribute of its devices names, from ResourceSlices; the last of several."""
     attributes = {driver.name: driver.product for driver in catalogue().drivers}
-    return {
-        selection.name: str(device.attributes[each.driver][attributes[each.driver]])
-        for each in slices
-        for device in each.devices
-        if (selection := device.nodes or each.nodes)
-        and attributes.get(each.driver) in device.attributes.get(each.driver, {})
-    }
+    found = {}
+    for spec in (as_mapping(each.get("spec")) for each in slices):
+        name = attributes.get(text_member(spec, "driver"), "")
+        for device in object_items(spec.get("devices")):
+            attribute = as_mapping(as_mapping(device.get("attributes")).get(name))
+            if product := text_member(attribute, "string"):
+                found[text_member(spec, "nodeName")] = product
+    return found
 
 
 def cards_of_product(product: str) -> Sequence[Card] | None:

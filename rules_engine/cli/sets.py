@@ -120,9 +120,9 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     problems = InputProblems("sets suggest", [Target(output, None)])
     reading = cluster.read()
     problems.add(reading.problems, reading.sources)
-    if reading.cluster is None:
+    if reading.cluster is None or reading.objects is None:
         problems.end()
-    answer = suggest_sets(reading.cluster, problems.items)
+    answer = suggest_sets(reading.cluster, reading.objects.of("ResourceSlice"), problems.items)
     if output == "json":
         print_json(answer)
         return

@@ -1,12 +1,16 @@
 """Shares of a card that devices have."""
 
+import json
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from rules_engine.accelerators.catalogue import catalogue
 from rules_engine.accelerators.mig import device_resource
 from rules_engine.accelerators.resources import card_share
+from tests.support.authoring import cli, write
+from tests.support.loading import rule
 
 
 @pytest.mark.parametrize(
@@ -15,6 +19,13 @@ from rules_engine.accelerators.resources import card_share
         ("nvidia.com/gpu", Fraction(1)),
         ("amd.com/gpu", Fraction(1)),
         ("nvidia.com/gpu.shared", Fraction(1)),
+        ("amd.com/spx_nps1", Fraction(1)),
+        ("amd.com/dpx_nps2", Fraction(1, 2)),
+        ("amd.com/tpx_nps1", Fraction(1, 3)),
+        ("amd.com/qpx_nps1", Fraction(1, 4)),
+        ("amd.com/cpx_nps4", Fraction(1, 8)),
+        ("tencent.com/vcuda-core", Fraction(1, 100)),
+        ("nvidia.com/gpumem", Fraction(0)),
         ("nvidia.com/mig-1g.10gb", Fraction(1, 7)),
         ("nvidia.com/mig-1g.10gb.me.all", Fraction(1, 7)),
         ("nvidia.com/mig-3g.30gb", Fraction(3, 7)),
@@ -37,3 +48,16 @@ def test_no_card_share_exceeds_1(card: str) -> None:
     shares = [card_share(device_resource(profile)) for profile in catalogue().card(card).profiles]
 
     assert max(shares) <= 1
+
+
+def test_gpu_hours_of_64_partitions_are_those_of_8_cards(tmp_path: Path) -> None:
+    """Test that amounts of memory count for nothing, too."""
+    pods = {"amd.com/cpx_nps1": {"amd.com/cpx_nps1": 64}, "amd.com/gpu": {"amd.com/gpu": 8, "nvidia.com/gpumem": 9000}}
+    nodes = [{"name": name[8:11], "allocatable": {**amounts, "cpu": 8}} for name, amounts in pods.items()]
+    containers = [[{"name": "c", "resources": {"limits": amounts}}] for amounts in pods.values()]
+    arrivals = [{"pod": {"kind": "Pod", "spec": {"containers": each}}, "runFor": "1h"} for each in containers]
+    spec = {"cluster": {"nodes": nodes}, "arrivals": arrivals}
+    file = write(tmp_path, {"load.yaml": rule("Simulation", json.dumps(spec))}) / "load.yaml"
+    answer = json.loads(cli("simulate", "-f", file, "-o", "json").stdout)
+    hours = answer["simulations"][0]["totals"]["gpuHours"]
+    assert (hours["given"], hours["requested"]) == (16, 16)

@@ -4,6 +4,19 @@ import pytest
 
 from rules_engine.accelerators.resources import is_gpu, is_mig, is_rdma
 
+PARTS = [
+    *(
+        "nvidia.com/gpumem",
+        "nvidia.com/gpumem-percentage",
+        "nvidia.com/gpucores",
+        "amd.com/gpumem",
+        "aliyun.com/gpu-mem",
+    ),
+    *("volcano.sh/vgpu-memory", "koordinator.sh/gpu-memory-ratio", "gpu.intel.com/monitoring", "huawei.com/npu-core"),
+    *("iluvatar.ai/MR-V100.vMem", "cambricon.com/mlu370.smlu.vcore", "tencent.com/vcuda-memory"),
+]
+"""Parts of devices, such as MiB of their memory, which are requested beside them or in their place."""
+
 
 @pytest.mark.parametrize(
     "resource",
@@ -16,6 +29,16 @@ from rules_engine.accelerators.resources import is_gpu, is_mig, is_rdma
         "gpu.intel.com/i915",
         "habana.ai/gaudi",
         "tencent.com/vGPU-core",
+        "tencent.com/vcuda-core",
+        "amd.com/spx_nps1",
+        "amd.com/cpx_nps4",
+        "google.com/tpu",
+        "aws.amazon.com/neuron",
+        "huawei.com/Ascend910B",
+        "cambricon.com/mlu370",
+        "iluvatar.ai/MR-V100-vgpu",
+        "volcano.sh/vgpu-number",
+        "koordinator.sh/gpu",
         "example.com/gpu-default",
         "example.com/gpu-process",
     ],
@@ -40,7 +63,9 @@ def test_network_devices_are_not_gpus(resource: str) -> None:
     assert (is_gpu(resource), is_rdma(resource)) == (False, True)
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/shm", "cpu", "memory", "gpu", "example.com/fpga"])
+@pytest.mark.parametrize(
+    "resource", [*PARTS, "nvidia.com/shm", "smarter-devices/gpu", "cpu", "memory", "gpu", "example.com/fpga"]
+)
 def test_other_resources_are_neither_gpus_nor_rdma(resource: str) -> None:
     assert (is_gpu(resource), is_rdma(resource)) == (False, False)
 

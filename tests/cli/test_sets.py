@@ -18,7 +18,7 @@ from tests.support.authoring import cli, completed, file_size_limit, write
 
 PRODUCT = "nvidia.com/gpu.product"
 UNKNOWN = "cannot tell: no product label and no device attribute on node n0"
-SETS = ["gpu-allocation", "diagnostics", *sorted(card_sets())]
+SETS = ["gpu-allocation", *sorted(["diagnostics", "gpu-shared", *card_sets()])]
 RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "Diagnostic")
 SHIPPED = Path(__file__).parents[2] / "rules"
 POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n"
@@ -225,6 +225,7 @@ def test_an_attribute_of_devices_comes_before_labels(tmp_path: Path) -> None:
     items["items"] += [
         resource_slice("n1", "gpu.nvidia.com", "productName", "NVIDIA H100 80GB HBM3"),
         resource_slice("n2", "gpu.amd.com", "productName", "AMD_Instinct_MI300X_OAM"),
+        resource_slice("n2", "dra.net", "productName", "NIC"),
         resource_slice("n3", "gpu.nvidia.com", "brand", "NVIDIA"),
     ]
     file.write_text(json.dumps(items))

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from rules_engine.accelerators.nodes import cards_of_devices, cards_of_product, device_products, product_of
 from rules_engine.accelerators.resources import is_gpu, is_mig
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.problems.problem import Problem
@@ -30,9 +31,9 @@ class SetSuggestion(Answer, frozen=True, kw_only=True):
     sets: Annotated[tuple[str, ...], Meta(description="Sets that suffice for all nodes whose card is known.")]
 
 
-def suggest_sets(cluster: Cluster, problems: Sequence[Problem] = ()) -> SetSuggestion:
-    """Suggest sets for the nodes with GPUs."""
-    products = device_products(cluster.devices.slices)
+def suggest_sets(cluster: Cluster, slices: Iterable[Object], problems: Sequence[Problem] = ()) -> SetSuggestion:
+    """Suggest sets for the nodes with GPUs; `slices`: the ResourceSlices as objects."""
+    products = device_products(slices)
     groups: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for node in cluster.nodes:
         product = products.get(node.name) or product_of(node.labels)

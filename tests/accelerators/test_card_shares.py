@@ -59,5 +59,5 @@ def test_gpu_hours_of_64_partitions_are_those_of_8_cards(tmp_path: Path) -> None
     spec = {"cluster": {"nodes": nodes}, "arrivals": arrivals}
     file = write(tmp_path, {"load.yaml": rule("Simulation", json.dumps(spec))}) / "load.yaml"
     answer = json.loads(cli("simulate", "-f", file, "-o", "json").stdout)
-    hours = answer["simulations"][0]["totals"]["gpuHours"]
+    hours = answer["comparison"]["rows"][0]["gpuHours"]
     assert (hours["given"], hours["requested"]) == (16, 16)

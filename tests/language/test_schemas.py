@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from referencing.exceptions import Unresolvable
 
+from rules_engine.accelerators.catalogue import Catalogue
 from rules_engine.language.cel import Program
 from rules_engine.language.headers import DOCUMENT_KINDS
 from rules_engine.language.schemas import COMMON, SCHEMAS, schema
@@ -212,6 +214,13 @@ SPECS = {
         "gang": {"minimum": "2"},
         "references": {"runtime": {"kind": "'Runtime'", "name": "object.spec.runtime"}},
     },
+    "AcceleratorCatalogue": {
+        "vendors": [{"name": "Example"}],
+        "networks": [{"name": "fabric"}],
+        "cards": [{"name": "Example-48GB"}],
+        "labels": [{"name": "example.com/card", "meaning": "product"}],
+        "drivers": [{"name": "gpu.example.com", "product": "model"}],
+    },
     "RuleTest": {
         "cases": [{"name": "one", "pod": {"spec": {"containers": [{"name": "main"}]}}, "expect": {"allowed": True}}]
     },
@@ -253,6 +262,8 @@ def without_locations(value: Any) -> Any:
         return value.text
     if isinstance(value, Program):
         return value.source.text
+    if isinstance(value, Catalogue):
+        return msgspec.to_builtins(value)
     if dataclasses.is_dataclass(value):
         fields = [field.name for field in dataclasses.fields(value) if field.name not in located]
         return {name: without_locations(getattr(value, name)) for name in fields}

@@ -46,11 +46,8 @@ def mig_share(resource: str) -> Fraction:
 
 def compute_slices(resource: str) -> int | None:
     """Return the compute slices of a MIG device; None for other resources, and for profiles of no known card."""
-    match = (
-        _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
-        if profile_of(resource) in catalogue().profiles
-        else None
-    )
+    known = profile_of(resource) in catalogue().profiles
+    match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if known else None
     return match and int(match[1] or match[3])
 
 

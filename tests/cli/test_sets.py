@@ -209,11 +209,12 @@ def test_without_a_label_a_card_is_known_if_it_alone_has_the_mig_devices_of_the_
 
 def resource_slice(name: str, driver: str, attribute: str, product: str) -> dict[str, Any]:
     device = {"name": "a", "attributes": {attribute: {"string": product}}}
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    title = f"{name}-{driver}"
+    pool = {"name": title, "generation": 1, "resourceSliceCount": 1}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": name},
+        "metadata": {"name": title},
         "spec": {"driver": driver, "pool": pool, "nodeName": name, "devices": [device]},
     }
 

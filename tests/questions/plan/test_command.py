@@ -196,7 +196,7 @@ def test_mig_parted_configures_the_devices_of_the_inventory(by: str, folder: Pat
     ("arguments", "message"),
     [
         # A similar name may be of another card: it is not suggested.
-        (("--cards", "8xH100"), "no MIG placements are published for 'H100', only for A30, A100-40GB, A100-80GB, "),
+        (("--cards", "8xH100"), "no MIG placements are published for 'H100', only for A30, A100-40GB, A100-64GB, "),
         (("--cards", "A30"), "'A30' is not 1 to 16 cards of a kind, such as 8xA100-80GB"),
         (("--cards", "17xA30"), "'17xA30' is not 1 to 16 cards"),
         (("--cards", "1xA30", "--cpu", "many"), "'many' is not a quantity"),

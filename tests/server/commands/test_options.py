@@ -60,7 +60,10 @@ def test_shells_complete_packaged_sets_and_files() -> None:
         return [(item.value, item.type) for item in found]
 
     assert completed("mig-h") == [
-        *((f"mig-{card}", "plain") for card in ("h100-80gb", "h100-94gb", "h200")),
+        *(
+            (f"mig-{card}", "plain")
+            for card in ("h100-80gb", "h100-94gb", "h100-96gb", "h20-141gb", "h20-96gb", "h200")
+        ),
         ("mig-h", "file"),
     ]
     assert completed("x/") == [("x/", "file")]

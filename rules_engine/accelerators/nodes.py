@@ -1,10 +1,16 @@
-"""Cards of nodes, by their labels, by attributes of devices of drivers, and by MIG devices."""
+"""Cards of nodes, by their labels, by attributes of devices of drivers, and by MIG devices; nodes with accelerators."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from rules_engine.accelerators.catalogue import Card, NodeLabel, catalogue
-from rules_engine.accelerators.mig import device_resource
-from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
+from rules_engine.accelerators.mig import device_resource, profile_of, profile_order
+from rules_engine.accelerators.resources import is_gpu, is_rdma
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, requests_of
 
 
 def product_of(labels: Mapping[str, str]) -> str:
@@ -12,14 +18,15 @@ def product_of(labels: Mapping[str, str]) -> str:
     return next((labels[label.name] for label in _product_labels() if labels.get(label.name)), "")
 
 
-def has_cards(labels: Mapping[str, str]) -> bool:
-    """Return True for the labels of a node with cards."""
+def mark_of(labels: Mapping[str, str]) -> str:
+    """Return the first label that marks a node with cards, as key=value; "" for other nodes."""
     vendors = {each.name.lower() for each in catalogue().vendors}
-    return any(
-        {"product": bool(value), "vendor": value in vendors, "present": value == "true", "mark": True}[label.meaning]
-        for label in catalogue().labels
-        if (value := labels.get(label.name)) is not None
-    )
+    for label in catalogue().labels:
+        value = labels.get(label.name)
+        marks = {"product": bool(value), "vendor": value in vendors, "present": value == "true", "mark": True}
+        if value is not None and marks[label.meaning]:
+            return f"{label.name}={value}"
+    return ""
 
 
 def device_products(slices: Iterable[Object]) -> Mapping[str, str]:
@@ -54,3 +61,107 @@ def cards_of_devices(resources: Iterable[str]) -> Sequence[Card] | None:
 
 def _product_labels() -> Sequence[NodeLabel]:
     return [label for label in catalogue().labels if label.meaning == "product"]
+
+
+PLUGINS = re.compile(
+    r"^(?!.*(feature-discovery|mps-control|rdma|sriov|efa-|smarter|generic|kubevirt|sgx|qat|fpga|vfio))"
+    r".*(device-plugin|gpu-plugin)"
+)
+"""Names of device plugins and of their pods. Feature discovery and the MPS daemon are of the same chart."""
+
+_PARTS = re.compile(r"/.*(gpu|cuda)", re.IGNORECASE)
+"""Resources of parts of cards, which schedulers that share them offer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGpus:
+    """The accelerators of a node. `product`, `vendor`: "" if unknown. `known_from`: a driver, resource, label or Pod.
+
+    `offered`: True if a driver has devices, or the capacity is not 0.
+    """
+
+    product: str = ""
+    vendor: str = ""
+    known_from: str
+    offered: bool = False
+
+
+def gpus_of(node: NodeObject) -> NodeGpus | None:
+    """Return the accelerators of a node; None for a node without any."""
+    return _find_gpus(node.cluster).get(node.name)
+
+
+def device_plugins(node: NodeObject) -> Sequence[PodObject]:
+    """Return the unfinished pods of device plugins on a node."""
+    return [pod for pod in node.cluster.pods_on(node.name) if PLUGINS.search(pod.name)]
+
+
+def profiles_of(product: str) -> Sequence[str]:
+    """Return the MIG profiles that cards of a product have, without extensions; none if its card is not known."""
+    names = {name for card in cards_of_product(product) or () for name in (*card.profiles, *card.aliases)}
+    return sorted({re.split(r"\+|-", name)[0] for name in names if _PROFILE.match(name)}, key=profile_order)
+
+
+_PROFILE = re.compile("[0-9]g[.][0-9]+gb")
+
+
+def lacking_cards(resource: str, products: Iterable[str]) -> Sequence[str]:
+    """Return a text for each product whose card lacks the MIG profile of a resource that other cards have."""
+    profile = profile_of(resource)
+    having = {each: profiles_of(each) for each in sorted({*products} - {""})} if profile in catalogue().profiles else {}
+    return [
+        f"{product} does not have the MIG profile {profile}, but {', '.join(profiles)}"
+        for product, profiles in having.items()
+        if profiles and profile not in profiles
+    ]
+
+
+_VIEW: Final = "gpus"
+
+
+def _find_gpus(objects: ClusterObjects) -> Mapping[str, NodeGpus]:
+    """Return the accelerators by node, found once for a cluster."""
+    found = objects.views.get(_VIEW)
+    if not isinstance(found, dict):
+        drivers = {text_member(each, "nodeName"): text_member(each, "driver") for each in _slices_with_devices(objects)}
+        products = device_products(objects.of("ResourceSlice"))
+        found = {node.name: gpus for node in objects.nodes if (gpus := _known_gpus(node, drivers, products))}
+        # Plugins are Ready on nodes without GPUs, too: they show some only if no node has any, and a pod waits for it.
+        if not found and any(is_gpu(name) for pod in objects.pods if not pod.node_name for name in requests_of(pod)):
+            found = {
+                node.name: NodeGpus(known_from=str(plugin.object_name))
+                for node in objects.nodes
+                for plugin in device_plugins(node)
+                if plugin.condition("Ready").get("status") == "True"
+            }
+        objects.views[_VIEW] = found
+    return found
+
+
+def _slices_with_devices(objects: ClusterObjects) -> Iterable[Object]:
+    """Return the specs of the slices of drivers of accelerators."""
+    drivers = {each.name for each in catalogue().drivers}
+    specs = (each.spec for each in objects.of("ResourceSlice"))
+    return (spec for spec in specs if spec.get("devices") and spec.get("driver") in drivers)
+
+
+def _known_gpus(node: NodeObject, drivers: Mapping[str, str], products: Mapping[str, str]) -> NodeGpus | None:
+    labels = as_string_map(node.metadata.get("labels"))
+    amounts = {**as_mapping(node.status.get("allocatable")), **as_mapping(node.status.get("capacity"))}
+    offered = drivers.get(node.name) or next(
+        (name for name, amount in amounts.items() if _is_offered(name, amount)), ""
+    )
+    mark = mark_of(labels)
+    if not (offered or mark):
+        return None
+    vendors = (labels[each.name] for each in catalogue().labels if each.meaning == "vendor" and each.name in labels)
+    return NodeGpus(
+        product=products.get(node.name) or product_of(labels),
+        vendor=next(vendors, ""),
+        known_from=offered or f"label {mark}",
+        offered=bool(offered),
+    )
+
+
+def _is_offered(resource: str, amount: Json) -> bool:
+    return str(amount) != "0" and (is_gpu(resource) or (_PARTS.search(resource) is not None and not is_rdma(resource)))

@@ -10,7 +10,7 @@ import pytest
 
 from rules_engine.accelerators.catalogue import PACKAGED, Catalogue, catalogue
 from rules_engine.accelerators.mig import device_resource, profile_of
-from rules_engine.accelerators.nodes import has_cards, product_of
+from rules_engine.accelerators.nodes import mark_of, product_of
 from rules_engine.accelerators.resources import card_share, is_gpu, is_rdma
 from rules_engine.rules.sources.load import COMMAND_KINDS, load_files
 from tests.support.authoring import cli, ladder, write
@@ -163,7 +163,7 @@ def test_profiles_of_mig_parted_are_of_cards(name: str) -> None:
     ],
 )
 def test_labels_mark_nodes_with_cards(labels: dict[str, str], product: str, *, cards: bool) -> None:
-    assert (product_of(labels), has_cards(labels)) == (product, cards)
+    assert (product_of(labels), bool(mark_of(labels))) == (product, cards)
 
 
 FACTS = re.compile(

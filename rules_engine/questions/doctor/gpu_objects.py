@@ -1,19 +1,17 @@
-"""Nodes that have GPUs, pods that request them, DaemonSets that GPU nodes need, and times of objects."""
+"""Pods that request them, DaemonSets that GPU nodes need, and times of objects."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from rules_engine.accelerators.nodes import has_cards, product_of
 from rules_engine.accelerators.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import (
     Object,
     as_mapping,
-    as_string_map,
     controller_reference,
     object_items,
     text_member,
 )
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, requests_of
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, requests_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
@@ -53,24 +51,6 @@ def workload_of(cluster: ClusterObjects, name: ObjectName) -> ObjectName | None:
 def is_device(resource: str) -> bool:
     """Return True for the name of a resource of GPUs or RDMA devices."""
     return is_gpu(resource) or is_rdma(resource)
-
-
-def product_name(node: NodeObject) -> str:
-    """Return the name of a node's card, or ""."""
-    return product_of(as_string_map(node.metadata.get("labels")))
-
-
-def is_gpu_node(node: NodeObject) -> bool:
-    """Return True for a node that has GPUs, by its resources or by its labels."""
-    status = node.status
-    if any(is_gpu(name) for member in ("capacity", "allocatable") for name in as_mapping(status.get(member))):
-        return True
-    return has_gpu_label(node)
-
-
-def has_gpu_label(node: NodeObject) -> bool:
-    """Return True for a node that has GPUs by its labels."""
-    return has_cards(as_string_map(node.metadata.get("labels")))
 
 
 def device_amounts(quantities: Object) -> Mapping[str, int]:

@@ -46,7 +46,7 @@ class Holders:
         by_resource: dict[str, dict[str, list[Holder]]] = {}
         for node in self._cluster.nodes:
             for pod in self._cluster.pods_on(node.name):
-                amounts = gpus_of(pod)
+                amounts = requested_gpus(pod)
                 holder = Holder(pod=pod, amounts=amounts, since=binding_time(pod) if amounts else None)
                 for resource, amount in amounts.items():
                     if amount > 0:
@@ -70,7 +70,7 @@ class Holders:
         return tuple(lines)
 
 
-def gpus_of(pod: PodObject) -> Mapping[str, int]:
+def requested_gpus(pod: PodObject) -> Mapping[str, int]:
     """Return the GPUs that a pod requests, in whole units."""
     return {name: count for name, count in devices_of(pod).items() if is_gpu(name)}
 

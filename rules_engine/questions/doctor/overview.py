@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
@@ -39,7 +40,7 @@ def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> t
     nodes = []
     for node, view in zip(cluster.nodes, drivers.view.nodes, strict=True):
         offered = {name: each for name, each in drivers.offered(view).items() if gpu_objects.is_device(name)}
-        if (gpu_objects.is_gpu_node(node) or any(map(is_gpu, offered))) and in_scope(node.object_name):
+        if (gpus_of(node) or any(map(is_gpu, offered))) and in_scope(node.object_name):
             nodes.append(_gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}), offered))
     return tuple(sorted(nodes, key=lambda node: node.name))
 
@@ -62,13 +63,14 @@ def _gpu_node(
     capacity, allocatable = (
         gpu_objects.device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
     )
+    gpus = gpus_of(node)
     most = {resource: amount for resource, (amount, _) in offered.items()}
     capacity, allocatable = {**capacity, **most}, {**allocatable, **most}
     if allocated is not None:
         allocated = {**allocated, **{resource: in_use for resource, (_, in_use) in offered.items()}}
     return GpuNode(
         name=node.name,
-        product=gpu_objects.product_name(node),
+        product=(gpus.product or gpus.vendor) if gpus else "",
         ready=view.ready,
         cordoned=view.unschedulable,
         resources={

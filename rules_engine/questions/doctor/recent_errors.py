@@ -6,11 +6,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.questions.doctor.gpu_objects import container_statuses, is_gpu_node, last_seen, parse_timestamp
+from rules_engine.questions.doctor.gpu_objects import container_statuses, last_seen, parse_timestamp
 from rules_engine.questions.doctor.overview import DevicePods, InScope
 from rules_engine.questions.doctor.values import Affected, OwnerOf, RecentError, affected_by_owner
 from rules_engine.questions.doctor.wording import quote_message, without_names
@@ -42,7 +43,7 @@ def recent_errors(
     watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
     watched += [pod for pods_of in plugins.values() for pod in pods_of]
     related = {pod.object_name for pod in watched} | set(plugins)
-    related.update(node.object_name for node in cluster.nodes if is_gpu_node(node))
+    related.update(node.object_name for node in cluster.nodes if gpus_of(node))
     groups: dict[tuple[str, str, str], list[RecentError]] = {}
     for error in (*_event_errors(cluster, related), *_container_errors(watched)):
         about = _first_object(error)

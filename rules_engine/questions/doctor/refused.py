@@ -8,7 +8,7 @@ from rules_engine.model.json.lenient import as_string_map, controller_reference,
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Finding
 from rules_engine.questions.doctor.gpu_objects import is_device, parse_timestamp
-from rules_engine.questions.doctor.holders import gpus_of
+from rules_engine.questions.doctor.holders import requested_gpus
 from rules_engine.questions.doctor.reasons import RefusedReason
 from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.diagnostic import Slots, new_finding
@@ -37,7 +37,7 @@ def find_refused(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...
         if text_member(pod.status, "phase") == "Failed"
         if text_member(pod.status, "reason").startswith((UNEXPECTED, TOPOLOGY, OUT_OF))
         if controller_reference(pod) is None or (parse_timestamp(pod.metadata, "creationTimestamp") or since) >= since
-        if (amounts := gpus_of(pod))
+        if (amounts := requested_gpus(pod))
     )
 
 

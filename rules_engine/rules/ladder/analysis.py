@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
 from rules_engine.accelerators.mig import cards_of, common_cards, compute_slices, find_profiles, real_cards
+from rules_engine.accelerators.nodes import lacking_cards, product_of
 from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
@@ -64,6 +65,8 @@ def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iter
                 effect = "each request for it must move, and no node offers another rung"
             if nodes:
                 message = f"no node offers {rung.title}{_pool_clause(rung, ladder, nodes)}: {effect}"
+                lacking = lacking_cards(rung.resource, (product_of(node.labels) for node in nodes))
+                message += "".join(f"; {line}" for line in lacking)
             else:
                 message = f"no node counts for {ladder.id}, so that none offers {rung.title}: {effect}"
             yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)

@@ -306,6 +306,16 @@ def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -
     ]
 
 
+def test_a_rung_with_a_profile_that_the_cards_of_the_nodes_lack_says_so(tmp_path: Path) -> None:
+    labelled = "{name: a, labels: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}, allocatable: {nvidia.com/gpu: 8}}"
+    (found,) = findings(tmp_path, ladder("l", f"{MIG}1g.5gb", GPU), cluster=inventory(labelled))
+    assert found[2].startswith(
+        f"no node offers {MIG}1g.5gb: each request for it must move; NVIDIA-A100-SXM4-80GB does "
+    )
+    (found,) = findings(tmp_path, ladder("l", f"{MIG}1g.10gb", GPU), cluster=inventory(labelled))
+    assert found[2] == f"no node offers {MIG}1g.10gb: each request for it must move"
+
+
 @pytest.mark.parametrize(
     ("fields", "messages"),
     [

@@ -802,6 +802,17 @@ NOT_BROKEN: dict[str, tuple[list[Object], Object]] = {
 }
 
 
+def test_a_profile_that_no_card_of_the_nodes_has_is_evidence() -> None:
+    labels = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
+    assert (
+        answer(node("a", {GPU: 8}, labels=labels), pod("p", {MIG1: 1}))
+        .finding.evidence[1]
+        .startswith("NVIDIA-A100-SXM4-80GB does not have the MIG profile 1g.5gb, but 1g.10gb, ")
+    )
+    (line,) = answer(node("a", {GPU: 8}, labels=labels), pod("p", {"nvidia.com/mig-1g.10gb": 1})).finding.evidence
+    assert line == "allocatable on 1 node: 8 nvidia.com/gpu"
+
+
 class TestBrokenNodes:
     """Nodes that could serve a pod but for findings about them."""
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+from rules_engine.accelerators.nodes import product_of
 from rules_engine.cluster.nodes import (
     NO_LABEL,
     NodeQuery,
@@ -57,6 +58,11 @@ class NodeSets:
         self._offered = sorted({name for node, _ in nodes for name in node.allocatable} - drivers.devices.second_names)
         """The resources that nodes have; pods may request other ones, too."""
         self._covering_one = lru_cache(MAX_CACHED)(self._find_covering)
+
+    @cached_property
+    def products(self) -> frozenset[str]:
+        """The products that labels of the nodes name."""
+        return frozenset(product_of(node.labels) for node in self._cluster.nodes)
 
     @property
     def every(self) -> NodeSet:

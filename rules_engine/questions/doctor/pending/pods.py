@@ -7,6 +7,7 @@ from functools import cache
 from msgspec import structs
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
+from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_mig
 from rules_engine.cluster.nodes import NodeSet, Offered
 from rules_engine.cluster.scheduling import KubeScheduler, Scheduling
@@ -20,8 +21,8 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy
 from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.drivers import drivers_of
-from rules_engine.questions.doctor.gpu_objects import LONG_AGO, has_gpu_label, last_seen, parse_timestamp
-from rules_engine.questions.doctor.holders import Holders, gpus_of
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp
+from rules_engine.questions.doctor.holders import Holders, requested_gpus
 from rules_engine.questions.doctor.pending import waiting
 from rules_engine.questions.doctor.pending.devices import (
     explain_claims,
@@ -72,7 +73,7 @@ def pending_pods(
     return tuple(
         answers.about(pod)
         for pod in cluster.pods
-        if is_pending(pod) and concerns(pod) and (gpus_of(pod) or pod.spec.get("resourceClaims"))
+        if is_pending(pod) and concerns(pod) and (requested_gpus(pod) or pod.spec.get("resourceClaims"))
     )
 
 
@@ -180,7 +181,7 @@ class _Answers:
             evidence.append(first.message)
             remedies += first.remedies
         excluded = explanation.reason in EXCLUDED
-        missing = tuple(gpus_of(pod)) if excluded else explanation.missing
+        missing = tuple(requested_gpus(pod)) if excluded else explanation.missing
         if self._ladders is not None and missing:
             lines, resources = self._ladders.apply(pod, missing, self._drivers.view, excluded=excluded)
             evidence.extend(lines)
@@ -231,7 +232,7 @@ def _could_offer(node: NodeObject, capacity: Mapping[str, int], resource: str, c
         # The name of a layout contains its profile, except for balanced and custom layouts, which may have any.
         return resource.removeprefix(MIG_RESOURCE) in layout if "g." in layout else layout not in ("", "all-disabled")
     # Only for NVIDIA cards do Diagnostics report a node that offers no device at all.
-    return resource.startswith("nvidia.com/") and not any(capacity.values()) and has_gpu_label(node)
+    return resource.startswith("nvidia.com/") and not any(capacity.values()) and gpus_of(node) is not None
 
 
 def _finding_about(

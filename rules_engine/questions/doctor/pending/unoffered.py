@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.mig import profile_message
-from rules_engine.accelerators.resources import is_gpu, is_mig
+from rules_engine.accelerators.nodes import lacking_cards
+from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu, is_mig
 from rules_engine.cluster.nodes import NodeSet, Offered, node_set
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.node_sets import NodeSets
@@ -17,9 +18,6 @@ PRODUCT = "nvidia.com/gpu.product"
 CONFIG = "nvidia.com/mig.config"
 CONFIG_STATE = "nvidia.com/mig.config.state"
 """Labels of feature discovery and of the MIG manager."""
-
-WHOLE_GPU = "nvidia.com/gpu"
-"""The resource of whole cards; with the MIG strategy single, of MIG devices."""
 
 
 def explain_unoffered_gpus(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
@@ -52,6 +50,7 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> PendingExplanatio
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
             *filter(None, (profile_message(name, offers) for name in absent)),
+            *(line for name in absent for line in lacking_cards(name, sets.products)),
         ),
         missing=tuple(absent),
     )

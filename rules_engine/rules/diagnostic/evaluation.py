@@ -61,6 +61,11 @@ _METHODS: Mapping[str, frozenset[str]] = {
     "events": frozenset({"Event"}),
     "node": frozenset({"Node"}),
     "pods": frozenset({"Pod"}),
+    "devicePlugins": frozenset({"Pod"}),
+    # Each object that was read may show GPUs or a text, and none shows that there are none.
+    "gpus": frozenset({"Node"}),
+    "texts": frozenset(),
+    "badConditions": frozenset(),
     # Without namespaces it is still evaluated: few pods select namespaces by their labels.
     "waitingFor": frozenset({"Node", "Pod"}),
 }
@@ -72,6 +77,7 @@ _METHOD_RESULTS: Mapping[str, ReadPath | None] = {
     "events": ReadPath("Event", list_of(_SHAPES["Event"])),
     "node": ReadPath("Node", _SHAPES["Node"]),
     "pods": ReadPath("Pod", list_of(_SHAPES["Pod"])),
+    "devicePlugins": ReadPath("Pod", list_of(_SHAPES["Pod"])),
 }
 """The objects that these functions return; None for functions that return other values."""
 
@@ -98,6 +104,7 @@ class CompiledDiagnostic:
     variables: Mapping[str, NamedProgram]
     when: Program
     message: Program | None
+    case: Program | None
     slots: Mapping[str, PartialProgram]
     evidence: tuple[PartialProgram, ...]
     commands: tuple[Program | None, ...]
@@ -149,6 +156,7 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
     when = compiler.condition(diagnostic.when, EFFECTS)
     compiler.guard()
     message = None if diagnostic.message_expression is None else compiler.text(diagnostic.message_expression)
+    case = None if diagnostic.case is None else compiler.text(diagnostic.case)
     slots = {name: program for name, source in diagnostic.slots.items() if (program := _compile_slot(source, compiler))}
     evidence = tuple(filter(None, map(compiler.text, diagnostic.evidence)))
     commands = tuple(
@@ -161,12 +169,13 @@ def _compile_diagnostic(diagnostic: Diagnostic, compiler: ExpressionCompiler) ->
         return PartialProgram(program, _kinds_read(diagnostic.for_each, compiler.variables, (program,)))
 
     shown = slots_of(diagnostic.entry.message) if diagnostic.entry else ()
-    decisive = (when, *filter(None, [message]), *(program for name, program in slots.items() if name in shown))
+    decisive = (when, *filter(None, [message, case]), *(program for name, program in slots.items() if name in shown))
     return CompiledDiagnostic(
         diagnostic=diagnostic,
         variables=compiler.variables,
         when=when,
         message=message,
+        case=case,
         slots={name: partial(program) for name, program in slots.items()},
         evidence=tuple(map(partial, evidence)),
         commands=commands,
@@ -308,7 +317,11 @@ class _DiagnosticRun:
         message = cause = ""
         remedies: tuple[Remedy, ...] = ()
         if diagnostic.entry is not None:
-            message, cause, remedies = diagnostic.entry.fill(about, self._slots(scope))
+            entry = diagnostic.entry
+            case = "" if compiled.case is None else _evaluate_string(scope, compiled.case)
+            if case and case not in entry.cases:
+                raise EvaluationError(f"the finding {diagnostic.reason} has no case of this name")
+            message, cause, remedies = entry.case(case).fill(about, self._slots(scope))
         own = (
             Remedy(
                 text=remedy.text,

@@ -6,13 +6,24 @@ They are not with the other libraries, since the layer of CEL cannot import the 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from rules_engine.accelerators.nodes import device_plugins, gpus_of, profiles_of
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.language.cel import Budget, EvaluationError, Optional, Type
 from rules_engine.language.cel.library import cluster as amounts
 from rules_engine.language.cel.values import types
 from rules_engine.language.cel.values.functions import Library, no_overload
 from rules_engine.language.cel.values.runtime_values import NONE, check_int
-from rules_engine.language.cel.values.types import INT, STRING, ObjectType, list_of, object_of, optional_of, shape_type
+from rules_engine.language.cel.values.types import (
+    BOOL,
+    INT,
+    STRING,
+    ObjectType,
+    list_of,
+    object_of,
+    optional_of,
+    shape_type,
+)
+from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
@@ -23,6 +34,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     PodObject,
 )
 from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.rules.diagnostic.texts import bad_conditions, find_texts
 from rules_engine.rules.diagnostic.value import ForEach
 from rules_engine.rules.rule_set.context import ClusterFunctions
 
@@ -68,6 +80,17 @@ OBJECTS: Mapping[ForEach, Type] = {
     ForEach.CLUSTER: CLUSTER,
 }
 """The type of `object`."""
+
+GPUS = object_of(
+    "GPUs",
+    {"product": STRING, "vendor": STRING, "profiles": list_of(STRING), "knownFrom": STRING, "offered": BOOL},
+)
+"""The accelerators of a node."""
+
+TEXT = object_of("Text", {"case": STRING, "words": STRING, "place": STRING})
+"""A text of a program that tells the reason of a finding; `case`: that of the entry in the catalogue."""
+
+CONDITION = shape_type("NodeCondition", HIDDEN)
 
 LIBRARY = Library()
 
@@ -199,3 +222,41 @@ def waiting_for(pod: object) -> list[str]:
         return [*scheduler_of(pod.cluster).explain(pod).waiting_for]
     except (PodError, TooLargeError) as error:
         raise EvaluationError(f"waitingFor() of a pod that cannot be scheduled: {error}") from None
+
+
+@LIBRARY.method("gpus", NODE, gives=optional_of(GPUS), constant=True)
+def gpus(node: object) -> Optional:
+    """Return the accelerators of a node, by devices of drivers, capacity, labels and plugins; none if it has none."""
+    if not isinstance(node, NodeObject):
+        raise no_overload("gpus()", node)
+    found = gpus_of(node)
+    if found is None:
+        return NONE
+    own = {"product": found.product, "vendor": found.vendor, "profiles": [*profiles_of(found.product)]}
+    return Optional(True, {**own, "knownFrom": found.known_from, "offered": found.offered})
+
+
+@LIBRARY.method("devicePlugins", NODE, gives=list_of(POD), budgeted=True)
+def plugin_pods(budget: Budget, node: object) -> list[PodObject]:
+    """Return the unfinished pods of device plugins on a node."""
+    if not isinstance(node, NodeObject):
+        raise no_overload("devicePlugins()", node)
+    budget.spend(len(node.cluster.pods_on(node.name)))
+    return [*device_plugins(node)]
+
+
+@LIBRARY.method("texts", NODE, STRING, gives=list_of(TEXT), budgeted=True)
+@LIBRARY.method("texts", POD, STRING, gives=list_of(TEXT), budgeted=True)
+def texts(budget: Budget, about: object, reason: str) -> list[dict[str, str]]:
+    """Return the texts of a reason in the Events and the status of an object, in its catalogue's words."""
+    if not isinstance(about, ApiObject):
+        raise no_overload("texts()", about, reason)
+    return find_texts(about, reason, budget)
+
+
+@LIBRARY.method("badConditions", NODE, gives=list_of(CONDITION), constant=True)
+def unhealthy_conditions(node: object) -> list[Object]:
+    """Return the conditions by which health checks report a fault of a node's accelerators."""
+    if not isinstance(node, NodeObject):
+        raise no_overload("badConditions()", node)
+    return bad_conditions(node)

@@ -43,6 +43,7 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     return Diagnostic(
         **_inherited(entry) | declared | own,
         entry=entry,
+        case=fields.source_field(spec, "case"),
         slots=slots,
         for_each=ForEach(for_each),
         when=when or SourceText.inline("true"),
@@ -58,12 +59,13 @@ def _entry_for(reason: str, spec: MapNode) -> Entry | None:
     entry = read_catalogue().get(reason)
     if entry is None:
         return None
-    if spec.get("message") or spec.get("messageExpression"):
-        entry = structs.replace(entry, message="")
     own: dict[str, Any] = {
         name: empty for name, empty in (("cause", ""), ("remedies", ())) if spec.get(name) is not None
     }
-    return structs.replace(entry, **own)
+    if spec.get("message") or spec.get("messageExpression"):
+        own["message"] = ""
+    cases = {name: {key: text for key, text in case.items() if key not in own} for name, case in entry.cases.items()}
+    return structs.replace(entry, **own, cases=cases)
 
 
 def _inherited(entry: Entry | None) -> dict[str, Any]:

@@ -41,10 +41,11 @@ class Diagnostic(ExpressionDocument):
     """A rule for findings: each object for which `when` is true gets one.
 
     `entry`: that of the reason in the catalogue, without the texts that the Diagnostic replaces; None if the catalogue
-    lacks the reason. `slots`: expressions of the values of the entry's slots. `message` stands in for a message
-    expression that is absent, empty or fails. `caused_by`: reasons of other findings that cause this one if they are
-    about the same object. `evidence`: expressions of lines of evidence. `on_host`: True if the API cannot show the
-    cause, so that the commands of the remedies look on the node itself.
+    lacks the reason. `case`: an expression of the name of its case, "" for none. `slots`: expressions of the values of
+    the entry's slots. `message` stands in for a message expression that is absent, empty or fails. `caused_by`: reasons
+    of other findings that cause this one if they are about the same object. `evidence`: expressions of lines of
+    evidence. `on_host`: True if the API cannot show the cause, so that the commands of the remedies look on the node
+    itself.
     """
 
     kind = "Diagnostic"
@@ -54,6 +55,7 @@ class Diagnostic(ExpressionDocument):
     reason: str
     severity: FindingSeverity = FindingSeverity.ERROR
     entry: Entry | None = None
+    case: SourceText | None = None
     slots: Mapping[str, SourceText] = field(default_factory=dict)
     message: str = ""
     message_expression: SourceText | None = None

@@ -18,6 +18,7 @@ from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy,
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
 from rules_engine.rules.diagnostic import Diagnostic, Entry, compile_diagnostics, new_finding, read_catalogue
 from rules_engine.rules.diagnostic.catalogue import FINDINGS, OWN_SLOTS, slots_of
+from rules_engine.rules.diagnostic.texts import read_texts
 from rules_engine.rules.sources.documents import load_documents
 from tests.rules.diagnostic.test_diagnostics import findings, problems, run
 from tests.support.api import cluster, node
@@ -73,13 +74,14 @@ class TestLaw:
         for enum in (PendingReason, NeverCreatedReason, RefusedReason, NativeReason):
             assert [each.name for each in enum if f"{enum.__name__}.{each.name}" not in text] == []
 
-    def test_each_case_is_found_by_code(self) -> None:
+    def test_each_case_is_found_by_code_or_by_a_text(self) -> None:
         names = {
             each.value
             for path in CODE
             for each in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(each, ast.Constant) and isinstance(each.value, str)
         } | {"Single", "None"}  # a MIG strategy, capitalized
+        names |= {each.case for each in read_texts().texts}
         assert {case for entry in CATALOGUE.values() for case in entry.cases} <= names
 
     def test_packaged_diagnostics_have_no_text_of_their_own(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import cast
 
 import pytest
@@ -128,6 +129,11 @@ def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:
         ("dyn(cluster).available('nvidia.com/gpu')", "1"),
         ("dyn(cluster).total('nvidia.com/gpu')", "4"),
         ("dyn(cluster).allocatable('nvidia.com/gpu')", "4"),
+        ("object.gpus().?knownFrom.orValue('') + object.gpus().?product.orValue('')", "nvidia.com/gpu"),
+        ("object.gpus().optMap(g, g.offered && g.profiles.size() == 0 && g.vendor == '').orValue(false)", "true"),
+        ("object.devicePlugins().map(p, p.metadata.name).join(' ')", ""),
+        ("object.texts('XidError').size() + object.badConditions().size()", "0"),
+        ("cluster.pods.map(p, p.texts('ContainerToolkitFailed').size()).sum()", "0"),
         ("cluster.nodes.size()", "1"),
         ("cluster.pods.filter(p, !p.node().hasValue()).size()", "3"),
         ("cluster.pods.filter(p, !has(p.spec.nodeName)).map(p, p.metadata.name).join(' ')", "r big"),
@@ -228,6 +234,46 @@ def test_a_kind_that_was_not_read_is_not_treated_as_empty(tmp_path: Path) -> Non
     assert [finding.evidence for finding in run(told, cluster(node("a"), absent=["DaemonSet"])).findings] == [
         ("0", "a", "daemonsets were not read")
     ]
+
+
+def test_a_case_of_the_entry_gives_cause_and_remedies(tmp_path: Path) -> None:
+    spec = """
+        forEach: Pod
+        reason: ContainerToolkitFailed
+        case: object.metadata.name
+        slots: {node: "'n'"}
+    """
+    compiled = written(spec, tmp_path)
+    evaluation = run(compiled, cluster(pod("CDIDeviceMissing"), pod("unknown")))
+    (finding,) = evaluation.findings
+    assert "CDI" in finding.message + finding.cause
+    assert [remedy.risk for remedy in finding.remedies] == [Risk.NONE, Risk.MEDIUM]
+    (failed,) = evaluation.not_evaluated
+    assert failed.why.endswith("the finding ContainerToolkitFailed has no case of this name")
+
+
+def test_texts_of_a_diagnostic_win_over_those_of_a_case(tmp_path: Path) -> None:
+    spec = """
+        forEach: Pod
+        reason: ContainerToolkitFailed
+        case: object.metadata.name
+        message: mine
+        cause: Mine.
+        remedies: [{text: Mine.}]
+    """
+    (finding,) = run(written(spec, tmp_path), cluster(pod("CDIDeviceMissing"))).findings
+    assert (finding.message, finding.cause, [each.text for each in finding.remedies]) == ("mine", "Mine.", ["Mine."])
+
+
+def written(spec: str, tmp_path: Path) -> CompiledDiagnostic:
+    """Return a Diagnostic of no more than these fields and a condition that is true."""
+    head = "apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {name: one}\nspec:\n  when: 'true'\n"
+    file = tmp_path / "written.yaml"
+    file.write_text(head + indent(dedent(spec), "  "))
+    loaded = load_documents([file])
+    (compiled,), problems = compile_diagnostics(loaded.of(Diagnostic))
+    assert (loaded.problems, problems) == ((), ())
+    return compiled
 
 
 def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,25 @@ def test_the_plugin_of_the_devices_is_restarted_and_no_other(resource: str, plug
     }
 
 
+def test_a_plugin_that_counts_a_device_as_lost_is_restarted_before_the_node_is_drained() -> None:
+    """The errors (Xid) may be over: a device plugin never marks a device healthy again."""
+    [one] = [one for one in COMPILED if one.diagnostic.reason == "UnhealthyDevices"]
+    node: dict[str, Json] = {
+        "metadata": {"name": "n"},
+        "status": {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "7"}},
+    }
+    plugin: dict[str, Json] = {
+        "metadata": {"name": "nvidia-device-plugin-a", "namespace": "gpu"},
+        "spec": {"nodeName": "n"},
+    }
+    (finding,) = findings(one, ClusterObjects({"Node": [node], "Pod": [plugin]}, now=NOW))
+
+    assert [(remedy.risk, remedy.command) for remedy in finding.remedies][-2:] == [
+        (Risk.MEDIUM, "kubectl -n gpu delete pod nvidia-device-plugin-a"),
+        (Risk.HIGH, "kubectl drain n --ignore-daemonsets"),
+    ]
+
+
 def test_labels_and_tolerations_that_keep_a_device_plugin_off_a_node_are_evidence() -> None:
     [test] = [test for test in TESTS if test["metadata"]["name"] == "excluded-device-plugins"]
     [one] = [one for one in COMPILED if one.diagnostic.reason == "NoDevicePlugin"]

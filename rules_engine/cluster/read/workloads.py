@@ -131,7 +131,7 @@ def read_workload(
         _check_pod(manifest, problems)
         check_counts(manifest, problems)
         whole = f"{name}-{role}" if role else name
-        pod = manifest.submitted(whole)
+        pod = manifest.created(whole)
         if priority is not None:
             pod = {**pod, "spec": {**as_mapping(pod.get("spec")), "priority": priority}}
         if manifest.template.total:

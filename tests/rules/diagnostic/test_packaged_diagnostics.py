@@ -21,7 +21,7 @@ from rules_engine.rules.diagnostic import (
     evaluate_diagnostics,
 )
 from rules_engine.rules.sources.documents import load_documents
-from tests.support.api import by_kind
+from tests.support.api import by_kind, cluster, node, pod
 from tests.support.remedies import has_its_risk
 
 FOLDER = Path(__file__).parents[3] / "rules" / "diagnostics"
@@ -250,3 +250,12 @@ def test_objects_with_no_more_than_their_names_are_evaluated(one: CompiledDiagno
     )
 
     assert findings(one, empty) == ()
+
+
+def test_clusters_with_many_pods_are_within_the_budget() -> None:
+    pods = (pod(f"p{index}", on="a") for index in range(5_000))
+    objects = cluster(node("a"), *pods)
+    costly = [
+        one.diagnostic.name for one in COMPILED if evaluate_diagnostics([one], objects, lambda _: True).not_evaluated
+    ]
+    assert costly == []

@@ -72,6 +72,54 @@ def test_a_hostile_message_costs_budget() -> None:
         find_texts(objects.nodes[0], "XidError", Budget(100_000))
 
 
+@pytest.mark.parametrize(
+    ("ended", "reasons"),
+    [
+        ({"exitCode": 128}, ["ContainerToolkitFailed"]),
+        ({"exitCode": 127, "reason": "ContainerCannotRun"}, ["ContainerToolkitFailed"]),
+        ({"exitCode": 1, "reason": "Error"}, []),
+        ({"exitCode": 0, "reason": "Completed"}, []),
+    ],
+)
+def test_the_output_of_a_program_is_no_message_of_the_runtime(ended: dict[str, object], reasons: list[str]) -> None:
+    message = "lstat /home/token-4711/nvidia0: no such file"
+    status = {"name": "c", "ready": False, "state": {"terminated": {**ended, "message": message}}}
+    failed = pod("p", on="a", phase="Failed", status={"containerStatuses": [status]})
+    (about,) = cluster(node("a"), failed).pods
+    found = {reason: find_texts(about, reason, Budget()) for reason in read_catalogue()}
+    assert [reason for reason, texts in found.items() if texts] == reasons
+
+
+@pytest.mark.parametrize(("code", "found"), [(1, True), (0, False)])
+def test_a_program_that_fails_tells_that_the_driver_is_too_old(code: int, found: bool) -> None:
+    ended = {"exitCode": code, "message": "CUDA driver version is insufficient for CUDA runtime version"}
+    status = {"name": "c", "ready": False, "state": {}, "lastState": {"terminated": ended}}
+    (about,) = cluster(node("a"), pod("p", on="a", status={"containerStatuses": [status]})).pods
+    assert bool(find_texts(about, "CUDANeedsNewerDriver", Budget())) == found
+
+
+def test_one_object_does_not_use_up_the_budget() -> None:
+    many = (event(node("a"), f"X{number}", message=f"{number}" * 500) for number in range(10_000))
+    budget = Budget(2_000_000)
+    assert find_texts(cluster(node("a"), *many).nodes[0], "XidError", budget) == []
+    assert budget.left > 0
+
+
+def test_pods_without_messages_and_texts_that_are_known_cost_nothing() -> None:
+    ended = {"name": "c", "ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    succeeded = pod("p", on="a", phase="Succeeded", status={"containerStatuses": [ended]})
+    objects = cluster(node("a"), succeeded, event(node("a"), "Xid", message="Xid 79"))
+    assert find_texts(objects.pods[0], "XidError", Budget(0)) == []
+    first = find_texts(objects.nodes[0], "XidError", Budget())
+    assert find_texts(objects.nodes[0], "XidError", Budget(0)) == first != []
+
+
+def test_a_text_is_found_once_at_its_place() -> None:
+    events = (event(node("a"), "Xid", message=f"Xid 79, pid {number}") for number in range(3))
+    (found,) = find_texts(cluster(node("a"), *events).nodes[0], "XidError", Budget())
+    assert found["words"] == "Xid 79"
+
+
 def test_words_come_with_their_place_and_only_of_pods_that_wait() -> None:
     waiting = pod("p", on="a", phase="Pending")
     started = pod("q", on="a")

@@ -47,6 +47,7 @@ def test_a_row_has_examples_and_an_entry(text: Text) -> None:
         "Readiness probe failed: nvidia-smi took 80 seconds",
         'plugin type="calico" failed (add): connection is unauthorized',
         "the Xid of the request is a1b2",
+        f"Xid ({'a' * MAX_WORDS}): 79",
         "resolved all CDI devices",
         'exec: "train": executable file not found in $PATH',
         "stat /data/model: no such file or directory",

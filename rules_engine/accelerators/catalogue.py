@@ -27,6 +27,9 @@ MIG_RESOURCE = "nvidia.com/mig-"
 NONE = "(?!)"
 """A regular expression that nothing matches."""
 
+MAX_PRODUCT = 64
+"""Characters of a product's name: the API server's bound for an attribute of a device; for a label, it is 63."""
+
 PACKAGED = Path(__file__).with_name("accelerators.yaml")
 
 
@@ -70,7 +73,7 @@ class Card(_Entry, frozen=True, kw_only=True):
 
     def is_product(self, product: str) -> bool:
         """Return True for a product, such as NVIDIA-A100-SXM4-40GB, by a label or with spaces by a driver."""
-        return re.search(f"(^|-)({self.products})(-|$)", re.sub("[ _]", "-", product)) is not None
+        return re.search(f"(^|-)({self.products})(-|$)", re.sub("[ _]", "-", product[:MAX_PRODUCT])) is not None
 
 
 class NodeLabel(_Entry, frozen=True, kw_only=True):

@@ -69,8 +69,8 @@ PLUGINS = re.compile(
 )
 """Names of device plugins and of their pods. Feature discovery and the MPS daemon are of the same chart."""
 
-_PARTS = re.compile(r"/.*(gpu|cuda)", re.IGNORECASE)
-"""Resources of parts of cards, which schedulers that share them offer."""
+_PARTS = re.compile("gpu|cuda", re.IGNORECASE)
+"""Names, after the domain, of resources of parts of cards, which schedulers that share them offer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,4 +164,5 @@ def _known_gpus(node: NodeObject, drivers: Mapping[str, str], products: Mapping[
 
 
 def _is_offered(resource: str, amount: Json) -> bool:
-    return str(amount) != "0" and (is_gpu(resource) or (_PARTS.search(resource) is not None and not is_rdma(resource)))
+    parts = _PARTS.search(resource.partition("/")[2]) is not None
+    return str(amount) != "0" and (is_gpu(resource) or (parts and not is_rdma(resource)))

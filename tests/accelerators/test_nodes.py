@@ -84,3 +84,11 @@ def test_a_profile_that_a_card_lacks_is_named_with_those_that_it_has() -> None:
     assert [*lacking_cards("nvidia.com/mig-1g.5gb", cards)] == [text]
     for resource in ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-9g.1gb", GPU):
         assert lacking_cards(resource, cards) == []
+
+
+def test_long_names_take_linear_time() -> None:
+    product = "A100-" * 100_000
+    found = known(node("a", {"example.com" + "/" * 500_000: 1}, labels={PRODUCT: product}))
+    assert found is not None
+    assert not found.offered
+    assert profiles_of(product) == []

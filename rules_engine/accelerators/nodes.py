@@ -139,10 +139,11 @@ def _find_gpus(objects: ClusterObjects) -> Mapping[str, NodeGpus]:
 
 
 def _slices_with_devices(objects: ClusterObjects) -> Iterable[Object]:
-    """Return the specs of the slices of drivers of accelerators."""
+    """Return the specs of the slices of drivers of accelerators, by the catalogue or by a name with gpu."""
     drivers = {each.name for each in catalogue().drivers}
     specs = (each.spec for each in objects.of("ResourceSlice"))
-    return (spec for spec in specs if spec.get("devices") and spec.get("driver") in drivers)
+    named = ((text_member(spec, "driver"), spec) for spec in specs if spec.get("devices"))
+    return (spec for name, spec in named if name in drivers or "gpu" in name.lower())
 
 
 def _known_gpus(node: NodeObject, drivers: Mapping[str, str], products: Mapping[str, str]) -> NodeGpus | None:

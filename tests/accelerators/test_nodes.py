@@ -22,6 +22,7 @@ def known(*objects: Object) -> NodeGpus | None:
         ([node("a", capacity={"amd.com/gpu": 8})], "amd.com/gpu", True),
         ([node("a", {"tencent.com/vcuda-core": 800})], "tencent.com/vcuda-core", True),
         ([node("a", labels={PRODUCT: "NVIDIA-L4"}), resource_slice("a", device("gpu-0"))], "gpu.nvidia.com", True),
+        ([node("a"), resource_slice("a", device("gpu-0"), driver="gpu.example.com")], "gpu.example.com", True),
         ([node("a", {GPU: 0}, labels={PRODUCT: "NVIDIA-L4"})], f"label {PRODUCT}=NVIDIA-L4", False),
         (
             [node("a", labels={"kubernetes.azure.com/accelerator": "nvidia"})],

@@ -259,3 +259,14 @@ def test_clusters_with_many_pods_are_within_the_budget() -> None:
         one.diagnostic.name for one in COMPILED if evaluate_diagnostics([one], objects, lambda _: True).not_evaluated
     ]
     assert costly == []
+
+
+@pytest.mark.parametrize(
+    "driver", ["nvidia-dra-driver-gpu-kubelet-plugin-x", "intel-gpu-resource-driver-kubelet-plugin-x"]
+)
+def test_no_device_plugin_is_missed_beside_a_dra_driver(driver: str) -> None:
+    (one,) = (one for one in COMPILED if one.diagnostic.name == "no-device-plugin")
+    marked = node("a", labels={"nvidia.com/gpu.present": "true"})
+    kinds: dict[str, list[dict[str, Json]]] = {kind: [] for kind in KINDS}
+    assert findings(one, ClusterObjects(kinds | by_kind(marked), now=NOW)) != ()
+    assert findings(one, ClusterObjects(kinds | by_kind(marked, pod(driver, on="a")), now=NOW)) == ()

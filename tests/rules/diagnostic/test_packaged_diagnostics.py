@@ -270,3 +270,14 @@ def test_no_device_plugin_is_missed_beside_a_dra_driver(driver: str) -> None:
     kinds: dict[str, list[dict[str, Json]]] = {kind: [] for kind in KINDS}
     assert findings(one, ClusterObjects(kinds | by_kind(marked), now=NOW)) != ()
     assert findings(one, ClusterObjects(kinds | by_kind(marked, pod(driver, on="a")), now=NOW)) == ()
+
+
+@pytest.mark.parametrize(("name", "found"), [("nvidia-driver-daemonset-x", True), ("nvidia-nim-0", False)])
+def test_programs_are_no_pods_of_the_operator(name: str, found: bool) -> None:
+    running = {"name": "fetch", "state": {"running": {"startedAt": "2026-11-20T08:00:00Z"}}}
+    killed = {"name": "c", "ready": False, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    status = {"initContainerStatuses": [running], "containerStatuses": [{**killed, "restartCount": 1}]}
+    raws = by_kind(node("a"), pod(name, on="a", phase="Pending", status=status))
+    for diagnostic in ("operator-pod-initializing", "operator-pod-out-of-memory"):
+        (one,) = (one for one in COMPILED if one.diagnostic.name == diagnostic)
+        assert bool(findings(one, ClusterObjects(raws, now=NOW))) == found

@@ -281,3 +281,14 @@ def test_programs_are_no_pods_of_the_operator(name: str, found: bool) -> None:
     for diagnostic in ("operator-pod-initializing", "operator-pod-out-of-memory"):
         (one,) = (one for one in COMPILED if one.diagnostic.name == diagnostic)
         assert bool(findings(one, ClusterObjects(raws, now=NOW))) == found
+
+
+@pytest.mark.parametrize(("since", "found"), [("2026-11-20T08:54:00Z", True), ("2026-11-20T08:56:00Z", False)])
+def test_new_nodes_and_plugins_have_time_to_register(since: str, found: bool) -> None:
+    marked = node("a", labels={"nvidia.com/gpu.present": "true"}, metadata={"creationTimestamp": since})
+    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]}
+    plugin = pod("nvidia-device-plugin-x", on="a", status=ready)
+    kinds: dict[str, list[dict[str, Json]]] = {kind: [] for kind in KINDS}
+    for name, objects in (("no-device-plugin", (marked,)), ("gpus-not-registered", (marked, plugin))):
+        (one,) = (one for one in COMPILED if one.diagnostic.name == name)
+        assert bool(findings(one, ClusterObjects(kinds | by_kind(*objects), now=NOW))) == found

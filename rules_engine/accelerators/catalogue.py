@@ -117,8 +117,8 @@ class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_u
 
     @cached_property
     def resources(self) -> Sequence[str]:
-        """The names of resources of device plugins, those of MIG devices last."""
-        names = [name for each in self.vendors for name in (*each.resources, *each.shares) if "*" not in name]
+        """The names and patterns of resources of device plugins, those of MIG devices last."""
+        names = [name for each in self.vendors for name in (*each.resources, *each.shares)]
         return (*names, *sorted(f"{MIG_RESOURCE}{name}" for name in self.profiles))
 
     @cached_property

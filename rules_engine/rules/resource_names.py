@@ -1,6 +1,7 @@
 """Warnings about valid names of resources that probably no node offers."""
 
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 from rules_engine.accelerators.catalogue import catalogue
 from rules_engine.accelerators.mig import profile_message
@@ -18,7 +19,8 @@ def name_warnings(resource: str, beside: Iterable[str], place: Location, marked:
         yield warning(Code.UNLIKELY_RESOURCE, message, place, marked)
     message = profile_message(resource, beside)
     names = catalogue().resources
-    suggestion = next((name for name in names if resource not in names and _is_misspelt(resource, name)), None)
+    known = any(fnmatchcase(resource, name) for name in names)
+    suggestion = next((name for name in names if not known and _is_misspelt(resource, name)), None)
     if message:
         yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, marked)
     elif suggestion:

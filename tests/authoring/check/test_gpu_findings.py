@@ -117,6 +117,7 @@ def test_a_misspelt_resource_is_reported_wherever_it_is_written(tmp_path: Path, 
         "nvidia.com/gpu.shared", "nvidia.com/pgpu", "nvidia.com/vgpu", "nvidia.com/gpu-h100", "nvidia.com/shm",
         f"{MIG}1g.10gb.shared", f"{MIG}1g.10gb.me", f"{MIG}4g.40gb", "amd.com/gpu", "gpu.intel.com/i915",
         "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu", "x.com/gpu", "rdma/hca",
+        "huawei.com/Ascend910B", "huawei.com/Ascend910B2",
     ],
 )  # fmt: skip
 def test_a_resource_in_use_is_not_reported(tmp_path: Path, resource: str) -> None:

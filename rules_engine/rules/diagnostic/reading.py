@@ -10,6 +10,7 @@ from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.finding import FindingSeverity
 from rules_engine.rules.diagnostic.catalogue import Entry, read_catalogue
 from rules_engine.rules.diagnostic.value import Diagnostic, DiagnosticCode, ForEach, WrittenRemedy
 
@@ -38,6 +39,8 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     slots = {name: node.source for name, node in fields.scalar_members(spec, "slots")}
     _check_slots(reason, entry, slots, spec, problems)
     own = fields.scalar_arguments(spec, Diagnostic)
+    if severity := fields.string_field(spec, "severity"):
+        own["severity"] = FindingSeverity(severity)
     if spec.get("causedBy") is not None:
         own["caused_by"] = fields.string_items(spec, "causedBy")
     return Diagnostic(
@@ -69,16 +72,11 @@ def _entry_for(reason: str, spec: MapNode) -> Entry | None:
 
 
 def _inherited(entry: Entry | None) -> dict[str, Any]:
-    """Return the fields of a Diagnostic that an entry gives."""
+    """Return the fields of a Diagnostic that an entry gives. Without one, an absent severity is reported."""
     if entry is None:
-        return {}
-    return {
-        "description": entry.summary,
-        "severity": entry.severity,
-        "certainty": entry.certainty,
-        "caused_by": entry.caused_by,
-        "on_host": entry.on_host,
-    }
+        return {"severity": FindingSeverity.ERROR}
+    same = {name: getattr(entry, name) for name in ("severity", "certainty", "caused_by", "on_host")}
+    return {"description": entry.summary, **same}
 
 
 def _check_slots(

@@ -53,7 +53,7 @@ class Diagnostic(ExpressionDocument):
     for_each: ForEach
     when: SourceText
     reason: str
-    severity: FindingSeverity = FindingSeverity.ERROR
+    severity: FindingSeverity
     entry: Entry | None = None
     case: SourceText | None = None
     slots: Mapping[str, SourceText] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, structs
 
 from rules_engine.accelerators.mig import Layout, card_layouts, device_resource, placed_cards, placements
-from rules_engine.accelerators.resources import is_gpu
+from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, requests_of
@@ -22,7 +22,6 @@ from rules_engine.model.rules.rule import API_VERSION
 from rules_engine.model.rules.simulation import Simulation
 from rules_engine.questions.plan.space import (
     MAX_TRIED,
-    WHOLE_CARD,
     Candidate,
     NodePlan,
     PlannedCluster,
@@ -247,7 +246,7 @@ def _find_layouts(
     reads = any("cluster" in program.reads for program in programs)
     names = None if reads else frozenset[str]().union(*wanted)
     profiles = frozenset(name for name in placements(card) if names is None or device_resource(name) in names)
-    return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_CARD in names else [])]
+    return [*card_layouts(card, profiles), *([()] if names is None or WHOLE_GPU in names else [])]
 
 
 def _unserved(card: str, title: str, resources: frozenset[str]) -> str:

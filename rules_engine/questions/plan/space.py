@@ -9,15 +9,13 @@ from random import Random
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.mig import Layout, device_resource
-from rules_engine.accelerators.resources import is_gpu
+from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu
 from rules_engine.cluster.read.inventory import HOSTNAME, node_object
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import requests_of
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.simulation import Simulation
 from rules_engine.questions.simulate.figures import FigureKey
-
-WHOLE_CARD = "nvidia.com/gpu"
 
 CONFIG_LABEL = "nvidia.com/mig.config"
 """The label of a node by which NVIDIA's mig-manager chooses one of the configurations of nvidia-mig-parted."""
@@ -35,7 +33,7 @@ Candidate = tuple[NodePlan, ...]
 def count_devices(candidate: Candidate) -> Counter[str]:
     """Return the numbers of devices that nodes offer, by resource."""
     layouts = (layout for plan in candidate for layout in plan)
-    return Counter(name for layout in layouts for name in (map(device_resource, layout) if layout else [WHOLE_CARD]))
+    return Counter(name for layout in layouts for name in (map(device_resource, layout) if layout else [WHOLE_GPU]))
 
 
 def name_configs(candidate: Candidate) -> Mapping[NodePlan, str]:

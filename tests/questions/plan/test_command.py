@@ -16,7 +16,8 @@ import yaml
 from click.testing import Result
 
 from rules_engine.accelerators.mig import card_layouts, placements
-from rules_engine.questions.plan.space import WHOLE_CARD, count_devices
+from rules_engine.accelerators.resources import WHOLE_GPU
+from rules_engine.questions.plan.space import count_devices
 from tests.support.authoring import cli, ladder, validation, write
 from tests.support.programs import command, environment
 
@@ -179,7 +180,7 @@ def offered_devices(entries: list[dict[str, Any]]) -> Counter[str]:
 @pytest.mark.parametrize("by", ["waiting", "given", "unserved"])
 def test_mig_parted_configures_the_devices_of_the_inventory(by: str, folder: Path) -> None:
     media = f"{SMALL}.me"
-    write(folder, {"load.yaml": load(*(pods(f"p{n}", name, 3) for n, name in enumerate((SMALL, media, WHOLE_CARD))))})
+    write(folder, {"load.yaml": load(*(pods(f"p{n}", name, 3) for n, name in enumerate((SMALL, media, WHOLE_GPU))))})
 
     found = document("--nodes", "2", "--by", by, "-o", "mig-configs=mig.yaml", cards="2xH100-80GB")
 

@@ -98,11 +98,8 @@ def device_plugins(node: NodeObject) -> Sequence[PodObject]:
 
 def profiles_of(product: str) -> Sequence[str]:
     """Return the MIG profiles that cards of a product have, without extensions; none if its card is not known."""
-    names = {name for card in cards_of_product(product) or () for name in (*card.profiles, *card.aliases)}
-    return sorted({re.split(r"\+|-", name)[0] for name in names if _PROFILE.match(name)}, key=profile_order)
-
-
-_PROFILE = re.compile("[0-9]g[.][0-9]+gb")
+    names = {card.name for card in cards_of_product(product) or ()}
+    return sorted((profile for profile, cards in catalogue().profiles.items() if cards & names), key=profile_order)
 
 
 def lacking_cards(resource: str, products: Iterable[str]) -> Sequence[str]:

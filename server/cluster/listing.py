@@ -84,10 +84,8 @@ class ListedObjects:
         partial = self.objects.partial
         absent = ", ".join(API_KINDS[kind].resource for kind in forbidden if kind not in partial)
         parts = [f"cannot list {absent}"] if absent else []
-        for namespace in {*partial.values()}:
-            parts += [
-                f"only {', '.join(API_KINDS[kind].resource for kind in partial)} of namespace {namespace} are read"
-            ]
+        read = ", ".join(API_KINDS[kind].resource for kind in partial)
+        parts += [f"only {read} of namespace {namespace} are read" for namespace in {*partial.values()}]
         if forbidden:
             yield f"{'; '.join(parts)}: {self.unread[forbidden[0]]}"
 

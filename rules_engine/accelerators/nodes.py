@@ -43,7 +43,10 @@ def device_products(slices: Iterable[Object]) -> Mapping[str, str]:
 
 
 def cards_of_product(product: str) -> Sequence[Card] | None:
-    """Return the card of a product's name, or of a label's value; None if it may be one of several, such as a100."""
+    """Return the card of a product's name or a label's value, once for each way in which drivers divide it.
+
+    None if it may be one of several cards, such as a100.
+    """
     names = {label.cards.get(product) for label in _product_labels()}
     found = [card for card in catalogue().cards if card.name in names or card.is_product(product)]
     if not found and any(card.name.lower().startswith(f"{product.lower()}-") for card in catalogue().cards):

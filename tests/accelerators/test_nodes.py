@@ -93,3 +93,8 @@ def test_long_names_take_linear_time() -> None:
     assert found is not None
     assert not found.offered
     assert profiles_of(product) == []
+
+
+def test_a_card_has_the_profiles_of_older_drivers_too() -> None:
+    products = ["NVIDIA-RTX-PRO-5000-Blackwell"]
+    assert lacking_cards("nvidia.com/mig-1g.12gb", products) == lacking_cards("nvidia.com/mig-1g.24gb", products) == []

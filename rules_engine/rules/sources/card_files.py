@@ -18,7 +18,8 @@ def set_templates() -> Any:
 
 def card_sets() -> Mapping[str, Card]:
     """Return the cards that have a set, by the name of the set, which begins with `mig` or the partitions' domain."""
-    kinds = ((next(iter(each.partitions), "mig").partition(".")[0], each) for each in catalogue().cards)
+    cards = {each.products: each for each in reversed(catalogue().cards)}.values()  # the first of a product
+    kinds = ((next(iter(each.partitions), "mig").partition(".")[0], each) for each in reversed(cards))
     return {f"{kind}-{card.name}".lower().replace(" ", "-"): card for kind, card in kinds if card.has_set}
 
 

@@ -34,7 +34,7 @@ PACKAGED = Path(__file__).with_name("accelerators.yaml")
 
 
 class _Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of the catalogue, which replaces one of its name."""
+    """An entry of the catalogue; it replaces the packaged one of the same name."""
 
     name: str
 
@@ -99,7 +99,7 @@ class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_u
     drivers: tuple[Driver, ...] = ()
 
     def __add__(self, other: "Catalogue") -> "Catalogue":
-        """Return the catalogue with the entries of another one first, without entries of their names."""
+        """Return the catalogue with another one's entries first; these replace entries of the same name."""
         merged: dict[str, Any] = {}
         for name in self.__struct_fields__:
             entries = {each.name: each for each in getattr(other, name)}
@@ -148,16 +148,17 @@ def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
 
 
 _added: list[Catalogue] = []
-"""The catalogue with what users added when the process started, if they added anything."""
+"""The catalogue with the entries of users; empty without any."""
 
 
 def catalogue() -> Catalogue:
     """Return the catalogue of this process."""
-    return _added[0] if _added else _packaged()
+    return _added[0] if _added else packaged_catalogue()
 
 
 @cache
-def _packaged() -> Catalogue:
+def packaged_catalogue() -> Catalogue:
+    """Return the catalogue without entries of users."""
     return msgspec.convert(as_mapping(read_data(PACKAGED)).get("spec"), Catalogue)
 
 

@@ -54,6 +54,14 @@ def test_entries_replace_those_of_their_name_and_others_are_added(tmp_path: Path
     assert after.labels[1:] == before.labels
 
 
+def test_a_card_that_is_replaced_has_the_set_of_its_new_entry(tmp_path: Path) -> None:
+    text = rule("AcceleratorCatalogue", '{cards: [{name: A30, products: A30, profiles: {1g.7gb: "", 2g.13gb: ""}}]}')
+    option = ("--catalogue", write(tmp_path, {"a.yaml": text}) / "a.yaml")
+    shown = cli("sets", "show", "mig-a30", *option).stdout
+    assert re.findall("- resource: nvidia.com/mig-(.*)", shown)[:2] == ["2g.13gb", "1g.7gb"]
+    assert cli("sets", "list", *option).stdout.count("mig-a30\n") == 1
+
+
 @pytest.mark.parametrize(
     ("resource", "share"),
     [("example.com/x", 1), ("example.com/half-a", 0.5), ("example.com/memory", 0), ("y/fabric", 0)],

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rules_engine.accelerators.catalogue import packaged_catalogue
 from rules_engine.language.files import SourceFile, read_file
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.rule import ExpressionDocument
@@ -41,12 +42,13 @@ class PackagedSet:
 
 
 def list_packaged_sets() -> dict[str, PackagedSet]:
-    """Return all packaged sets by name, the default first, then the sets of cards that users add."""
+    """Return all packaged sets by name, the default first; then the sets of cards that users add or replace."""
     folders = [folder for folder in DEFAULT_RULES.parent.iterdir() if folder.is_dir()]
     folders.sort(key=lambda folder: (folder != DEFAULT_RULES, folder.name))
     sets = {}
     for folder in folders:
         files = sorted(folder.glob("*.yaml"), key=lambda file: (file.name.endswith(".test.yaml"), file.name))
         sets[folder.name] = PackagedSet(folder.name, (*files,))
-    added = {name: card for name, card in card_sets().items() if name not in sets}
+    packaged = packaged_catalogue().cards
+    added = {name: card for name, card in card_sets().items() if card not in packaged}
     return sets | {name: PackagedSet(name, made=set_files(name, card)) for name, card in added.items()}

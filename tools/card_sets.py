@@ -5,12 +5,11 @@ from itertools import pairwise
 
 from rules_engine.accelerators.catalogue import Card
 from rules_engine.accelerators.mig import device_resource, profile_order
-from rules_engine.accelerators.resources import short_name
+from rules_engine.accelerators.resources import WHOLE_GPU, short_name
 from rules_engine.rules.sources.card_files import card_sets, partition_ladders, set_files, set_templates
 from tools.documents import REPOSITORY
 
 RULES = REPOSITORY / "rules"
-GPU = "nvidia.com/gpu"
 LEAST = "gpurules.io/least-gpu-memory-gb"
 
 HEAD = """\
@@ -72,26 +71,26 @@ def _test_up(name: str, card: Card) -> str:
     ordered = sorted(card.profiles, key=profile_order)
     plain = [device_resource(each) for each in ordered if each.endswith("gb")]
     whole, rest = len(plain) + 1, list[str]()
-    nodes = [f"      - {{name: whole, allocatable: {{{GPU}: {whole + 1}}}}}\n"]
+    nodes = [f"      - {{name: whole, allocatable: {{{WHOLE_GPU}: {whole + 1}}}}}\n"]
     nodes += [_node(each, number) for number, each in enumerate(plain, 1)]
     cases = [_case("a device that is offered stays", plain[0], 1, plain[0], name)]
     for number, (smaller, larger) in enumerate(pairwise(plain), 2):
         title = f"{number} of {short_name(smaller)}, more than a node has, become {short_name(larger)}"
         cases.append(_case(title, smaller, number, larger, name))
     cases += [
-        _case(f"{whole} of {short_name(plain[-1])} become whole cards", plain[-1], whole, GPU, name),
-        _case(f"{whole} of the smallest device become whole cards", plain[0], whole, GPU, name),
-        _case("a pod that requests whole cards keeps them", GPU, 2, GPU, name),
+        _case(f"{whole} of {short_name(plain[-1])} become whole cards", plain[-1], whole, WHOLE_GPU, name),
+        _case(f"{whole} of the smallest device become whole cards", plain[0], whole, WHOLE_GPU, name),
+        _case("a pod that requests whole cards keeps them", WHOLE_GPU, 2, WHOLE_GPU, name),
     ]
     for extension, (kind, suffix, words) in set_templates()["extensions"].items():
         devices = [device_resource(each) for each in ordered if each.endswith(f"gb{extension}")]
         if devices:
             nodes += [_node(each, number) for number, each in [*enumerate(devices, 1)][::-1]]
-            top = plain[-1] if kind == "media" else GPU
+            top = plain[-1] if kind == "media" else WHOLE_GPU
             rest += _extension_cases(f"{name}-{suffix}", devices, words, top, whole)
     least = str(profile_order(short_name(plain[0]))[1])
     title = f"a pod that needs {least} GB goes up like others if nothing lower is offered"
-    up = _case(title, plain[0], 2, [*plain, GPU][1], f"{name}-less-memory", least=least)
+    up = _case(title, plain[0], 2, [*plain, WHOLE_GPU][1], f"{name}-less-memory", least=least)
     return "".join((HEAD.format(name=name, description=LARGER), *nodes, "  cases:\n", *cases, *rest, up))
 
 
@@ -102,11 +101,11 @@ def _extension_cases(ladder: str, devices: Sequence[str], words: str, top: str, 
         name, which = short_name(larger), f", which has {has} too" if has != words else ""
         if larger not in devices:
             which = f", not a device without {has.removeprefix('all ')}"
-        if larger == GPU:
+        if larger == WHOLE_GPU:
             name, which = "whole cards", ""
         yield _case(f"{number} of {short_name(smaller)} become {name}{which}", smaller, number, larger, ladder)
-    if top != GPU or len(devices) > 1:
-        yield _case(f"{whole} of {short_name(devices[0])} become whole cards", devices[0], whole, GPU, ladder)
+    if top != WHOLE_GPU or len(devices) > 1:
+        yield _case(f"{whole} of {short_name(devices[0])} become whole cards", devices[0], whole, WHOLE_GPU, ladder)
 
 
 def _test_down(name: str, card: Card) -> str:
@@ -123,12 +122,12 @@ def _test_down(name: str, card: Card) -> str:
         same = size == sizes[number - 1]
         needed, more = (size + 1, f", more than {plain[number]} has") if same else (sizes[number - 1], "")
         title = f"they become whole cards if it needs {needed} GB{more}"
-        cases.append(_case(title, devices[number - 1], count, GPU, ladder, least=str(needed)))
+        cases.append(_case(title, devices[number - 1], count, WHOLE_GPU, ladder, least=str(needed)))
     cases += [
-        _case("whole cards stay", GPU, 2, GPU, ladder, least=last),
-        _case("a pod that does not say how much it needs never gets less memory", devices[1], 3, GPU, name),
+        _case("whole cards stay", WHOLE_GPU, 2, WHOLE_GPU, ladder, least=last),
+        _case("a pod that does not say how much it needs never gets less memory", devices[1], 3, WHOLE_GPU, name),
         _case(
-            "a value that is not a number is ignored, with a warning", devices[1], 3, GPU, name,
+            "a value that is not a number is ignored, with a warning", devices[1], 3, WHOLE_GPU, name,
             least=f"{last}GB", warnings=f"[{LEAST} is ignored]", others=f", {{rule: Validation/{name}-least-memory}}",
         ),
     ]  # fmt: skip

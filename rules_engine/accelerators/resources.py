@@ -1,4 +1,4 @@
-"""Names of resources: cards, their partitions and shares of every vendor, and what is requested beside them."""
+"""Names of resources: cards, partitions and shares of cards of every vendor, and RDMA devices."""
 
 import re
 from fractions import Fraction

@@ -58,7 +58,7 @@ class ClusterReading:
     sources: Sources
 
     def with_assumptions(self, kinds: Collection[str], *, nodes: bool = True) -> "ClusterReading":
-        """Return the reading with warnings of what is assumed without these kinds; without `nodes`, with an error."""
+        """Return the reading with warnings of what is assumed without these kinds; `nodes`: without nodes, an error."""
         problems = Problems()
         if nodes and self.objects is not None and "Node" in self.objects.absent:
             problems.error(Code.NOT_A_CLUSTER, "nodes were not read, and the answer depends on them", self.location)
@@ -96,7 +96,7 @@ def read_cluster(
 
     An object that is in several files is read once, in its latest version. Files of other objects are skipped in a
     folder. No line of kubectl's output is quoted, since it may hold a secret. `whole`: no values are removed.
-    `regular`: as for `read_file`. `nodes`: it is an error if there is no node, and none was missing in a capture.
+    `regular`: as for `read_file`. `nodes`: no node is an error, except in a capture.
     """
     problems = Problems()
     files: dict[Path, bool] = {}

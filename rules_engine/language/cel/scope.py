@@ -96,8 +96,8 @@ class VariableCompiler:
     def compile(self, source: SourceText, result: Type = DYN, variable: str = "") -> Program:
         """Compile an expression. `variable`: the variable whose value it is; it is declared also after an error.
 
-        Raises CelProblems, also if the expression is nested too deep with the variables that it reads; without a
-        problem if a variable is by itself, since that has been raised.
+        Raises CelProblems, also if the expression is nested too deep with the variables that it reads. If one of these
+        variables alone is too deep, there is no further problem.
         """
         path, declared = f"{VARIABLES}.{variable}", DYN
         try:

@@ -43,14 +43,10 @@ MAX_NODES = 100
 
 
 def _read_cards(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, str]:
-    """Return the number of a node's cards, and their name."""
-    from rules_engine.accelerators.mig import placed_cards
-
+    """Return the number of a node's cards, and their name, which the rules may define."""
     number, sign, card = value.partition("x")
     if not sign or not number.isdecimal() or not 1 <= int(number) <= MAX_CARDS:
         raise click.BadParameter(f"{value!r} is not 1 to {MAX_CARDS} cards of a kind, such as 8xA100-80GB")
-    if card not in placed_cards():
-        raise click.BadParameter(f"no MIG placements are published for {card!r}, only for {', '.join(placed_cards())}")
     return int(number), card
 
 
@@ -130,6 +126,7 @@ def plan(
     Exits with 2 if the input has errors, or no layout serves the workload, and with 3 if an arrival has pods whose
     number is not known. Ctrl-C prints the best so far, and the exit code is 130.
     """
+    from rules_engine.accelerators.mig import placed_cards
     from rules_engine.language.yaml.text import dump_yaml
     from rules_engine.model.problems.problem import did_you_mean
     from rules_engine.questions.plan.plan import LostNodeError, PlanError
@@ -140,6 +137,9 @@ def plan(
     problems = InputProblems("plan", targets)
     sources = rules or DEFAULT_SOURCES
     (simulation,), (files,) = read_load(file, [cluster] if cluster else [], [sources], problems, needs_cluster=False)
+    if cards[1] not in placed_cards():
+        message = f"no MIG placements are published for {cards[1]!r}, only for {', '.join(placed_cards())}"
+        raise click.BadParameter(message, param_hint="--cards")
     existing = [node.name for node in simulation.objects.nodes]
     for name in keep:
         if name not in existing:

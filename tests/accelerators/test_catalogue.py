@@ -33,6 +33,11 @@ OURS = rule(
 """,
 )
 LAYOUT = "nvidia.com/mig-1g.13gb"
+LOAD = rule(
+    "Simulation",
+    "{arrivals: [{pod: {kind: Pod, spec: {containers: "
+    f"[{{name: c, resources: {{limits: {{{LAYOUT}: 1}}}}}}]}}}}, count: 4, runFor: 1h}}]}}",
+)
 
 
 def test_the_packaged_catalogue_is_a_valid_document() -> None:
@@ -73,17 +78,12 @@ def test_names_of_resources_are_those_of_added_vendors(resource: str, share: flo
 
 
 def test_commands_know_a_card_that_is_added(tmp_path: Path) -> None:
-    load = rule(
-        "Simulation",
-        "{arrivals: [{pod: {kind: Pod, spec: {containers: "
-        f"[{{name: c, resources: {{limits: {{{LAYOUT}: 1}}}}}}]}}}}, count: 4, runFor: 1h}}]}}",
-    )
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"example.com/card": "e48"}}}
     write(
         tmp_path,
         {
             "c.yaml": OURS,
-            "load.yaml": load,
+            "load.yaml": LOAD,
             "nodes.json": json.dumps(node),
             "l.yaml": ladder("l", LAYOUT, "nvidia.com/gpu"),
         },
@@ -101,6 +101,13 @@ def test_commands_know_a_card_that_is_added(tmp_path: Path) -> None:
     copied = cli("sets", "copy", "mig-example-48gb", tmp_path / "copied", *option)
     assert copied.exit_code == 0
     assert cli("check", tmp_path / "copied", "--strict", *option).exit_code == 0
+
+
+def test_a_card_beside_rules_is_planned(tmp_path: Path) -> None:
+    rules = write(tmp_path / "rules", {"c.yaml": OURS, "l.yaml": ladder("l", LAYOUT, "nvidia.com/gpu")})
+    write(tmp_path, {"load.yaml": LOAD})
+    plan = cli("plan", "-f", tmp_path / "load.yaml", "--cards", "1xExample-48GB", "--rules", rules)
+    assert (plan.exit_code, "4 × 1g.13gb" in plan.stdout) == (0, True)
 
 
 def test_a_catalogue_beside_rules_is_for_documents_of_all_files(tmp_path: Path) -> None:

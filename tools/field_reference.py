@@ -87,7 +87,7 @@ def _type(field: Schema, definitions: Mapping[str, Schema]) -> str:
     if kind == "object" and isinstance(field.get("additionalProperties"), dict):
         names = field.get("propertyNames", {})
         of = _type(field["additionalProperties"], definitions)
-        return f"{of} by {_type(names, definitions)}" if names else f"{of} by name"
+        return f"{of} by {names.get('title') or _type(names, definitions)}" if names else f"{of} by name"
     if kind == "integer" and ("minimum" in field or "maximum" in field):
         return f"integer{_range(field)}"
     if isinstance(kind, list):

@@ -19,7 +19,7 @@ from rules_engine.language.yaml.documents import read_data
 from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 
 MIG_RESOURCE = "nvidia.com/mig-"
 """Prefix of the resources of MIG devices, with the strategy mixed."""
@@ -136,7 +136,7 @@ class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_u
 
 
 def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
-    """Read a validated document; report patterns that are no regular expressions."""
+    """Read a validated document; report what its schema does not."""
     spec = fields.map_field(root, "spec")
     for list_, name in (("cards", "products"), ("networks", "words")):
         for node in (node for item in fields.map_items(spec, list_) for key, node in item if key.source.text == name):
@@ -144,7 +144,26 @@ def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
                 re.compile(str(node.json()))
             except re.error as error:
                 problems.error(Code.WRONG_VALUE, f"not a regular expression: {error}", node.location, node.length)
+    for entries in Catalogue.__struct_fields__:
+        fields.report_repeated(
+            Code.DUPLICATE_NAME, (item.get("name") for item in fields.map_items(spec, entries)), problems
+        )
+    for card in fields.map_items(spec, "cards"):
+        _check_card(card, problems)
     return Catalogue() if problems.failed else msgspec.convert(spec.json(), Catalogue)
+
+
+def _check_card(card: MapNode, problems: Problems) -> None:
+    """Report a name that no set can have, and aliases of profiles that the card lacks."""
+    name = card.get("name")
+    if name is not None and card.get("products") is not None and not re.fullmatch("[A-Za-z0-9-]+", str(name.json())):
+        message = f"'{name.json()}' cannot be part of a set's name: use letters, digits and '-'"
+        problems.error(Code.WRONG_FORM, message, name.location, name.length)
+    profiles = [key.source.text for key, _ in fields.map_field(card, "profiles")]
+    for _, profile in fields.map_field(card, "aliases"):
+        if (value := str(profile.json())) not in profiles:
+            message = f"the card has no profile '{value}'{did_you_mean(value, profiles)}"
+            problems.error(Code.WRONG_VALUE, message, profile.location, profile.length)
 
 
 _added: list[Catalogue] = []

@@ -449,7 +449,7 @@ class _Fault:
                     remedy = f'"{str(self._instance).lower()}"'
                 case "string" if self._text and self._title.startswith(_DURATION):
                     remedy = "a duration such as 90s"
-                case "string" if self._text:
+                case "string" if self._text and self._accepts(self._text):
                     remedy = f'"{truncate(self._text)}"'
                 case "boolean":
                     remedy = remedies.for_boolean(self._node)

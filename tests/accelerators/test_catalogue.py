@@ -124,9 +124,29 @@ def test_a_catalogue_beside_rules_is_for_documents_of_all_files(tmp_path: Path) 
     [
         ("{cards: [{name: a, products: '('}]}", "4:37: error: not a regular expression: missing )"),
         ("{networks: [{name: a, words: '['}]}", "4:37: error: not a regular expression: unterminated character set"),
-        ("{cards: [{name: a, profiles: {1g.5: ''}}]}", "error: "),
-        ("{cards: [{name: a, profiles: {1g.5gb: '{0}'}}]}", "error: '{0}' is not "),
-        ("{vendors: [{name: a, shares: {a.b/c: half}}]}", "error: 'half' is not "),
+        (
+            "{cards: [{name: a, profiles: {1g.5: ''}}]}",
+            "error: '1g.5' is not a MIG profile such as 2g.20gb [wrong-form]",
+        ),
+        (
+            "{cards: [{name: a, profiles: {1g.5gb: '{0}'}}]}",
+            "error: '{0}' is not a list of placements such as {0,2}:2 [wrong-form]",
+        ),
+        (
+            "{cards: [{name: a, profiles: {1g.5gb: ''}, aliases: {1g.6gb: 1g.4gb}}]}",
+            "4:68: error: the card has no profile '1g.4gb' (did you mean '1g.5gb'?) [wrong-value]",
+        ),
+        (
+            "{cards: [{name: a b, products: a}]}",
+            "4:23: error: 'a b' cannot be part of a set's name: use letters, digits",
+        ),
+        ("{cards: [{name: a}, {name: a}]}", "4:34: error: 'a' is already used in line 4 [duplicate-name]"),
+        ("{vendors: [{name: a, shares: {a.b/c: half}}]}", "error: 'half' is not a share of a card such as 1/2"),
+        ("{vendors: [{name: a, shares: {a.b/c: 0.5}}]}", "error: a.b/c must be text, not 0.5 [wrong-type]"),
+        ("{vendors: [{name: a, resources: [acl]}]}", "error: 'acl' is not an extended resource name or glob such as "),
+        ("{vendors: [{name: a, domains: [a.b/]}]}", "error: 'a.b/' is not a domain such as example.com [wrong-form]"),
+        ("{cards: [{name: a, partitions: {cpx: 8}}]}", "error: 'cpx' is not an extended resource name such as "),
+        ("{labels: [{name: a!, meaning: mark}]}", "error: 'a!' is not a label or annotation key such as "),
         ("{labels: [{name: a, meaning: card}]}", "error: "),
         ("{card: []}", "error: AcceleratorCatalogue spec has no field 'card' (did you mean 'cards'?)"),
     ],

@@ -77,6 +77,7 @@ def evaluate(
 
     files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
+    namespace = namespace or (cluster.namespace if cluster else "")
     manifest = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds if files else ()))
     problems = (*(files.problems if files else ()), *reading.problems, *manifest.problems)
     sources = {**(files.loaded.sources if files else {}), **reading.sources, **manifest.sources}

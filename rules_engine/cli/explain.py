@@ -136,6 +136,7 @@ def explain(
     from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
 
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
+    namespace = namespace or (cluster.namespace if cluster else "")
     sources = rules or DEFAULT_SOURCES
     files = read_sources(sources)
     problems = InputProblems("explain", [Target(output, None)])

@@ -176,6 +176,10 @@ class ClusterAccess:
         """Return parsers of sources of rules by their prefix."""
         return {}
 
+    def namespace(self, context: click.Context) -> str:  # noqa: ARG002 - for a subclass
+        """Return the namespace of the kubeconfig's context; "" if it has none."""
+        return ""
+
     def version(self, context: click.Context) -> tuple[int, int] | None:  # noqa: ARG002 - for a subclass
         """Return major and minor version of the live cluster; None if they are unknown."""
         return None
@@ -277,7 +281,7 @@ request_namespace_option: Decorator = click.option(
     type=NamespaceName(empty=True),
     default="",
     metavar="NAME",
-    help="Namespace of manifests that name none. Default: default.",
+    help="Namespace of manifests that name none. Default: that of a live cluster's context, else default.",
 )
 
 
@@ -316,6 +320,11 @@ class ClusterArgument:
     @property
     def name(self) -> str:
         return KUBECONFIG if self.path is None else str(self.path)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of manifests that name none, as for kubectl: that of a live cluster's context, or ""."""
+        return _cluster_access(self.context).namespace(self.context) if self.path is None else ""
 
     def read(self, *, whole: bool = False, assumed: Sequence[str] = ("Pod",), nodes: bool = True) -> "ClusterReading":
         """Read the cluster. Ends the command if a live one is unreadable.

@@ -97,7 +97,7 @@ def preflight(
                 part.pods,
                 reading.objects,
                 name=reading.name,
-                namespace=namespace,
+                namespace=namespace or cluster.namespace,
                 progress=lambda done, total: show("workloads", done, total),
             )
     except InputError as error:

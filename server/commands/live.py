@@ -34,6 +34,13 @@ class KubeconfigCluster(ClusterAccess):
         report_unread(context, listed, missing=False)
         return listed.objects
 
+    def namespace(self, context: click.Context) -> str:
+        """Return the namespace of the kubeconfig's context; "" if it has none."""
+        from rules_engine.server.cluster.connection import context_namespace
+
+        options = kubeconfig_options(context)
+        return context_namespace(options.get("--kubeconfig", ""), options.get("--context"))
+
     def version(self, context: click.Context) -> tuple[int, int] | None:
         """Return major and minor version of the API server; its minor version may end with "+"."""
         with ending_if_unreadable():
@@ -109,12 +116,10 @@ def list_objects(
 
 def _own_namespace(context: click.Context) -> str:
     """Return the namespace of `--namespace`, else of the kubeconfig's context; as kubectl, default otherwise."""
-    from rules_engine.server.cluster.connection import context_namespace
-
-    given, options = context.params.get("namespace"), kubeconfig_options(context)
+    given = context.params.get("namespace")
     if isinstance(given, str) and given:
         return given
-    return context_namespace(options.get("--kubeconfig", ""), options.get("--context")) or DEFAULT_NAMESPACE
+    return KubeconfigCluster().namespace(context) or DEFAULT_NAMESPACE
 
 
 def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) -> None:

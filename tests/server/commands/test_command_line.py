@@ -376,6 +376,10 @@ def test_with_rights_in_one_namespace_its_objects_are_read(
     assert f"only pods of namespace {own} are read: 403" in result.stderr
     assert "warning: no ResourceQuota was read: quotas count as having room" in result.stderr
     assert "pods of other namespaces, which were not read" in result.stdout
+    live = ("-f", "cpu.yaml", "--cluster", "kubeconfig", *options)
+    assert f"Pod {own}/a" in result.stdout
+    assert f"Pod {own}/a" in run("explain", "--rules", "rules.yaml", *live).stdout
+    assert f'"{own}"' in run("eval", "request.namespace", *live).stdout
 
 
 def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path) -> None:

@@ -8,7 +8,7 @@ from rules_engine.language import fields
 from rules_engine.language.document_fields import expression_fields
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problems
+from rules_engine.model.problems.problem import Problems, did_you_mean
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.finding import FindingSeverity
 from rules_engine.rules.diagnostic.catalogue import Entry, read_catalogue
@@ -91,8 +91,10 @@ def _check_slots(
         texts = spec.get("message") or spec.get("messageExpression")
         missing = [name for name, node in (("severity", spec.get("severity")), ("message", texts)) if node is None]
         if missing and reason and not problems.failed:  # an invalid field looks as if it were absent
-            message = f"the catalogue of findings has no {reason}: the Diagnostic needs {' and '.join(missing)}"
+            hint = did_you_mean(reason, read_catalogue())
+            message = f"the catalogue of findings has no {reason}{hint}: the Diagnostic needs {' and '.join(missing)}"
             problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+            return
     for name in sorted(entry.slots - slots.keys()) if entry is not None and entry.message else ():
         message = f"the finding {reason} needs the slot '{name}'"
         problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)

@@ -297,6 +297,15 @@ class TestDiagnostics:
                 ["missing-field: the catalogue of findings has no Unwell: the Diagnostic needs severity and message"],
             ),
             (
+                "reason: MIGStrategyNon, severity: Error, slots: {layout: \"'x'\"}",
+                [
+                    (
+                        "missing-field: the catalogue of findings has no MIGStrategyNon "
+                        "(did you mean 'MIGStrategyNone'?): the Diagnostic needs message"
+                    )
+                ],
+            ),
+            (
                 "reason: Unwell, message: x",
                 ["missing-field: the catalogue of findings has no Unwell: the Diagnostic needs severity"],
             ),

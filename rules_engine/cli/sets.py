@@ -134,4 +134,5 @@ def suggest(cluster: ClusterArgument, output: str) -> None:
     for unknown in filter(None, (group.unknown for group in answer.cards)):
         screen.line(unknown)
     arguments = " ".join(f"set:{name}" for name in answer.sets)
-    screen.line(f"--rules {arguments}" if arguments else "no packaged set fits")
+    none = "no packaged set fits" if rows else "no card is known: no label names one, and no GPU is allocatable"
+    screen.line(f"--rules {arguments}" if arguments else none)

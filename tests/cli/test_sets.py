@@ -283,4 +283,9 @@ cannot tell: no product label and no device attribute on node n4
     )
     options = result.stdout.splitlines()[-1].split()
     assert cli("explain", "-f", write(tmp_path, {"pod.yaml": POD}) / "pod.yaml", *options).exit_code == 0
-    assert cli("sets", "suggest", "--cluster", nodes_file(tmp_path, {})).stdout.endswith("no packaged set fits\n")
+    without = cli("sets", "suggest", "--cluster", nodes_file(tmp_path, {})).stdout
+    assert without == "no card is known: no label names one, and no GPU is allocatable\n"
+    unset = cli(
+        "sets", "suggest", "--cluster", nodes_file(tmp_path, {"labels": {"nvidia.com/gpu.product": "Tesla-T4"}})
+    ).stdout
+    assert unset.endswith("no packaged set fits\n")

@@ -91,8 +91,11 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
     if not volume_name:
         return _find_unbound(claim, name, key, title, objects)
     bound = objects.find("PersistentVolume", volume_name)
-    if text_member(as_mapping(claim.get("status")), "phase") != "Bound" or (bound and _owner(bound) != key):
+    if text_member(as_mapping(claim.get("status")), "phase") != "Bound":
         return {"unknown": f"volume claim {key}, which is not bound"}
+    if bound and _owner(bound) != key:
+        owner = f"the claimRef {_owner(bound)}" if _owner(bound) else "no claimRef"
+        return {"unknown": f"volume claim {key}, whose PersistentVolume {volume_name} has {owner}"}
     if bound is None:
         return {"unknown": f"volume of claim {key}, which was not read"}
     return {"candidates": {"": _node_selector(bound)}, "otherwise": OTHER_VOLUME_NODE}

@@ -148,7 +148,14 @@ AT_ONCE = storage_class("fast", "csi.example.com", mode="Immediate")
     ("objects", "reason"),
     [
         ([claim(status={"phase": "Pending"}), volume("data", "b")], "volume claim ml/data, which is not bound"),
-        ([claim(), volume("data", claimRef={"name": "x"})], "volume claim ml/data, which is not bound"),
+        (
+            [claim(), volume("data", claimRef={"name": "x", "namespace": "ml"})],
+            "volume claim ml/data, whose PersistentVolume pv-data has the claimRef ml/x",
+        ),
+        (
+            [claim(), volume("data", claimRef=None)],
+            "volume claim ml/data, whose PersistentVolume pv-data has no claimRef",
+        ),
         ([claim()], "volume of claim ml/data, which was not read"),
         ([unbound(storage_class="fast"), AT_ONCE], MANY_ZONES),
         ([unbound(), available("v", "a"), available("w", "b")], MANY_ZONES),

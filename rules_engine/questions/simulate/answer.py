@@ -3,16 +3,18 @@
 Amounts are numbers of cores, bytes and devices; times are seconds since the simulation began.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta, structs
 
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.model.rules.simulation import Milliseconds, NodeState, Strategy
+from rules_engine.model.wording import format_names
 from rules_engine.questions.simulate.figures import By, Figures, GpuHours, best, compute_figures
 from rules_engine.questions.simulate.record import NOT_ADMITTED, Fallback, PodRecord, Record, State
 from rules_engine.questions.simulate.totals import (
@@ -191,6 +193,17 @@ def _comparison(records: Sequence[Record], figures: Sequence[Figures], by: By) -
     )
 
 
+def _quota_notices(record: Record) -> Iterator[str]:
+    """Yield a notice if the API server counts some of the pods in a ResourceQuota."""
+    namespaces = {pod.namespace for pod in record.pods}
+    quotas = [as_mapping(each.get("metadata")) for each in record.simulation.objects.of("ResourceQuota")]
+    names = [
+        f"ResourceQuota {each['namespace']}/{each['name']}" for each in quotas if each.get("namespace") in namespaces
+    ]
+    if names:
+        yield f"not modelled: {format_names(names)}"
+
+
 def _result(record: Record, gpu_hours: GpuHours) -> Result:
     """Return the answer for one record."""
     resources, nodes = measure_use(record)
@@ -211,7 +224,7 @@ def _result(record: Record, gpu_hours: GpuHours) -> Result:
             gpu_hours=gpu_hours,
             resources=resources,
         ),
-        notices=record.notices,
+        notices=(*record.notices, *_quota_notices(record)),
         fallbacks=count_fallbacks(record.pods),
         denials=group_denials(record.pods),
         pending=group_pending(record),

@@ -9,6 +9,7 @@ from rules_engine.questions.simulate.record import Record, State
 from rules_engine.questions.simulate.report import simulation_report
 from rules_engine.questions.simulate.words import format_gpus
 from rules_engine.report.text import MAX_ROWS, Screen
+from tests.support.api import api_object
 from tests.support.html_pages import missing_words, page_of
 from tests.support.simulation_records import (
     GPU,
@@ -88,6 +89,14 @@ All pods  8 pods
 
 def test_a_record_with_everything() -> None:
     assert text(whole_record()) == WHOLE
+
+
+def test_quotas_of_namespaces_with_pods_are_not_modelled() -> None:
+    whole = whole_record()
+    quotas = [api_object("ResourceQuota", "gpus", namespace) for namespace in ("ml", "web")]
+    objects = whole.simulation.objects.with_objects({"ResourceQuota": quotas})
+    shown = text(replace(whole, simulation=replace(whole.simulation, objects=objects)))
+    assert shown == WHOLE.replace("\n  not modelled", "\n  not modelled: ResourceQuota ml/gpus\n  not modelled")
 
 
 def test_pods_that_the_api_server_refuses_are_not_called_denied() -> None:

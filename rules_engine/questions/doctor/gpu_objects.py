@@ -1,4 +1,4 @@
-"""Pods that request them, DaemonSets that GPU nodes need, and times of objects."""
+"""Pods that request GPUs, DaemonSets that GPU nodes need, and times of objects."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

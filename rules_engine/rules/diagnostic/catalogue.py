@@ -34,11 +34,13 @@ _SLOT = re.compile(r"\{([a-z][A-Za-z]*)\}")
 class Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The entry of a reason, or of one case of it, with slots in `message`, `cause` and `remedies`.
 
-    `summary`: the situation in general. `cases`: fields that differ, by the name of a case. A cause or a remedy is left
-    out if a slot of its text is empty or absent; if a slot of a command is, only the command is left out.
+    `for_each`: the kind of its objects, if Diagnostics find it. `summary`: the situation in general. `cases`: fields
+    that differ, by the name of a case. A cause or a remedy is left out if a slot of its text is empty or absent; if a
+    slot of a command is, only the command is left out.
     """
 
     severity: FindingSeverity
+    for_each: str = ""
     summary: str
     message: str
     certainty: Certainty = Certainty.CERTAIN

@@ -87,6 +87,10 @@ def _check_slots(
     A Diagnostic with a message of its own needs no slots: texts whose slots it lacks are left out.
     """
     place = spec.get("reason") or spec
+    for_each = fields.string_field(spec, "forEach")
+    if entry is not None and entry.for_each not in ("", for_each) and entry.remedies:
+        message = f"the remedies of {reason} are for each {entry.for_each}, not {for_each}: write remedies of your own"
+        problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)
     if entry is None:
         texts = spec.get("message") or spec.get("messageExpression")
         missing = [name for name, node in (("severity", spec.get("severity")), ("message", texts)) if node is None]

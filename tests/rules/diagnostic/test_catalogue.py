@@ -289,6 +289,11 @@ class TestDiagnostics:
                 ["finding-slots: the finding MIGStrategyNone has no slot 'more'"],
             ),
             (
+                "reason: NodeNotFound, slots: {node: \"'x'\"}",
+                ["finding-slots: the remedies of NodeNotFound are for each Pod, not Node: write remedies of your own"],
+            ),
+            ("reason: NodeNotFound, slots: {node: \"'x'\"}, remedies: [{text: mine}]", []),
+            (
                 "reason: Unwell, severity: Error, message: x, slots: {more: \"'x'\"}",
                 ["finding-slots: the finding Unwell has no slot 'more'"],
             ),

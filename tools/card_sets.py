@@ -104,8 +104,11 @@ def _extension_cases(ladder: str, devices: Sequence[str], words: str, top: str, 
         if larger == WHOLE_GPU:
             name, which = "whole cards", ""
         yield _case(f"{number} of {short_name(smaller)} become {name}{which}", smaller, number, larger, ladder)
-    if top != WHOLE_GPU or len(devices) > 1:
+    if top != WHOLE_GPU:
         yield _case(f"{whole} of {short_name(devices[0])} become whole cards", devices[0], whole, WHOLE_GPU, ladder)
+    else:
+        title = f"{whole + 2} of {short_name(devices[0])}, more than any node has, become whole cards"
+        yield _case(title, devices[0], whole + 2, WHOLE_GPU, ladder)
 
 
 def _test_down(name: str, card: Card) -> str:
@@ -144,6 +147,9 @@ def _partition_tests(name: str, card: Card) -> Iterator[str]:
         for number, larger in enumerate((*devices[1:], whole), 2):
             title = f"{number} of {devices[0]}, more than smaller ones have, become {larger}"
             cases.append(_case(title, devices[0], number, larger, ladder))
+        most = len(devices) + 2
+        title = f"{most} of {devices[0]}, more than any node has, become {whole}"
+        cases.append(_case(title, devices[0], most, whole, ladder))
         yield "".join((HEAD.format(name=ladder, description=LARGER), *nodes, "  cases:\n", *cases))
 
 

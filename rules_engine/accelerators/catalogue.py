@@ -89,14 +89,22 @@ class Driver(_Entry, frozen=True, kw_only=True):
     product: str
 
 
+class Operand(_Entry, frozen=True, kw_only=True):
+    """Pods and DaemonSets that nodes with cards need, by a pattern of names. `plugin`: they are device plugins."""
+
+    words: str
+    plugin: bool = False
+
+
 class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """Vendors, networks, cards, labels of nodes and drivers; the first that matches counts."""
+    """Vendors, networks, cards, labels of nodes, drivers and operands; the first that matches counts."""
 
     vendors: tuple[Vendor, ...] = ()
     networks: tuple[Network, ...] = ()
     cards: tuple[Card, ...] = ()
     labels: tuple[NodeLabel, ...] = ()
     drivers: tuple[Driver, ...] = ()
+    operands: tuple[Operand, ...] = ()
 
     def __add__(self, other: "Catalogue") -> "Catalogue":
         """Return the catalogue with another one's entries first; these replace entries of the same name."""
@@ -138,7 +146,7 @@ class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_u
 def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
     """Read a validated document; report what its schema does not."""
     spec = fields.map_field(root, "spec")
-    for list_, name in (("cards", "products"), ("networks", "words")):
+    for list_, name in (("cards", "products"), ("networks", "words"), ("operands", "words")):
         for node in (node for item in fields.map_items(spec, list_) for key, node in item if key.source.text == name):
             try:
                 re.compile(str(node.json()))

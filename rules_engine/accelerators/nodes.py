@@ -66,12 +66,6 @@ def _product_labels() -> Sequence[NodeLabel]:
     return [label for label in catalogue().labels if label.meaning == "product"]
 
 
-PLUGINS = re.compile(
-    r"^(?!.*(feature-discovery|mps-control|rdma|sriov|efa-|smarter|generic|kubevirt|sgx|qat|fpga|vfio))"
-    r".*(device-plugin|gpu-plugin)"
-)
-"""Names of device plugins and of their pods. Feature discovery and the MPS daemon are of the same chart."""
-
 _PARTS = re.compile("gpu|cuda", re.IGNORECASE)
 """Names, after the domain, of resources of parts of cards, which schedulers that share them offer."""
 
@@ -96,7 +90,13 @@ def gpus_of(node: NodeObject) -> NodeGpus | None:
 
 def device_plugins(node: NodeObject) -> Sequence[PodObject]:
     """Return the unfinished pods of device plugins on a node."""
-    return [pod for pod in node.cluster.pods_on(node.name) if PLUGINS.search(pod.name)]
+    words = "|".join(each.words for each in catalogue().operands if each.plugin)
+    return [pod for pod in node.cluster.pods_on(node.name) if re.search(words, pod.name)]
+
+
+def is_operand(name: str) -> bool:
+    """Return True for the name of a pod or a DaemonSet that nodes with cards need, such as a device plugin."""
+    return any(re.search(each.words, name) for each in catalogue().operands)
 
 
 def profiles_of(product: str) -> Sequence[str]:

@@ -15,18 +15,6 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObj
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
-PLUGIN_WORDS = (
-    "device-plugin",
-    "gpu-plugin",
-    "gpu-feature-discovery",
-    "nvidia-driver",
-    "nvidia-container-toolkit",
-    "nvidia-operator-validator",
-    "mig-manager",
-    "rdma-shared-dp",
-)
-"""Parts of the names of DaemonSets that GPU nodes need: device plugins, and the DaemonSets of the GPU Operator."""
-
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """A time before all others, for comparisons with objects without a time."""
 
@@ -63,11 +51,6 @@ def device_amounts(quantities: Object) -> Mapping[str, int]:
             except QuantityError:
                 continue  # the API server writes no malformed quantity
     return amounts
-
-
-def is_device_plugin(daemon_set: str) -> bool:
-    """Return True for the name of a device plugin's DaemonSet, or of another one that GPU nodes need."""
-    return any(word in daemon_set for word in PLUGIN_WORDS)
 
 
 def devices_of(pod: PodObject) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rules_engine.accelerators.nodes import gpus_of
+from rules_engine.accelerators.nodes import gpus_of, is_operand
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
@@ -105,16 +105,14 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
 def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
     """Return the pods of each DaemonSet that GPU nodes need."""
     pods_by_daemon_set: dict[ObjectName, list[PodObject]] = {
-        daemon_set.object_name: []
-        for daemon_set in cluster.daemon_sets
-        if gpu_objects.is_device_plugin(daemon_set.name)
+        daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_operand(daemon_set.name)
     }
     for pod in cluster.pods:
         owner = controller_reference(pod)
         if owner is None or text_member(owner, "kind") != "DaemonSet":
             continue
         name = ObjectName("DaemonSet", text_member(owner, "name"), pod.namespace)
-        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and gpu_objects.is_device_plugin(name.name)):
+        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and is_operand(name.name)):
             pods_by_daemon_set.setdefault(name, []).append(pod)
     return pods_by_daemon_set
 

@@ -68,6 +68,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "card": (),
     "label of nodes": (),
     "driver": (),
+    "operand": (),
     "pod template": (TemplateRow,),
     "gang": (),
     "reference": (),

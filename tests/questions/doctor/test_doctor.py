@@ -23,7 +23,8 @@ NO_PLUGIN = """\
 forEach: Cluster
 when: "cluster.daemonSets.size() == 0"
 severity: Info
-reason: NoDevicePlugin"""
+reason: NoDevicePlugin
+remedies: []"""
 
 
 @pytest.fixture

@@ -111,8 +111,7 @@ class LivePods:
             yield self._restore_pod(pod, view, mutated), view
 
     def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> SubmittedPods:
-        namespace = pod.namespace
-        missing = {**live_pods.missing_values(pod), **live_pods.merged_selectors(pod)}
+        namespace, missing = pod.namespace, live_pods.missing_values(pod)
         owner, template = find_controller(pod) or (None, None)
         if owner is None:
             owner = _owner(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.json.lenient import (
     Object,
+    as_list,
     as_mapping,
     as_string_map,
     controller_reference,
@@ -14,7 +15,6 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import pod_defaults
-from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
@@ -48,6 +48,11 @@ _STRIPPED = frozenset({*_LATER_METADATA, "ephemeralContainers"})
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
 
+_POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[str, Json]:
     """Return a live pod as if it were submitted now: without the fields of the API server, scheduler and kubelets.
@@ -65,6 +70,7 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
             name: value for name, value in as_mapping(metadata.get("labels")).items() if name not in _TOPOLOGY_LABELS
         }
         _set_member(metadata, "labels", labels or None)
+    _separate_match_label_keys(spec)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -73,21 +79,45 @@ def missing_values(pod: Object) -> Mapping[str, MemberPath]:
     return {name: path for name, path in missing_members(pod).items() if _STRIPPED.isdisjoint(path)}
 
 
-def merged_selectors(pod: PodObject) -> Mapping[str, MemberPath]:
-    """Return the members of a request whose selectors the API server has changed since, by their names.
-
-    It merges matchLabelKeys into selectors after admission (KEP-3633, KEP-3243).
-    """
-    names = ("affinity", "topologySpreadConstraints")
-    return {
-        f"object.spec.{name}": ("object", "spec", name) for name in names if "atchLabelKeys" in str(pod.spec.get(name))
-    }
-
-
 def is_static_pod(pod: dict[str, Json]) -> bool:
     """Return True for a static pod, which a kubelet submits for its own node."""
     owner = controller_reference(pod)
     return owner is not None and text_member(owner, "kind") == "Node"
+
+
+def _separate_match_label_keys(spec: dict[str, Json]) -> None:
+    """Undo the merge of matchLabelKeys into selectors, which follows a pod's admission (KEP-3633, KEP-3243)."""
+    constraints = as_list(spec.get("topologySpreadConstraints"))
+    if constraints:
+        spec["topologySpreadConstraints"] = [_separate_selector(constraint) for constraint in constraints]
+    affinity = as_mapping(spec.get("affinity"))
+    if not affinity.keys().isdisjoint(_POD_AFFINITIES):
+        separated = {name: _separate_terms(as_mapping(affinity[name])) for name in _POD_AFFINITIES if name in affinity}
+        spec["affinity"] = {**affinity, **separated}
+
+
+def _separate_terms(affinity: Object) -> Json:
+    separated: dict[str, Json] = dict(affinity)
+    if _REQUIRED in separated:
+        separated[_REQUIRED] = [_separate_selector(term) for term in as_list(separated[_REQUIRED])]
+    if _PREFERRED in separated:
+        separated[_PREFERRED] = [
+            {**term, "podAffinityTerm": _separate_selector(term.get("podAffinityTerm"))}
+            for term in object_items(affinity[_PREFERRED])
+        ]
+    return separated
+
+
+def _separate_selector(term: Json) -> Json:
+    """Return a term with its selector as submitted, where it must not use the keys of matchLabelKeys."""
+    members = as_mapping(term)
+    keys = [*as_list(members.get("matchLabelKeys")), *as_list(members.get("mismatchLabelKeys"))]
+    if not keys:
+        return term
+    selector = dict(as_mapping(members.get("labelSelector")))
+    expressions = [item for item in object_items(selector.get("matchExpressions")) if item.get("key") not in keys]
+    _set_member(selector, "matchExpressions", [dict(item) for item in expressions] or None)
+    return {**members, "labelSelector": selector}
 
 
 def restore_from_template(pod: dict[str, Json], template: Object) -> dict[str, Json] | None:

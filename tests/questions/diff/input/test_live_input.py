@@ -28,7 +28,6 @@ from rules_engine.questions.diff.input.views import ViewsWithout
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import SubmittedPods
 from rules_engine.rules.evaluation import RuleSet
-from rules_engine.rules.evaluation.rule_reads import USER
 from rules_engine.rules.ladder.value import WhenExhausted
 from tests.support.api import (
     NOW,
@@ -329,17 +328,6 @@ class TestDevicesOfDrivers:
         assert [each.as_it_is for each in read(dump, compiled(DOWN), None)] == [""]
         (found,) = read([item for item in dump if item["kind"] != "ResourceSlice"], compiled(EXHAUSTED), None)
         assert found.as_it_is == DENIED
-
-
-def test_selectors_that_the_api_server_merged_are_missing() -> None:
-    """It adds the keys of matchLabelKeys to selectors after admission."""
-    term = {"topologyKey": "zone", "matchLabelKeys": ["pod-template-hash"], "labelSelector": {}}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}]
-    (submitted,) = read(
-        [live(pod(container("main"), affinity=affinity, topologySpreadConstraints=spread))], compiled(DOWN)
-    )
-    assert submitted.missing == {**USER, "object.spec.affinity": ("object", "spec", "affinity")}
 
 
 LIMITED = "kubernetes.io/limit-ranger"

@@ -117,6 +117,33 @@ def test_a_pod_of_a_template_with_a_node_keeps_the_node_and_its_labels() -> None
     assert restored["metadata"]["labels"] == {"app": "train", ZONE: "z"}
 
 
+def test_match_label_keys_are_separated_from_selectors() -> None:
+    merged = {
+        "labelSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [OTHERS, BY_HASH]},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+    only = {"labelSelector": {"matchExpressions": [BY_HASH]}, "mismatchLabelKeys": ["pod-template-hash"]}
+    plain = {"labelSelector": {"matchExpressions": [BY_HASH]}}
+    separated = {**merged, "labelSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [OTHERS]}}
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+
+    def spec(of_hash: Any, without: Any) -> Any:
+        return {
+            "topologySpreadConstraints": [{"maxSkew": 1, **of_hash}, plain],
+            "affinity": {
+                "nodeAffinity": {required: {"nodeSelectorTerms": []}},
+                "podAffinity": {required: [of_hash, without, plain]},
+                "podAntiAffinity": {preferred: [{"weight": 3, "podAffinityTerm": without}]},
+            },
+        }
+
+    running = live(pod(container("main"), **spec(merged, only)))
+    found: Any = strip_live_fields(running)["spec"]
+    expected = spec(separated, {**only, "labelSelector": {}})
+    assert {name: found[name] for name in expected} == expected
+    assert running["spec"]["affinity"]["podAffinity"][required][0] is merged
+
+
 def test_annotations_of_the_controller_of_a_job_are_kept() -> None:
     names = ("job-completion-index", "job-index-failure-count", "job-index-ignored-failure-count")
     annotations = {f"batch.kubernetes.io/{name}": "1" for name in names}

@@ -1,9 +1,8 @@
-"""Parts of the sentences of findings: lists of names, points in time, and commands."""
+"""Parts of the sentences of findings: points in time, quoted messages, and texts without names."""
 
 import re
 from collections.abc import Container
 from datetime import datetime
-from shlex import quote
 
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.source import truncate
@@ -18,11 +17,6 @@ _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?
 def since_clause(at: datetime | None) -> str:
     """Return a clause with a point in time, or "" without one."""
     return "" if at is None else f" since {format_time(at)}"
-
-
-def shell_command(*words: str) -> str:
-    """Return a shell command; words with characters that are special to a shell are quoted."""
-    return " ".join(map(quote, words))
 
 
 def quote_message(message: str) -> str:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rules_engine.model.wording import format_amount, format_count, join_names
-from rules_engine.questions.doctor.wording import quote_message, shell_command, since_clause
+from rules_engine.questions.doctor.wording import quote_message, since_clause
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,6 @@ def test_amounts_are_written_as_kubernetes_does(resource: str, nanos: int, text:
 def test_an_unknown_time_is_omitted() -> None:
     assert since_clause(None) == ""
     assert since_clause(datetime(2026, 1, 2, 3, tzinfo=UTC)) == " since 2026-01-02T03:00:00Z"
-
-
-def test_commands_quote_what_a_shell_would_read() -> None:
-    assert shell_command("kubectl", "get", "node", "a; reboot") == "kubectl get node 'a; reboot'"
 
 
 def test_messages_are_quoted_on_one_line() -> None:

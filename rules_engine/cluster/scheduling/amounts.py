@@ -29,6 +29,11 @@ def scheduler_amounts(amounts: Mapping[str, int]) -> Mapping[str, int]:
     }
 
 
+def nanos_of(resource: str, amount: int) -> int:
+    """Return an amount in the scheduler's units in nanos."""
+    return amount * (_MILLI if resource == "cpu" else NANOS)
+
+
 def allocatable_amounts(node: Node) -> Mapping[str, int]:
     """Return a node's allocatable amounts, in the scheduler's units."""
     return scheduler_amounts({resource: amount.nanos for resource, amount in node.allocatable.items()})

@@ -10,6 +10,8 @@ from functools import cached_property, lru_cache, partial
 from heapq import nlargest
 from typing import Final
 
+from msgspec.structs import replace
+
 from rules_engine.cluster.nodes import NodeSet, node_index_with_places, node_set, select_nodes, union
 from rules_engine.cluster.scheduling import scheduling as reasons
 from rules_engine.cluster.scheduling.amounts import PODS
@@ -24,7 +26,7 @@ from rules_engine.cluster.scheduling.filters.volumes import Volumes
 from rules_engine.cluster.scheduling.requirements import Footprint, Requirements, priority_of
 from rules_engine.cluster.scheduling.scheduling import Excluded, Filter, Scheduling
 from rules_engine.language.cel import Budget
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, controller_reference, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices
@@ -166,7 +168,7 @@ class KubeScheduler:
     def feasible_without_devices(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters but DynamicResources. Raises CostExceeded."""
         self._grant()
-        by_reason = (self._insufficient_nodes(pod), self._spread_exclusions(pod), self._inter_pod_exclusions(pod))
+        by_reason = (self.insufficient_nodes(pod), self._spread_exclusions(pod), self._inter_pod_exclusions(pod))
         excluded = _union_of((*by_reason, self._volumes.exclude(pod, self.index.every)))
         return self.allowed(pod.placement) & ~(excluded | self._ports.taken(pod.ports))
 
@@ -202,7 +204,7 @@ class KubeScheduler:
         every, placement = self.index.every, pod.placement
         untolerated = self.taints.untolerated(placement.tolerations)
         selected = self.selected(placement.node_selector, placement.terms)
-        fit = self._insufficient_nodes(pod)
+        fit = self.insufficient_nodes(pod)
         # Each filter is applied to all nodes, also to nodes that another filter excludes: a diagnosis then knows which
         # filters alone keep the pod from a node.
         excluded: dict[Filter, Excluded] = {
@@ -245,7 +247,7 @@ class KubeScheduler:
     def _nodes_named(self, names: Iterable[str]) -> NodeSet:
         return node_set([self._numbers[name] for name in names if name in self._numbers])
 
-    def _insufficient_nodes(self, pod: Requirements) -> Mapping[str, NodeSet]:
+    def insufficient_nodes(self, pod: Requirements) -> Mapping[str, NodeSet]:
         """Return the nodes without enough of each resource that the pod requests; `pods`: the full nodes."""
         nodes = {PODS: self.full}
         for resource, amount in pod.requests.items():
@@ -305,6 +307,10 @@ def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet)
 
 
 _VIEW: Final = "scheduler"
+_LASTING_VIEW: Final = "scheduler with lasting pods"
+
+_LASTING_OWNERS = ("DaemonSet", "Node")
+"""Kinds of the controllers of pods that never end: the others are the kubelet's own pods."""
 
 
 def use_scheduler(objects: ClusterObjects, scheduler: KubeScheduler) -> None:
@@ -320,7 +326,15 @@ def scheduler_of(objects: ClusterObjects) -> KubeScheduler:
     return scheduler
 
 
-def _make_scheduler(objects: ClusterObjects) -> KubeScheduler:
+def lasting_scheduler_of(objects: ClusterObjects) -> KubeScheduler:
+    """Return a scheduler of a cluster's nodes as if all pods had ended, except those of DaemonSets and of kubelets."""
+    scheduler = objects.views.get(_LASTING_VIEW)
+    if not isinstance(scheduler, KubeScheduler):
+        scheduler = objects.views[_LASTING_VIEW] = _make_scheduler(objects, lasting=True)
+    return scheduler
+
+
+def _make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeScheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {
@@ -335,6 +349,12 @@ def _make_scheduler(objects: ClusterObjects) -> KubeScheduler:
     )
 
     def bound() -> Iterator[tuple[int, Footprint]]:
-        return ((number, Footprint.read(pod)) for name, number in numbers.items() for pod in objects.pods_on(name))
+        return (
+            (number, Footprint.read(pod))
+            for name, number in numbers.items()
+            for pod in objects.pods_on(name)
+            if not lasting or text_member(controller_reference(pod) or {}, "kind") in _LASTING_OWNERS
+        )
 
-    return KubeScheduler(nodes, namespaces, bound, nominated, devices=objects.devices)
+    devices = replace(objects.devices, allocated={}) if lasting else objects.devices
+    return KubeScheduler(nodes, namespaces, bound, nominated, devices=devices)

@@ -37,6 +37,11 @@ class Taint:
     effect: str
     value: str = ""
 
+    @property
+    def text(self) -> str:
+        """The taint as kubectl prints it."""
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
 
 class Served(Enum):
     """Result of a request for several amounts on one node. GIVEN_UP: the scheduler rejects the pod on all nodes."""

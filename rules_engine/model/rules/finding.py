@@ -42,6 +42,14 @@ class Remedy(Output, frozen=True, kw_only=True):
     risk: Risk = Risk.NONE
 
 
+class FurtherCause(Output, frozen=True, kw_only=True):
+    """What still keeps a pod waiting when the causes before it are gone."""
+
+    reason: str
+    message: str
+    remedies: tuple[Remedy, ...] = ()
+
+
 class Finding(Output, frozen=True, kw_only=True):
     """One finding about one object."""
 
@@ -55,6 +63,10 @@ class Finding(Output, frozen=True, kw_only=True):
     cause: Annotated[str, Meta(description='The reason behind the message; may be "".')] = ""
     evidence: Annotated[tuple[str, ...], Meta(description="What the objects show.")] = ()
     remedies: tuple[Remedy, ...] = ()
+    remaining: Annotated[
+        tuple[FurtherCause, ...],
+        Meta(description="What keeps a pod waiting when this cause is gone, in the order in which it must go."),
+    ] = ()
     on_host: Annotated[
         bool, Meta(description="The API cannot show the cause: the commands look on the node itself.")
     ] = False

@@ -26,7 +26,6 @@ from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.pod import Container, Pod
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.rules.simulation import PodGroup
-from rules_engine.questions.doctor.pending.excluded import taint_text
 
 MAX_NEEDS = 4
 """Needs of nodes that are tried: those of the nodes on which the most pods fit."""
@@ -90,7 +89,7 @@ class NodeNeed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        parts = [f"a toleration of {taint_text(taint)}" for taint in self.taints]
+        parts = [f"a toleration of {taint.text}" for taint in self.taints]
         parts += [f"nodeSelector {key}: {value}" for key, value in self.selector if value is not None]
         absent = [f"nodeSelector {key}" for key, value in self.selector if value is None]
         if self.affinity:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import read_amounts
+from rules_engine.cluster.scheduling.bound_volumes import find_bound, node_selector, owner_of
 from rules_engine.cluster.scheduling.preferences import ZONE
 from rules_engine.cluster.scheduling.requirements import POD_VOLUME, read_selector
-from rules_engine.cluster.scheduling.scheduling import NO_VOLUME, OTHER_VOLUME_NODE, UNBOUND_CLAIMS
+from rules_engine.cluster.scheduling.scheduling import NO_VOLUME, UNBOUND_CLAIMS
 from rules_engine.model.json.lenient import (
     Object,
     as_list,
@@ -84,31 +85,12 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
         return {"unknown": f"{title}, {why}"}
     claim = found or claim
     if claim is None:
-        return {"candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}
+        return {"claim": key, "candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}
     if as_mapping(claim.get("metadata")).get("deletionTimestamp") is not None:
-        return {"candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" is being deleted'}
-    volume_name = text_member(as_mapping(claim.get("spec")), "volumeName")
-    if not volume_name:
+        return {"claim": key, "candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" is being deleted'}
+    if not text_member(as_mapping(claim.get("spec")), "volumeName"):
         return _find_unbound(claim, name, key, title, objects)
-    bound = objects.find("PersistentVolume", volume_name)
-    if text_member(as_mapping(claim.get("status")), "phase") != "Bound":
-        return {"unknown": f"volume claim {key}, which is not bound"}
-    if bound and _owner(bound) != key:
-        owner = f"the claimRef {_owner(bound)}" if _owner(bound) else "no claimRef"
-        return {"unknown": f"volume claim {key}, whose PersistentVolume {volume_name} has {owner}"}
-    if bound is None:
-        return {"unknown": f"volume of claim {key}, which was not read"}
-    return {"candidates": {"": _node_selector(bound)}, "otherwise": OTHER_VOLUME_NODE}
-
-
-def _node_selector(volume: ApiObject) -> Json:
-    return as_mapping(volume.spec.get("nodeAffinity")).get("required")
-
-
-def _owner(volume: ApiObject) -> str:
-    """Return the claim of a PersistentVolume as namespace/name; "" if it has none."""
-    owner = as_mapping(volume.spec.get("claimRef"))
-    return f"{text_member(owner, 'namespace')}/{text_member(owner, 'name')}" if owner else ""
+    return find_bound(claim, key, objects)
 
 
 def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: ClusterObjects) -> dict[str, Json]:
@@ -122,8 +104,8 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     if not provisions and objects.unread("PersistentVolume"):
         return {"unknown": f"PersistentVolumes for {title}, which were not read"}
     owners = {"", key}
-    volumes = [each for each in _available(objects) if _owner(each) in owners and _matches(each, spec, name or "")]
-    candidates = {each.name: _node_selector(each) for each in sorted(volumes, key=lambda each: not _owner(each))}
+    volumes = [each for each in _available(objects) if owner_of(each) in owners and _matches(each, spec, name or "")]
+    candidates = {each.name: node_selector(each) for each in sorted(volumes, key=lambda each: not owner_of(each))}
     if len(candidates) > MAX_CANDIDATES:
         return {"unknown": f"{title}, for which there are more than {MAX_CANDIDATES:,} volumes"}
     size = _storage(as_mapping(spec.get("resources")).get("requests"))

@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
-from rules_engine.questions.doctor.pending import PendingPod, node_sets, pending_pods
+from rules_engine.questions.doctor.pending import PendingPod, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import RungPlacement, Unplaced, WhenExhausted

@@ -1,6 +1,6 @@
 """The filters TaintToleration and NodeUnschedulable: taints of nodes that a pod does not tolerate."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,6 +52,15 @@ class Taints:
         self._cordoned = node_set([number for number, node in enumerate(nodes) if node.unschedulable])
         self.untolerated = lru_cache(CACHED_TOLERATIONS)(self._find_untolerated)
         """Return the nodes that a pod with these tolerations does not tolerate."""
+
+    def repelling(self, tolerations: tuple[Toleration, ...]) -> Mapping[Taint, NodeSet]:
+        """Return the taints that a pod with these tolerations does not tolerate, each with its nodes."""
+        tolerated, repelling = Tolerated(tolerations), dict[Taint, NodeSet]()
+        for taints, nodes in self._groups.nodes.items():
+            for taint in taints:
+                if not tolerated.includes(taint):
+                    repelling[taint] = repelling.get(taint, 0) | nodes
+        return repelling
 
     def change_node(self, number: int, old: Node, new: Node) -> None:
         """Replace the taints of a node, and its cordon."""

@@ -6,11 +6,10 @@ from functools import partial
 from typing import TypeVar
 
 from rules_engine.cluster.devices.pools import Pool, reaches
-from rules_engine.cluster.nodes import NodeSet, Offered, numbers_of
-from rules_engine.language.cel import Budget, CostExceeded
+from rules_engine.cluster.nodes import NodeSet, numbers_of, union
+from rules_engine.cluster.scheduling import Scheduling
 from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.kubernetes.cluster import Served
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
 from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, NodeSelection
 from rules_engine.model.kubernetes.placement import read_node_terms
@@ -18,8 +17,7 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import MAX_JOINED, format_count, join_names
 from rules_engine.questions.doctor.drivers import Drivers, Matching
-from rules_engine.questions.doctor.pending.excluded import Exclusion
-from rules_engine.questions.doctor.pending.node_sets import NodeSets
+from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
@@ -32,19 +30,18 @@ CLAIM_NOT_CREATED = "FailedResourceClaimCreation"
 """Reason of the Event of a pod whose claim cannot be created (pkg/controller/resourceclaim)."""
 
 
-def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
+def explain_given_up(request: PendingRequest, answer: Scheduling, drivers: Drivers) -> PendingExplanation | None:
     """Explain a pod that the scheduler gives up on all nodes because of an error on one of them."""
-    amounts = dict((*request.gpus, *request.others))
-    budget = Budget()
-    for number in numbers_of(_reached_nodes(request, sets, drivers) if drivers.classes else 0):
+    if not answer.failure:
+        return None
+    reached = answer.every & ~union(nodes for by_reason in answer.excluded.values() for nodes in by_reason.values())
+    for number in numbers_of(reached):
         node = drivers.view.nodes[number]
-        counts = {name: nanos // NANOS for name, nanos in amounts.items() if _served_nodes(name, drivers) >> number & 1}
-        try:
-            served = node.service and node.service.serve(counts, budget.spend, free=True)
-        except CostExceeded:
-            return None
-        if served is not Served.GIVEN_UP:
-            continue
+        counts = {
+            name: nanos // NANOS
+            for name, nanos in request.amounts.items()
+            if drivers.nodes_by_resource.get(name, 0) >> number & 1
+        }
         total = sum(counts.values())
         if total > MAX_CLAIM_DEVICES:
             text = " and ".join(f"{count} {name}" for name, count in counts.items())
@@ -61,22 +58,6 @@ def explain_given_up(request: PendingRequest, sets: NodeSets, drivers: Drivers) 
     return None
 
 
-def _reached_nodes(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> NodeSet:
-    """Return the nodes that pass the filters before DynamicResources, and whose drivers serve the request."""
-    reached = sets.matching_nodes(request.placement) & sets.nodes_tolerated_by(request.placement) & ~sets.full
-    delegating = 0
-    for name, nanos in (*request.gpus, *request.others):
-        served = _served_nodes(name, drivers)
-        delegating |= served
-        reached &= served | sets.covering_nodes(((name, nanos),), Offered.AVAILABLE)
-    return reached & delegating
-
-
-def _served_nodes(resource: str, drivers: Drivers) -> NodeSet:
-    """Return the nodes on which only drivers can serve a resource."""
-    return drivers.nodes_by_resource.get(resource, 0)
-
-
 def _explain_failure(
     resource: str, device_class: DeviceClass, failures: Sequence[str], further: str = ""
 ) -> PendingExplanation:
@@ -88,10 +69,11 @@ def _explain_failure(
     )
 
 
-def explain_unserved(request: PendingRequest, sets: NodeSets, drivers: Drivers) -> PendingExplanation | None:
+def explain_unserved(request: PendingRequest, view: PendingNodes) -> PendingExplanation | None:
     """Explain a request of a resource whose DeviceClass serves no device on any node."""
-    for name, _ in request.gpus:
-        if name in drivers.classes and not sets.covering_nodes(((name, 1),), Offered.ALLOCATABLE):
+    drivers = view.drivers
+    for name in request.gpus:
+        if name in drivers.classes and not view.offering(name):
             return _explain_no_device(name, drivers.classes[name], drivers)
     return None
 
@@ -151,21 +133,20 @@ def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Driver
     )
 
 
-def explain_taken(explanation: PendingExplanation, exclusion: Exclusion, drivers: Drivers) -> PendingExplanation:
-    """Return the explanation of a shortage; if drivers serve the resource, with their devices in use."""
-    short = [name for name in explanation.missing if _served_nodes(name, drivers) & exclusion.left]
+def explain_taken(explanation: PendingExplanation, nodes: NodeSet, drivers: Drivers) -> PendingExplanation:
+    """Return the explanation of a shortage on nodes; if drivers serve the resource, with their devices in use."""
+    served = {name: drivers.nodes_by_resource.get(name, 0) & nodes for name in explanation.missing}
+    short = [name for name in served if served[name]]
     if not short:
         return explanation
-    matching_devices = [drivers.matching(drivers.classes[name], exclusion.left) for name in short]
+    matching_devices = [drivers.matching(drivers.classes[name], nodes) for name in short]
     lines = tuple(
         line
         for name, matching in zip(short, matching_devices, strict=True)
         for line in _device_lines(drivers.classes[name], matching, drivers)
     )
     explanation = replace(explanation, evidence=(*explanation.evidence, *lines))
-    if explanation.reason is not PendingReason.ALL_ALLOCATED or any(
-        exclusion.left & ~_served_nodes(name, drivers) for name in explanation.missing
-    ):
+    if explanation.reason is not PendingReason.ALL_ALLOCATED or any(served[name] != nodes for name in served):
         return explanation
     if any(matching.blocked for matching in matching_devices):
         slots = {**explanation.slots, "resources": short}
@@ -231,10 +212,13 @@ def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several
 
 def explain_claims(
     pod: PodObject, cluster: ClusterObjects, drivers: Drivers, room: NodeSet
-) -> PendingExplanation | None:
-    """Explain a pod if a claim of it is missing or being deleted, or allocated on nodes without room for the pod."""
+) -> Iterator[PendingExplanation]:
+    """Explain a pod if a claim of it is missing or being deleted, or allocated on nodes without room for the pod.
+
+    `room`: the nodes that can run it, 0: none.
+    """
     if CLAIM in cluster.absent:
-        return None
+        return
     created = {
         text_member(each, "name"): text_member(each, "resourceClaimName")
         for each in object_items(pod.status.get("resourceClaimStatuses"))
@@ -258,8 +242,7 @@ def explain_claims(
             ]
             explanation = _explain_missing("NotCreated", own, template, events) if events else None
         if explanation is not None:
-            return explanation
-    return None
+            yield explanation
 
 
 def _explain_missing(case: str, claim: str, template: str = "", events: Sequence[str] = ()) -> PendingExplanation:

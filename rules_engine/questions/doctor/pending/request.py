@@ -1,4 +1,4 @@
-"""The request of a pod that is not scheduled: its resources, and its requirements of a node."""
+"""The request of a pod that is not scheduled, and the reasons that are true for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,51 +7,37 @@ from typing import Self
 from msgspec import Struct
 
 from rules_engine.accelerators.resources import is_gpu
-from rules_engine.cluster.nodes import Demand
 from rules_engine.model.json.lenient import Object
-from rules_engine.model.kubernetes.placement import Placement
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.diagnostic import Slots
 
-ResourceNanos = tuple[tuple[str, int], ...]
-"""Resources with their nanos, in the order of the pod."""
-
 
 class PendingRequest(Struct, frozen=True):
-    """A pod's request of GPUs and of other resources, in nanos, and its placement. Equal pods have equal requests."""
+    """A pod's request of GPUs and of other resources, in nanos, by resource in the order of the pod."""
 
-    gpus: ResourceNanos
-    others: ResourceNanos
-    placement: Placement
+    gpus: Mapping[str, int]
+    others: Mapping[str, int]
 
     @classmethod
     def of(cls, raw: Object) -> Self:
-        """Read a pod. Raises PodError if it is malformed, and TooLargeError if its placement is too large."""
-        pod = Pod.parse(dict(raw))
-        requested = [(resource, nanos) for resource, nanos in pod.effective_requests().items() if nanos > 0]
-        return cls(
-            gpus=tuple(item for item in requested if is_gpu(item[0])),
-            others=tuple(item for item in requested if not is_gpu(item[0])),
-            placement=pod.placement,
-        )
-
-    @property
-    def demand(self) -> Demand:
-        """The nanos of each GPU resource."""
-        return dict(self.gpus)
+        """Read a pod. Raises PodError if it is malformed."""
+        amounts = Pod.parse(dict(raw)).effective_requests()
+        requested = {resource: nanos for resource, nanos in amounts.items() if nanos > 0}
+        gpus = {resource: nanos for resource, nanos in requested.items() if is_gpu(resource)}
+        return cls(gpus, {resource: nanos for resource, nanos in requested.items() if resource not in gpus})
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """The whole units of each GPU resource."""
-        return {resource: nanos // NANOS for resource, nanos in self.gpus}
+        """All amounts."""
+        return {**self.gpus, **self.others}
 
     @property
     def text(self) -> str:
         """The GPU resources with their amounts, for messages."""
-        return " and ".join(f"{count} {resource}" for resource, count in self.amounts.items()) or "any devices"
+        return " and ".join(f"{nanos // NANOS} {name}" for name, nanos in self.gpus.items()) or "any devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.mig import profile_message
 from rules_engine.accelerators.nodes import lacking_cards
 from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu, is_mig
-from rules_engine.cluster.nodes import NodeSet, Offered, node_set
+from rules_engine.cluster.nodes import NodeSet, node_set
 from rules_engine.model.wording import format_amount, format_count, join_names
-from rules_engine.questions.doctor.pending.node_sets import NodeSets
+from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 
@@ -20,28 +20,23 @@ CONFIG_STATE = "nvidia.com/mig.config.state"
 """Labels of feature discovery and of the MIG manager."""
 
 
-def explain_unoffered_gpus(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
+def explain_unoffered_gpus(request: PendingRequest, view: PendingNodes) -> PendingExplanation:
     """Explain why no node has all GPUs that a pod requests, allocated or not."""
-    missing = [name for name, _ in request.gpus if not _offering_nodes(name, sets)]
+    missing = [name for name in request.gpus if not view.offering(name)]
     if not missing:
-        return _explain_no_single_node(request, sets)
-    elsewhere = [_find_other_name(name, sets) for name in missing]
+        return _explain_no_single_node(request, view)
+    elsewhere = [_find_other_name(name, view) for name in missing]
     absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
     if absent:
-        return _explain_no_node(absent, sets)
-    return _explain_wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
+        return _explain_no_node(absent, view)
+    return _explain_wrong_strategy(missing, [other for other in elsewhere if other is not None], view)
 
 
-def _offering_nodes(resource: str, sets: NodeSets) -> NodeSet:
-    """Return the nodes that offer any amount of a resource."""
-    return sets.covering_nodes(((resource, 1),), Offered.ALLOCATABLE)
-
-
-def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> PendingExplanation:
-    offers = sets.resources(sets.every, Offered.ALLOCATABLE)
+def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplanation:
+    offers = view.resources(view.every)
     offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
-    withheld = [line for name in absent for line in _capacity_lines(name, sets)]
-    total = format_count(sets.every.bit_count(), "node")
+    withheld = [line for name in absent for line in _capacity_lines(name, view)]
+    total = format_count(view.every.bit_count(), "node")
     return PendingExplanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
         case="NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) else "",
@@ -50,17 +45,17 @@ def _explain_no_node(absent: Sequence[str], sets: NodeSets) -> PendingExplanatio
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
             *filter(None, (profile_message(name, offers) for name in absent)),
-            *(line for name in absent for line in lacking_cards(name, sets.products)),
+            *(line for name in absent for line in lacking_cards(name, view.products)),
         ),
         missing=tuple(absent),
     )
 
 
-def _capacity_lines(resource: str, sets: NodeSets) -> Iterator[str]:
+def _capacity_lines(resource: str, view: PendingNodes) -> Iterator[str]:
     """Yield a line if nodes have a resource in their capacity; no node has it in its allocatable."""
-    numbers = [number for number, capacity in enumerate(sets.capacities) if capacity.get(resource)]
+    numbers = [number for number, capacity in enumerate(view.capacities) if capacity.get(resource)]
     if numbers:
-        total, names = sum(sets.capacities[number][resource] for number in numbers), [*sets.names(node_set(numbers))]
+        total, names = sum(view.capacities[number][resource] for number in numbers), view.names(node_set(numbers))
         yield f"capacity of {resource}: {total} on {join_names(names)}, of which 0 are allocatable"
 
 
@@ -73,32 +68,34 @@ class _OtherName:
     resources: tuple[str, ...]
 
 
-def _find_other_name(resource: str, sets: NodeSets) -> _OtherName | None:
+def _find_other_name(resource: str, view: PendingNodes) -> _OtherName | None:
     if resource == WHOLE_GPU:
-        mixed = sets.nodes_with_label(STRATEGY, "mixed")
-        devices = [name for name in sets.resources(mixed, Offered.ALLOCATABLE) if is_mig(name)]
+        mixed = view.with_label(STRATEGY, "mixed")
+        devices = [name for name in view.resources(mixed) if is_mig(name)]
         nodes = 0
         for name in devices:
-            nodes |= _offering_nodes(name, sets) & mixed
+            nodes |= view.offering(name) & mixed
         return _OtherName(strategy="mixed", nodes=nodes, resources=tuple(devices)) if nodes else None
     if not is_mig(resource):
         return None
     profile = resource.removeprefix(MIG_RESOURCE)
-    cards = _offering_nodes(WHOLE_GPU, sets)
-    products = [value for value in sets.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
+    cards = view.offering(WHOLE_GPU)
+    products = [value for value in view.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
     single = 0
     for product in products:
-        single |= sets.nodes_with_label(PRODUCT, product) & sets.nodes_with_label(STRATEGY, "single") & cards
+        single |= view.with_label(PRODUCT, product) & view.with_label(STRATEGY, "single") & cards
     if single:
         return _OtherName(strategy="single", nodes=single, resources=(WHOLE_GPU,))
-    applied = sets.nodes_with_label(CONFIG, f"all-{profile}") & sets.nodes_with_label(CONFIG_STATE, "success")
-    none = applied & sets.nodes_with_label(STRATEGY, "none") & cards
+    applied = view.with_label(CONFIG, f"all-{profile}") & view.with_label(CONFIG_STATE, "success")
+    none = applied & view.with_label(STRATEGY, "none") & cards
     return _OtherName(strategy="none", nodes=none, resources=(WHOLE_GPU,)) if none else None
 
 
-def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> PendingExplanation:
+def _explain_wrong_strategy(
+    missing: Sequence[str], others: Sequence[_OtherName], view: PendingNodes
+) -> PendingExplanation:
     first = others[0]
-    nodes = [*sets.names(first.nodes)]
+    nodes = view.names(first.nodes)
     return PendingExplanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
         case="" if first.strategy == "mixed" else first.strategy.capitalize(),
@@ -110,19 +107,19 @@ def _explain_wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName]
             "node": nodes[0],
         },
         evidence=tuple(
-            f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names([*sets.names(each.nodes)])}"
+            f"{STRATEGY}={each.strategy}, with {join_names(each.resources)}, on {join_names(view.names(each.nodes))}"
             for each in others
         ),
         missing=tuple(missing),
     )
 
 
-def _explain_no_single_node(request: PendingRequest, sets: NodeSets) -> PendingExplanation:
+def _explain_no_single_node(request: PendingRequest, view: PendingNodes) -> PendingExplanation:
     """Explain a request whose resources all exist, but not together on a single node."""
     evidence = []
-    for resource, nanos in request.gpus:
-        total = sets.total(resource, Offered.ALLOCATABLE, sets.every)
-        most, best = sets.largest_amount(resource, Offered.ALLOCATABLE, sets.every)
+    for resource, nanos in request.gpus.items():
+        total = view.total(resource, view.every, free=False)
+        most, best = view.largest(resource, view.every, free=False)
         evidence.append(
             f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
             f"on one node ({best}), {format_amount(resource, total)} on all nodes"
@@ -132,5 +129,5 @@ def _explain_no_single_node(request: PendingRequest, sets: NodeSets) -> PendingE
         case="Never",
         slots={"request": request.text},
         evidence=tuple(evidence),
-        missing=tuple(resource for resource, _ in request.gpus),
+        missing=(*request.gpus,),
     )

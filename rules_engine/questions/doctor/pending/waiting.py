@@ -1,12 +1,10 @@
-"""Pods that wait for something other than resources: other filters, scheduling gates and volume claims."""
+"""Pods that wait for something other than a node: scheduling gates, volume claims, and what is not evaluated."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from rules_engine.cluster.nodes import NodeSet
-from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, Scheduling
-from rules_engine.cluster.scheduling.requirements import read_spread_constraints
-from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
+from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER
+from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import join_names
@@ -26,63 +24,38 @@ UNBOUND_CLAIMS = "unbound immediate PersistentVolumeClaims"
 """Words in the scheduler's message about claims that must be bound before the pod has a node."""
 
 
-def explain_other_filters(pod: PodObject, scheduling: Scheduling, room: NodeSet) -> PendingExplanation | None:
-    """Explain a pod if other filters exclude all nodes on which it fits."""
-    if room & scheduling.passing:
-        return None
-    excluding = [
-        (name, why if why == scheduling.rejected else f"{nodes.bit_count()} {why}")
-        for name, reasons in scheduling.excluded.items()
-        for why, excluded in reasons.items()
-        if (nodes := excluded & room)
-    ]
-    filters = [*dict.fromkeys(name for name, _ in excluding)]
-    constraints = [
-        f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
-        for each in read_spread_constraints(pod.spec, as_string_map(pod.metadata.get("labels")), "DoNotSchedule")
-    ]
-    return PendingExplanation(
-        reason=PendingReason.OTHER_FILTERS,
-        slots={"exclusions": [count for _, count in excluding], "filters": filters},
-        evidence=(
-            f"enough of everything is free on {join_names(scheduling.names(room))}",
-            *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
-        ),
-    )
-
-
-def explain_gates(pod: PodObject) -> PendingExplanation | None:
+def explain_gates(pod: PodObject) -> Iterator[PendingExplanation]:
     """Explain a pod if it has scheduling gates."""
-    gates = gates_of(pod)
-    return PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots={"gates": gates}) if gates else None
+    gates = [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
+    if gates:
+        yield PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots={"gates": gates})
 
 
-def gates_of(pod: PodObject) -> Sequence[str]:
-    """Return the names of a pod's scheduling gates."""
-    return [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
+def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Sequence[PendingExplanation]:
+    """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message.
 
-
-def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> PendingExplanation | None:
-    """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message."""
+    The first explanation is about claims that certainly keep the pod off every node, another one (of the case Late)
+    about claims of which this is not known.
+    """
     if CLAIM in cluster.absent:
-        return None
-    claims = [*_find_unbound_claims(pod, cluster, recorded)]
-    if not claims:
-        return None
-    # Claims that certainly keep the pod off every node come first.
-    claims.sort(key=lambda claim: not claim[2])
-    first, _, certain = claims[0]
-    return PendingExplanation(
-        reason=PendingReason.VOLUME_CLAIMS,
-        case="" if certain else "Late",
-        slots={"claims": [name for name, _, _ in claims], "claim": first},
-        evidence=tuple(f"{name} {state}" for name, state, _ in claims),
-    )
+        return ()
+    found = [*_find_unbound_claims(pod, cluster, recorded)]
+    by_certainty = {case: [each for each in found if each[2] is not bool(case)] for case in ("", "Late")}
+    return [
+        PendingExplanation(
+            reason=PendingReason.VOLUME_CLAIMS,
+            case=case,
+            slots={"claims": [name for name, _, _ in claims], "claim": claims[0][0]},
+            evidence=tuple(f"{name} {state}" for name, state, _ in claims),
+        )
+        for case, claims in by_certainty.items()
+        if claims
+    ]
 
 
 def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[tuple[str, str, bool]]:
     """Yield volume claims that are not bound, with their state; True: it keeps the pod off every node."""
-    for name in dict.fromkeys(_claim_names(pod)):
+    for name in claim_names(pod):
         claim = cluster.find(CLAIM, name, pod.namespace)
         if claim is None:
             yield (name, "does not exist", True)
@@ -91,12 +64,36 @@ def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str)
         elif (phase := text_member(claim.status, "phase")) == "Lost":
             yield (name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
+            class_name = claim.spec.get("storageClassName")
+            storage_class = cluster.find("StorageClass", text_member(claim.spec, "storageClassName"))
+            mode = text_member(storage_class or {}, "volumeBindingMode")
             events = cluster.events_about(claim)
-            if LATE_BINDING_REASONS.isdisjoint(text_member(event, "reason") for event in events):
-                yield (name, f"is {phase or 'not bound'}", UNBOUND_CLAIMS in recorded)
+            late = mode == "WaitForFirstConsumer"
+            if not late and LATE_BINDING_REASONS.isdisjoint(text_member(event, "reason") for event in events):
+                immediate = storage_class is not None or class_name == "" or UNBOUND_CLAIMS in recorded
+                yield (name, f"is {phase or 'not bound'}", immediate)
 
 
-def _claim_names(pod: PodObject) -> Iterator[str]:
+def explain_claims_in_use(
+    pod: PodObject, users: Mapping[tuple[str, str], Sequence[str]]
+) -> Iterator[PendingExplanation]:
+    """Explain a pod if other pods use a volume claim that only one pod at a time may use (ReadWriteOncePod).
+
+    `users`: the pods on nodes by the namespace and the name of their claims.
+    """
+    for name in claim_names(pod):
+        claim = pod.cluster.find(CLAIM, name, pod.namespace)
+        others = users.get((pod.namespace, name))
+        if claim is not None and others and "ReadWriteOncePod" in as_list(claim.spec.get("accessModes")):
+            yield PendingExplanation(reason=PendingReason.CLAIM_IN_USE, slots={"claim": name, "pods": others})
+
+
+def claim_names(pod: PodObject) -> Sequence[str]:
+    """Return the names of a pod's volume claims."""
+    return [*dict.fromkeys(_read_claim_names(pod))]
+
+
+def _read_claim_names(pod: PodObject) -> Iterator[str]:
     volumes: Sequence[Object] = object_items(pod.spec.get("volumes"))
     for volume in volumes:
         claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
@@ -113,7 +110,7 @@ def explain_by_message(
 
     `unknown`: the parts of the pod that were not evaluated. `feasible`: the nodes that pass all filters.
     """
-    claims = [claim for name in dict.fromkeys(_claim_names(pod)) if (claim := cluster.find(CLAIM, name, pod.namespace))]
+    claims = [claim for name in claim_names(pod) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
         f"event {text_member(event, 'reason')} of {about.object_name}: {quote_message(text_member(event, 'message'))}"
         for about in (pod, *claims)

@@ -1,0 +1,180 @@
+"""Obstacles: all that keeps a pod off each node, in the order in which it must go."""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import cached_property, lru_cache
+
+from msgspec import Struct
+
+from rules_engine.cluster.nodes import NodeSet, Tolerated, node_set, union
+from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, Requirements
+from rules_engine.cluster.scheduling.scheduler import KubeScheduler
+from rules_engine.cluster.scheduling.scheduling import (
+    NO_DEVICES,
+    NO_TOPOLOGY,
+    NOT_SELECTED,
+    TAINTED,
+    Filter,
+    Scheduling,
+)
+from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.model.kubernetes.cluster import Taint
+
+CACHED_RESOURCES = 1_000
+"""Resources whose nodes are cached: pods of a cluster request some dozens."""
+
+
+class Stage(IntEnum):
+    """How an obstacle goes, in the order in which obstacles must go.
+
+    CHANGE: it stays if all pods end, so the pod or the node has to change; STATE: a state of the node has to pass;
+    OTHERS: other pods have to end, or to start.
+    """
+
+    CHANGE = 0
+    STATE = 1
+    OTHERS = 2
+
+
+class Obstacle(Struct, frozen=True):
+    """What keeps a pod off a node: a resource, the reason of a finding for a state, or a reason of the scheduler."""
+
+    stage: Stage
+    filter: Filter
+    what: str
+
+
+class Candidates(Struct, frozen=True):
+    """The nodes that a pod could run on after the fewest changes: all have the same obstacles, which are in order.
+
+    `alike`: the nodes that have these obstacles apart from those of the stage OTHERS.
+    """
+
+    obstacles: tuple[Obstacle, ...]
+    nodes: NodeSet
+    alike: NodeSet
+
+
+_ORDER = (
+    Filter.NODE_RESOURCES_FIT,
+    Filter.DYNAMIC_RESOURCES,
+    Filter.NODE_AFFINITY,
+    Filter.TAINT_TOLERATION,
+    Filter.VOLUME_BINDING,
+    Filter.POD_TOPOLOGY_SPREAD,
+    Filter.NODE_PORTS,
+    Filter.INTER_POD_AFFINITY,
+)
+"""The filters in the order of their obstacles within a stage."""
+
+
+class ObstacleSearch:
+    """The search for the obstacles of pods on the nodes of a scheduler.
+
+    `lasting`: the scheduler of the same nodes with only the pods that never end.
+    """
+
+    def __init__(self, scheduler: KubeScheduler, lasting: KubeScheduler) -> None:
+        self._scheduler = scheduler
+        self._lasting = lasting
+        self._held = lru_cache(CACHED_RESOURCES)(self._find_held)
+
+    @cached_property
+    def untainted(self) -> NodeSet:
+        """The nodes that are not Ready and have no taint for it yet: the scheduler may still choose them."""
+        keys = {NOT_READY, UNREACHABLE}
+        nodes = enumerate(self._scheduler.nodes)
+        return node_set(
+            [number for number, node in nodes if not (node.ready or keys & {each.key for each in node.taints})]
+        )
+
+    def find(self, pod: Requirements, answer: Scheduling) -> Mapping[Obstacle, NodeSet]:
+        """Return the obstacles of a pod, each with its nodes; `answer`: the scheduler's."""
+        found: dict[Obstacle, NodeSet] = {}
+
+        def add(stage: Stage, name: Filter, what: str, nodes: NodeSet) -> None:
+            if nodes:
+                obstacle = Obstacle(stage, name, what)
+                found[obstacle] = found.get(obstacle, 0) | nodes
+
+        never = self._lasting.insufficient_nodes(pod)
+        for resource, nodes in self._scheduler.insufficient_nodes(pod).items():
+            add(Stage.CHANGE, Filter.NODE_RESOURCES_FIT, resource, never[resource])
+            # Of a smaller request, too, others may hold some.
+            held = nodes & (~never[resource] | self._held(resource))
+            add(Stage.OTHERS, Filter.NODE_RESOURCES_FIT, resource, held)
+        lacking = answer.every & ~self._scheduler.devices.having(pod.devices, answer.every)
+        never_free = lacking & ~self._lasting.devices.having(pod.devices, lacking)
+        add(Stage.CHANGE, Filter.DYNAMIC_RESOURCES, NO_DEVICES, never_free)
+        add(Stage.OTHERS, Filter.DYNAMIC_RESOURCES, NO_DEVICES, lacking & ~never_free)
+        tolerations, cordoned = pod.placement.tolerations, answer.excluded.get(Filter.NODE_UNSCHEDULABLE, {})
+        repelling = dict(self._scheduler.taints.repelling(tolerations))
+        not_ready = Taint(key=NOT_READY, effect="NoSchedule")
+        if not Tolerated(tolerations).includes(not_ready):
+            repelling[not_ready] = repelling.get(not_ready, 0) | self.untainted
+        for taint, nodes in repelling.items():
+            state = state_of(taint.key)
+            stage, what = (Stage.CHANGE, TAINTED) if state is None else (Stage.STATE, state.reason)
+            add(stage, Filter.TAINT_TOLERATION, what, nodes)
+        for nodes in cordoned.values():
+            add(Stage.STATE, Filter.TAINT_TOLERATION, "NodesCordoned", nodes)
+        for name in (
+            Filter.NODE_AFFINITY,
+            Filter.VOLUME_BINDING,
+            Filter.POD_TOPOLOGY_SPREAD,
+            Filter.NODE_PORTS,
+            Filter.INTER_POD_AFFINITY,
+        ):
+            for why, nodes in answer.excluded.get(name, {}).items():
+                stays = name is Filter.VOLUME_BINDING or why in (NOT_SELECTED, NO_TOPOLOGY)
+                add(Stage.CHANGE if stays else Stage.OTHERS, name, why, nodes)
+        return dict(sorted(found.items(), key=lambda item: (item[0].stage, _ORDER.index(item[0].filter))))
+
+    def _find_held(self, resource: str) -> NodeSet:
+        """Return the nodes of whose amount of a resource pods hold a part that end some time."""
+        numbers = range(len(self._scheduler.nodes))
+        free, lasting = self._scheduler.free, self._lasting.free
+        return node_set([each for each in numbers if free(each, resource) < lasting(each, resource)])
+
+
+def find_candidates(
+    obstacles: Mapping[Obstacle, NodeSet], every: NodeSet, offering: Mapping[str, NodeSet]
+) -> Candidates:
+    """Return the nodes with the fewest obstacles of the first stages; of equal ones those whose GPUs are free.
+
+    `obstacles`: of a pod, in order. `offering`: the nodes that have any of each GPU resource of the pod, which count
+    before all others.
+    """
+    groups: list[tuple[int, tuple[Obstacle, ...], NodeSet]] = [(0, (), every)]
+    for having in filter(None, offering.values()):
+        groups = [
+            part
+            for lacking, own, nodes in groups
+            for part in ((lacking, own, nodes & having), (lacking + 1, own, nodes & ~having))
+            if part[2]
+        ]
+    for obstacle, excluded in obstacles.items():
+        groups = [
+            part
+            for lacking, own, nodes in groups
+            for part in ((lacking, (*own, obstacle), nodes & excluded), (lacking, own, nodes & ~excluded))
+            if part[2]
+        ]
+
+    def rank(group: tuple[int, tuple[Obstacle, ...], NodeSet]) -> tuple[int, ...]:
+        lacking, own, nodes = group
+        counts = Counter(each.stage for each in own)
+        held = sum(each.what in offering or each.filter is Filter.DYNAMIC_RESOURCES for each in own)
+        return (lacking, *(counts[stage] for stage in Stage), held, -nodes.bit_count())
+
+    lacking, own, nodes = min(groups, key=rank, default=(0, (), 0))
+    before = [each for each in own if each.stage is not Stage.OTHERS]
+    alike = union(
+        [
+            members
+            for others, theirs, members in groups
+            if others == lacking and [each for each in theirs if each.stage is not Stage.OTHERS] == before
+        ]
+    )
+    return Candidates(own, nodes, alike)

@@ -1,0 +1,386 @@
+"""The causes for which no node can run a pod, in the order in which they must go."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from rules_engine.accelerators.resources import is_gpu
+from rules_engine.cluster.nodes import NodeSet, union
+from rules_engine.cluster.scheduling import Filter, Scheduling
+from rules_engine.cluster.scheduling.amounts import PODS
+from rules_engine.cluster.scheduling.obstacles import Obstacle, Stage, find_candidates
+from rules_engine.cluster.scheduling.requirements import Requirements
+from rules_engine.cluster.scheduling.scheduling import TAINTED
+from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.wording import MAX_JOINED, format_amount, format_count, join_names
+from rules_engine.questions.doctor.holders import Holders
+from rules_engine.questions.doctor.pending.devices import explain_taken, explain_unserved, with_lost_devices
+from rules_engine.questions.doctor.pending.nodes import PendingNodes
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
+from rules_engine.questions.doctor.pending.unoffered import explain_unoffered_gpus
+from rules_engine.questions.doctor.reasons import PendingReason
+from rules_engine.rules.diagnostic import Slots
+
+_STATES: Mapping[str, str] = {
+    PendingReason.CORDON: "cordons",
+    PendingReason.NOT_READY: "the condition Ready",
+    PendingReason.UNDER_PRESSURE: "pressure",
+    PendingReason.BEING_REMOVED: "their removal",
+    PendingReason.NOT_INITIALIZED: "their initialization",
+}
+"""Reasons for the states of nodes, with words for what excludes a pod."""
+
+EXCLUDED = frozenset(
+    {PendingReason.TAINT, PendingReason.SELECTOR_OR_AFFINITY, PendingReason.VOLUME_ELSEWHERE, *_STATES}
+)
+"""Reasons for which nodes with the GPUs of a pod repel or exclude it."""
+
+HELD = frozenset(
+    {
+        PendingReason.ALL_ALLOCATED,
+        PendingReason.DEVICES_ALLOCATED,
+        PendingReason.COUNTERS_EXHAUSTED,
+        PendingReason.ON_NO_SINGLE_NODE,
+        PendingReason.OTHER_RESOURCES,
+        PendingReason.OTHER_FILTERS,
+    }
+)
+"""Reasons for which a pod waits for others."""
+
+_FITS = (Filter.NODE_RESOURCES_FIT, Filter.DYNAMIC_RESOURCES)
+
+_REQUIREMENTS = {
+    Filter.NODE_AFFINITY: "its node selector or affinity",
+    Filter.VOLUME_BINDING: "its volumes",
+    Filter.POD_TOPOLOGY_SPREAD: "the label of its topology spread constraints",
+}
+
+
+class NodeCauses:
+    """The causes for which no node can run a pod.
+
+    `room`: the nodes that can run it, or that it needs the fewest changes to run on.
+    """
+
+    def __init__(
+        self, request: PendingRequest, pod: Requirements, answer: Scheduling, view: PendingNodes, holders: Holders
+    ) -> None:
+        self._request = request
+        self._pod = pod
+        self._answer = answer
+        self._view = view
+        self._holders = holders
+        self.obstacles = view.search.find(pod, answer)
+        # Nodes with fewer GPUs than requested count only if no node has enough.
+        enough = {name: view.offering(name, nanos) or view.offering(name) for name, nanos in request.gpus.items()}
+        candidates = find_candidates(self.obstacles, view.every, enough)
+        self.room, self._alike, self._own = candidates.nodes, candidates.alike, candidates.obstacles
+
+    @property
+    def repairable(self) -> NodeSet:
+        """The nodes that could run the pod if they had enough GPUs, and a good state."""
+        states = (PendingReason.NOT_READY, PendingReason.UNDER_PRESSURE)
+        solved, others = 0, 0
+        for obstacle, nodes in self.obstacles.items():
+            if self._is_gpu(obstacle) or obstacle.what in states:
+                solved |= nodes
+            else:
+                others |= nodes
+        return solved & ~others
+
+    def explain_rejected(self) -> Iterator[PendingExplanation]:
+        """Yield a cause if the scheduler looks at no node, since a volume claim of the pod is missing or not bound."""
+        rejected = self._answer.rejected
+        claims = [each.claim.partition("/")[2] for each in self._pod.volumes if each.otherwise == rejected]
+        if claims:
+            slots = {"claims": [each or "of an ephemeral volume" for each in claims], "claim": claims[0]}
+            yield PendingExplanation(reason=PendingReason.VOLUME_CLAIMS, slots=slots, evidence=(rejected,))
+
+    def explain(self) -> Iterator[PendingExplanation]:
+        """Yield the causes in their order."""
+        request, view = self._request, self._view
+        gpus, others = self._lacking(Stage.CHANGE)
+        if gpus or not (view.every or not request.gpus):
+            yield explain_unserved(request, view) or with_lost_devices(
+                explain_unoffered_gpus(request, view), view.drivers
+            )
+        yield from self._explain_too_large(others)
+        own = {(each.filter, each.what) for each in self._own if each.stage is Stage.CHANGE}
+        by_filter = {name for name, _ in own}
+        if Filter.NODE_AFFINITY in by_filter:
+            yield self._explain_mismatch()
+        if Filter.TAINT_TOLERATION in by_filter:
+            yield self._explain_taints()
+        if Filter.VOLUME_BINDING in by_filter and not self._answer.rejected:
+            yield self._explain_filters(PendingReason.VOLUME_ELSEWHERE, {Filter.VOLUME_BINDING})
+        if Filter.POD_TOPOLOGY_SPREAD in by_filter:
+            yield self._explain_filters(PendingReason.OTHER_FILTERS, {Filter.POD_TOPOLOGY_SPREAD})
+        for reason in dict.fromkeys(each.what for each in self._own if each.stage is Stage.STATE):
+            yield self._explain_state(PendingReason(reason))
+        gpus, others = self._lacking(Stage.OTHERS)
+        if gpus:
+            yield self._explain_held(gpus)
+        if others:
+            yield self._explain_others(others)
+        filters = {each.filter for each in self._own if each.stage is Stage.OTHERS} - {*_FITS}
+        if filters:
+            yield self._explain_filters(PendingReason.OTHER_FILTERS, filters)
+
+    def _lacking(self, stage: Stage) -> tuple[list[str], list[str]]:
+        """Return the GPU resources and the other ones of which the nodes of `room` have too little."""
+        amounts, own = self._request.amounts, [each for each in self._own if each.stage is stage]
+        names = {each.what for each in own if each.filter is Filter.NODE_RESOURCES_FIT}
+        if any(each.filter is Filter.DYNAMIC_RESOURCES for each in own):
+            served, free = [name for name in amounts if name in self._view.drivers.classes], stage is Stage.OTHERS
+            short = [name for name in served if self._view.largest(name, self.room, free=free)[0] < amounts[name]]
+            names.update(short or served)
+        lacking = [name for name in (*amounts, PODS) if name in names]
+        gpus = [name for name in lacking if name in self._request.gpus]
+        return gpus, [name for name in lacking if name not in gpus]
+
+    def _nodes(self, *stages: Stage, filters: Collection[Filter] = (), what: str = "") -> NodeSet:
+        """Return the nodes with an obstacle of these stages, by these filters or of this name, if given."""
+        return union(
+            nodes
+            for each, nodes in self.obstacles.items()
+            if each.stage in stages and (not filters or each.filter in filters) and what in ("", each.what)
+        )
+
+    @property
+    def _offering(self) -> NodeSet:
+        """The nodes that have all GPUs that the pod requests, held by others or not."""
+        lacking = [nodes for each, nodes in self.obstacles.items() if each.stage is Stage.CHANGE and self._is_gpu(each)]
+        return self._view.every & ~union(lacking)
+
+    def _is_gpu(self, obstacle: Obstacle) -> bool:
+        return obstacle.what in self._request.gpus or obstacle.filter is Filter.DYNAMIC_RESOURCES
+
+    def _steps(self) -> Iterator[str]:
+        """Yield a line about the nodes that offer the GPUs, and one for each obstacle that excludes some of them."""
+        view, offering = self._view, self._offering
+        if not offering:
+            return
+        yield f"nodes that offer {self._request.text}: {view.list(offering)}"
+        left = offering & ~self._alike
+        for obstacle, nodes in self.obstacles.items():
+            if obstacle.stage is not Stage.OTHERS and (excluded := nodes & left):
+                yield f"excluded by {_requirement(obstacle)}: {view.list(excluded)}"
+                left &= ~excluded
+
+    def _taints(self, among: NodeSet, reason: str = "") -> dict[str, NodeSet]:
+        """Return the untolerated taints on nodes as kubectl prints them: those that report no state, or of a reason."""
+        repelling = self._view.scheduler.taints.repelling(self._pod.placement.tolerations)
+        return {
+            taint.text: nodes & among
+            for taint, nodes in repelling.items()
+            if nodes & among
+            if (state.reason if (state := state_of(taint.key)) else "") == reason
+        }
+
+    def _taint_lines(self, taints: Mapping[str, NodeSet]) -> Iterator[str]:
+        return (f"{text} on {self._view.list(nodes)}" for text, nodes in taints.items())
+
+    def _slots(self) -> Slots:
+        """Return the slots that the entries of most reasons have."""
+        names = self._view.names(self.room)
+        return {"request": self._request.text, "nodes": names, "node": names[0]}
+
+    def _explain_taints(self) -> PendingExplanation:
+        taints = self._taints(self.room)
+        return PendingExplanation(
+            reason=PendingReason.TAINT,
+            slots={**self._slots(), "taints": [*taints]},
+            evidence=(*self._steps(), *self._taint_lines(taints)),
+        )
+
+    def _explain_mismatch(self) -> PendingExplanation:
+        view, selected = self._view, ~self._nodes(Stage.CHANGE, filters=(Filter.NODE_AFFINITY,))
+        tainted = self._nodes(Stage.CHANGE, what=TAINTED) & self._offering
+        # Taints of the nodes of `room` are a cause of their own.
+        taints = {} if tainted & self.room else self._taints(tainted & selected)
+        return PendingExplanation(
+            reason=PendingReason.SELECTOR_OR_AFFINITY,
+            case="Untainted" if tainted & ~self.room else "",
+            slots={**self._slots(), "taints": [*taints]},
+            evidence=(
+                *self._steps(),
+                *self._mismatch_lines(),
+                *(f"nodes that match have the taint {taint}: {view.list(nodes)}" for taint, nodes in taints.items()),
+            ),
+        )
+
+    def _mismatch_lines(self) -> Iterator[str]:
+        view, placement, excluded = self._view, self._pod.placement, self.room
+        for key, value in placement.node_selector[:MAX_JOINED]:
+            matched = view.with_label(key, value) & excluded
+            if matched != excluded:
+                values = [f"{key}={other}" for other in view.values_of(key, excluded)]
+                labels = join_names(values) or "no such label"
+                yield f"node selector {key}={value}: {_match_count(matched, excluded)}; they have {labels}"
+        if placement.terms is not None:
+            matched = view.scheduler.selected((), placement.terms) & excluded
+            if matched != excluded:
+                terms = [_term_text(term) for term in placement.terms]
+                yield f"required node affinity {' or '.join(terms[:MAX_JOINED])}: {_match_count(matched, excluded)}"
+
+    def _explain_state(self, reason: PendingReason) -> PendingExplanation:
+        view, taints = self._view, self._taints(self.room, reason)
+        untainted = view.search.untainted & self.room if reason is PendingReason.NOT_READY else 0
+        lines = [*self._taint_lines(taints)]
+        if untainted:
+            lines.append(f"no taint for NotReady on {view.list(untainted)}, whose condition Ready is not True")
+        return PendingExplanation(
+            reason=reason,
+            slots={**self._slots(), "states": [*view.states(self._pod.placement.tolerations, self.room, reason)]},
+            evidence=(*self._steps(), *lines),
+        )
+
+    def _explain_too_large(self, others: Sequence[str]) -> Iterator[PendingExplanation]:
+        """Yield causes for resources other than GPUs of which the nodes have too little even without pods that end."""
+        absent = [name for name in others if name != PODS and not self._view.offering(name)]
+        if absent:
+            slots = {**self._slots(), "resources": absent}
+            yield PendingExplanation(reason=PendingReason.OTHER_ON_NO_NODE, slots=slots, evidence=(*self._steps(),))
+        if larger := [name for name in others if name not in absent]:
+            yield self._explain_others(larger, "Never")
+
+    def _explain_others(self, lacking: Sequence[str], case: str = "") -> PendingExplanation:
+        view, nodes = self._view, format_count(self.room.bit_count(), "node")
+        resources = [name for name in lacking if name != PODS]
+        evidence = []
+        for name in resources:
+            most, best = view.largest(name, self.room, free=not case)
+            requested = format_amount(name, self._request.others[name])
+            of = f"a node has at most {format_amount(name, most)} without pods that end ({best})"
+            if not case:
+                of = f"free on 0 of {nodes}; at most {format_amount(name, most)} on one ({best})"
+            evidence.append(f"{name}: {requested} requested, {of}")
+        if full := self.room if PODS in lacking else 0:
+            evidence.append(f"nodes with as many pods as they may have: {view.list(full)}")
+        return PendingExplanation(
+            reason=PendingReason.OTHER_RESOURCES,
+            case=case,
+            slots={
+                **self._slots(),
+                "lacking": [*resources, *(["room for pods"] if PODS in lacking else [])],
+                "nodes": nodes,
+                "resources": resources,
+            },
+            evidence=(*self._steps(), *evidence, *self._room_elsewhere()),
+        )
+
+    def _room_elsewhere(self) -> Iterator[str]:
+        """Yield a line if the pod would fit on nodes that exclude it, such as a cordoned one."""
+        fitting = self._view.every & ~self._nodes(*Stage, filters=_FITS) & ~self._alike
+        if fitting:
+            yield f"enough is free on nodes that exclude the pod: {self._view.list(fitting)}"
+
+    def _explain_held(self, gpus: Sequence[str]) -> PendingExplanation:
+        """Explain GPUs that other pods hold on the nodes that the pod could use."""
+        view, requested = self._view, self._request.gpus
+        held = union(
+            nodes for each, nodes in self.obstacles.items() if each.stage is Stage.OTHERS and self._is_gpu(each)
+        )
+        nodes = self._alike & held
+        short = [name for name in gpus if view.total(name, nodes) < requested[name]]
+        names = short or gpus
+        slots = {
+            "resources": names,
+            "nodes": format_count(nodes.bit_count(), "node"),
+            "node": next(iter(view.names(nodes))),
+        }
+        lines = [self._amount_line(name, nodes) for name in names]
+        if short:
+            explanation = PendingExplanation(
+                reason=PendingReason.ALL_ALLOCATED,
+                case="" if any(view.total(name, nodes) for name in short) else "NoneFree",
+                slots=slots,
+                evidence=(
+                    *self._steps(),
+                    *lines,
+                    *(line for name in short for line in self._holders.evidence(name, (*view.names(nodes),))),
+                    *self._spare_lines(short, nodes),
+                    *self._room_elsewhere(),
+                ),
+                missing=tuple(short),
+            )
+        else:
+            best = view.least_lacking({name: requested[name] for name in gpus}, nodes)
+            holders = (
+                line for name in gpus for line in self._holders.evidence(name, (view.scheduler.nodes[best].name,))
+            )
+            explanation = PendingExplanation(
+                reason=PendingReason.ON_NO_SINGLE_NODE,
+                slots={**slots, "node": view.scheduler.nodes[best].name},
+                evidence=(*self._steps(), *lines, *holders, *self._room_elsewhere()),
+                missing=tuple(gpus),
+            )
+        return explain_taken(explanation, nodes, view.drivers)
+
+    def _amount_line(self, name: str, nodes: NodeSet) -> str:
+        view = self._view
+        most, best = view.largest(name, nodes)
+        allocatable, free = view.total(name, nodes, free=False), view.total(name, nodes)
+        return (
+            f"{name}: {format_amount(name, self._request.gpus[name])} requested; of "
+            f"{format_amount(name, allocatable)} on {format_count(nodes.bit_count(), 'node')}, "
+            f"{format_amount(name, free)} are free, at most {format_amount(name, most)} on one node ({best})"
+        )
+
+    def _spare_lines(self, short: Sequence[str], nodes: NodeSet) -> Iterator[str]:
+        spare = [
+            f"{format_amount(name, total)} {name}"
+            for name, total in self._view.resources(nodes, free=True).items()
+            if is_gpu(name) and name not in short
+        ]
+        if spare:
+            yield f"free on these nodes: {', '.join(spare)}"
+
+    def _explain_filters(self, reason: PendingReason, filters: Collection[Filter]) -> PendingExplanation:
+        """Explain obstacles of other filters, with the pods that are in the way."""
+        excluding = [
+            (name, why if why == self._answer.rejected else f"{nodes.bit_count()} {why}")
+            for name, by_reason in self._answer.excluded.items()
+            if name in filters
+            for why, excluded in by_reason.items()
+            if (nodes := excluded & self.room)
+        ]
+        constraints = [
+            f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
+            for each in self._pod.spread
+        ]
+        volumes = [
+            f"the volume of claim {each.claim} is on {self._view.list(nodes) or 'no node of the cluster'}"
+            for each in self._pod.volumes
+            for nodes in [union(self._view.scheduler.selected((), terms) for _, terms in each.candidates)]
+        ]
+        return PendingExplanation(
+            reason=reason,
+            slots={
+                **self._slots(),
+                "exclusions": [count for _, count in excluding],
+                "filters": [*dict.fromkeys(name for name, _ in excluding)],
+            },
+            evidence=(
+                *self._steps(),
+                *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
+                *(volumes if Filter.VOLUME_BINDING in filters else ()),
+                *self._view.conflict_lines(self._pod, self.room),
+            ),
+        )
+
+
+def _requirement(obstacle: Obstacle) -> str:
+    """Return words for what a pod requires, or what a node lacks."""
+    if obstacle.filter is Filter.TAINT_TOLERATION:
+        return _STATES.get(obstacle.what, "taints that the pod does not tolerate")
+    return _REQUIREMENTS.get(obstacle.filter, f"too little {obstacle.what}")
+
+
+def _term_text(term: NodeTerm) -> str:
+    """Return the expressions of a node selector term."""
+    requirements = (*term.expressions, *term.fields)
+    return ", ".join(f"{each.key} {each.operator} {join_names(each.values)}".rstrip() for each in requirements)
+
+
+def _match_count(matched: NodeSet, excluded: NodeSet) -> str:
+    return f"matches {matched.bit_count()} of {excluded.bit_count()}"

@@ -1,0 +1,138 @@
+"""The nodes of a cluster as pods that wait see them: amounts and labels, by sets of nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice
+
+from rules_engine.accelerators.nodes import product_of
+from rules_engine.cluster.nodes import NO_LABEL, NodeSet, node_set, numbers_of
+from rules_engine.cluster.scheduling import KubeScheduler
+from rules_engine.cluster.scheduling.amounts import nanos_of
+from rules_engine.cluster.scheduling.obstacles import ObstacleSearch
+from rules_engine.cluster.scheduling.requirements import Requirements
+from rules_engine.cluster.scheduling.scheduler import lasting_scheduler_of
+from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.placement import Toleration
+from rules_engine.model.kubernetes.quantity import NANOS
+from rules_engine.model.wording import MAX_JOINED, join_names
+from rules_engine.questions.doctor.drivers import drivers_of
+from rules_engine.questions.doctor.gpu_objects import device_amounts, is_device, parse_timestamp
+from rules_engine.questions.doctor.pending.conflicts import Conflicts
+from rules_engine.questions.doctor.wording import since_clause
+
+MAX_CACHED = 1_000
+"""Cached amounts by resource, and by resource and nodes: some 100 KiB each with 5,000 nodes."""
+
+Amounts = Sequence[tuple[int, int]]
+"""What nodes have of a resource when only pods run that never end, and what is free now, by number, in nanos."""
+
+
+class PendingNodes:
+    """The nodes of a cluster, by number. `capacities`: the devices in the capacity of each, in whole units."""
+
+    def __init__(self, objects: ClusterObjects, scheduler: KubeScheduler) -> None:
+        self.scheduler = scheduler
+        self.lasting = lasting_scheduler_of(objects)
+        self.search = ObstacleSearch(scheduler, self.lasting)
+        self.drivers = drivers_of(objects)
+        self.every: NodeSet = scheduler.index.every
+        self._objects = objects
+        self._conflicts = Conflicts(objects, scheduler)
+        self.amounts = lru_cache(MAX_CACHED)(self._read_amounts)
+        self.offering = lru_cache(MAX_CACHED)(self._find_offering)
+        """Return the nodes that have at least an amount of a resource, in nanos; by default, any."""
+        self.total = lru_cache(MAX_CACHED)(self._sum_amounts)
+        """Return the sum of what nodes have free of a resource, or of what they have."""
+        self.resources = lru_cache(MAX_CACHED)(self._sum_resources)
+        """Return the total of each resource that nodes have, or have free."""
+
+    @cached_property
+    def capacities(self) -> Sequence[Mapping[str, int]]:
+        return [
+            {
+                **device_amounts(as_mapping(node.status.get("capacity"))),
+                **{name: most for name, (most, _) in self.drivers.offered(view).items() if is_device(name)},
+            }
+            for node, view in zip(self._objects.nodes, self.drivers.view.nodes, strict=True)
+        ]
+
+    @cached_property
+    def products(self) -> frozenset[str]:
+        """The products that labels of the nodes name."""
+        return frozenset(product_of(node.labels) for node in self.scheduler.nodes)
+
+    def _read_amounts(self, resource: str) -> Amounts:
+        amounts = [
+            (
+                nanos_of(resource, self.lasting.free(number, resource)),
+                nanos_of(resource, self.scheduler.free(number, resource)),
+            )
+            for number in range(len(self.scheduler.nodes))
+        ]
+        for number in numbers_of(self.drivers.nodes_by_resource.get(resource, 0)):
+            most, used = self.drivers.offered(self.drivers.view.nodes[number]).get(resource, (0, 0))
+            amounts[number] = most * NANOS, (most - used) * NANOS
+        return [(max(lasting, 0), max(free, 0)) for lasting, free in amounts]
+
+    def _find_offering(self, resource: str, nanos: int = 1) -> NodeSet:
+        return node_set([number for number, (lasting, _) in enumerate(self.amounts(resource)) if lasting >= nanos])
+
+    def _sum_amounts(self, resource: str, nodes: NodeSet, *, free: bool = True) -> int:
+        amounts = self.amounts(resource)
+        return sum(amounts[number][free] for number in numbers_of(nodes))
+
+    def largest(self, resource: str, nodes: NodeSet, *, free: bool = True) -> tuple[int, str]:
+        """Return the largest amount that one of the nodes has, and the name of the first such node."""
+        amounts = self.amounts(resource)
+        best = max(numbers_of(nodes), key=lambda number: amounts[number][free])
+        return amounts[best][free], self.scheduler.nodes[best].name
+
+    def _sum_resources(self, nodes: NodeSet, *, free: bool = False) -> Mapping[str, int]:
+        names = {name for node in self.drivers.view.nodes for name in node.allocatable}
+        totals = {
+            name: self.total(name, nodes, free=free) for name in sorted(names - self.drivers.devices.second_names)
+        }
+        return {name: total for name, total in totals.items() if total}
+
+    def with_label(self, key: str, value: str) -> NodeSet:
+        """Return the nodes with a label of this value."""
+        return self.scheduler.index.places.labels.get(key, NO_LABEL).values[value]
+
+    def values_of(self, key: str, among: NodeSet) -> Sequence[str]:
+        """Return the values of a label on some nodes, in order."""
+        values = self.scheduler.index.places.labels.get(key, NO_LABEL).values
+        return sorted(value for value in values if values[value] & among)
+
+    def names(self, nodes: NodeSet) -> list[str]:
+        """Return the names of nodes, in order of the nodes."""
+        return [self.scheduler.nodes[number].name for number in numbers_of(nodes)]
+
+    def list(self, nodes: NodeSet) -> str:
+        """Return the first names of nodes, and the number of the others."""
+        numbers = islice(numbers_of(nodes), MAX_JOINED)
+        return join_names([self.scheduler.nodes[number].name for number in numbers], of=nodes.bit_count())
+
+    def least_lacking(self, amounts: Mapping[str, int], nodes: NodeSet) -> int:
+        """Return the number of the node that lacks the least of these amounts."""
+        return min(
+            numbers_of(nodes),
+            key=lambda number: sum(max(nanos - self.amounts(name)[number][1], 0) for name, nanos in amounts.items()),
+        )
+
+    def states(self, tolerations: tuple[Toleration, ...], nodes: NodeSet, reason: str) -> Iterator[str]:
+        """Yield the states behind taints of nodes, each with its time, for the first nodes."""
+        taints = self.scheduler.taints.repelling(tolerations)
+        for number in numbers_of(nodes)[:MAX_JOINED]:
+            node = self._objects.nodes[number]
+            for state in {state_of(taint.key): None for taint, having in taints.items() if having >> number & 1}:
+                if state is not None and state.reason == reason:
+                    since = parse_timestamp(node.condition(state.condition), "lastTransitionTime")
+                    yield f"{node.name} {state.state}{since_clause(since)}"
+
+    def conflict_lines(self, pod: Requirements, nodes: NodeSet) -> Iterator[str]:
+        """Yield a line about the pods that keep a pod off the first of some nodes, by a port or anti-affinity."""
+        first = numbers_of(nodes)[0]
+        if names := self._conflicts.find(pod, first):
+            yield f"in its way on {self.scheduler.nodes[first].name}: {join_names(names)}"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rules_engine.accelerators.resources import is_gpu
-from rules_engine.cluster.nodes import NodeSet, union
+from rules_engine.cluster.nodes import NodeSet, numbers_of, union
 from rules_engine.cluster.scheduling import Filter, Scheduling
 from rules_engine.cluster.scheduling.amounts import PODS
 from rules_engine.cluster.scheduling.obstacles import Obstacle, Stage, find_candidates
@@ -11,6 +11,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.scheduling import TAINTED
 from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, format_amount, format_count, join_names
 from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.devices import explain_taken, explain_unserved, with_lost_devices
@@ -53,6 +54,10 @@ _REQUIREMENTS = {
     Filter.VOLUME_BINDING: "its volumes",
     Filter.POD_TOPOLOGY_SPREAD: "the label of its topology spread constraints",
 }
+
+
+MAX_NODES = 100
+"""Nodes on which it is found out what remains when GPU pods end, in a millisecond each."""
 
 
 class NodeCauses:
@@ -117,13 +122,32 @@ class NodeCauses:
         for reason in dict.fromkeys(each.what for each in self._own if each.stage is Stage.STATE):
             yield self._explain_state(PendingReason(reason))
         gpus, others = self._lacking(Stage.OTHERS)
+        filters = {each.filter for each in self._own if each.stage is Stage.OTHERS} - {*_FITS}
         if gpus:
             yield self._explain_held(gpus)
+            # Once their pods have ended, less remains.
+            others, blocked = self._left_after(gpus, others)
+            filters = filters if blocked else set()
         if others:
             yield self._explain_others(others)
-        filters = {each.filter for each in self._own if each.stage is Stage.OTHERS} - {*_FITS}
         if filters:
             yield self._explain_filters(PendingReason.OTHER_FILTERS, filters)
+
+    def _left_after(self, gpus: Sequence[str], others: Sequence[str]) -> tuple[list[str], bool]:
+        """Return of which other resources nodes have too little, and if other pods are in the way, without GPU pods.
+
+        `gpus`: the resources of these pods. Of many nodes only the first count.
+        """
+        left, blocked = {*others}, True
+        for number in numbers_of(self.room)[:MAX_NODES]:
+            ended = self._view.pods_with(gpus, number)
+            given = {name: sum(pod.get(name, 0) for pod in ended.values()) for name in others}
+            given[PODS] = len(ended) * NANOS
+            requested = {PODS: NANOS, **self._request.others}
+            left &= {name for name in others if self._view.amounts(name)[number][1] + given[name] < requested[name]}
+            in_the_way = self._view.conflicts.find(self._pod, number)
+            blocked = blocked and not (in_the_way and ended.keys() >= {*in_the_way})
+        return [name for name in others if name in left], blocked
 
     def _lacking(self, stage: Stage) -> tuple[list[str], list[str]]:
         """Return the GPU resources and the other ones of which the nodes of `room` have too little."""
@@ -345,7 +369,8 @@ class NodeCauses:
             if (nodes := excluded & self.room)
         ]
         constraints = [
-            f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, of pods with {each.selector}"
+            f"topology spread constraint: maxSkew {each.max_skew} over {each.topology_key}, "
+            f"of pods with {each.selector}"
             for each in self._pod.spread
         ]
         volumes = [

@@ -1,6 +1,6 @@
 """The nodes of a cluster as pods that wait see them: amounts and labels, by sets of nodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
 
@@ -13,7 +13,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.scheduler import lasting_scheduler_of
 from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.model.json.lenient import as_mapping
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, join_names
@@ -39,7 +39,7 @@ class PendingNodes:
         self.drivers = drivers_of(objects)
         self.every: NodeSet = scheduler.index.every
         self._objects = objects
-        self._conflicts = Conflicts(objects, scheduler)
+        self.conflicts = Conflicts(objects, scheduler)
         self.amounts = lru_cache(MAX_CACHED)(self._read_amounts)
         self.offering = lru_cache(MAX_CACHED)(self._find_offering)
         """Return the nodes that have at least an amount of a resource, in nanos; by default, any."""
@@ -121,6 +121,14 @@ class PendingNodes:
             key=lambda number: sum(max(nanos - self.amounts(name)[number][1], 0) for name, nanos in amounts.items()),
         )
 
+    def pods_with(self, gpus: Collection[str], number: int) -> Mapping[str, Mapping[str, int]]:
+        """Return the requests of the pods on a node that hold one of some resources, in nanos, by namespace/name."""
+        requests = {
+            f"{pod.namespace}/{pod.name}": requests_of(pod)
+            for pod in self._objects.pods_on(self.scheduler.nodes[number].name)
+        }
+        return {name: amounts for name, amounts in requests.items() if any(amounts.get(each) for each in gpus)}
+
     def states(self, tolerations: tuple[Toleration, ...], nodes: NodeSet, reason: str) -> Iterator[str]:
         """Yield the states behind taints of nodes, each with its time, for the first nodes."""
         taints = self.scheduler.taints.repelling(tolerations)
@@ -134,5 +142,5 @@ class PendingNodes:
     def conflict_lines(self, pod: Requirements, nodes: NodeSet) -> Iterator[str]:
         """Yield a line about the pods that keep a pod off the first of some nodes, by a port or anti-affinity."""
         first = numbers_of(nodes)[0]
-        if names := self._conflicts.find(pod, first):
+        if names := self.conflicts.find(pod, first):
             yield f"in its way on {self.scheduler.nodes[first].name}: {join_names(names)}"

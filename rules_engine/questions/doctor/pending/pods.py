@@ -117,7 +117,7 @@ class _Answers:
         broken = self._broken_nodes(request, causes) if given_up is None else {}
         if of_nodes:
             # Of nodes that are not Ready without a taint, the scheduler may choose one.
-            certainty = Certainty.POSSIBLE if answer.passing else None
+            certainty = Certainty.POSSIBLE if answer.passing else of_nodes[0].certainty
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             advises = not broken or of_nodes[0].reason in HELD
             of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=advises)

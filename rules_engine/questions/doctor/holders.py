@@ -8,8 +8,9 @@ from heapq import nsmallest
 
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.wording import format_count
-from rules_engine.questions.doctor.gpu_objects import devices_of, parse_timestamp
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, container_statuses, devices_of, parse_timestamp
 from rules_engine.questions.doctor.wording import since_clause
 
 CACHED_EVIDENCE = 64
@@ -52,6 +53,17 @@ class Holders:
                     if amount > 0:
                         by_resource.setdefault(resource, {}).setdefault(node.name, []).append(holder)
         return by_resource
+
+    @cached_property
+    def last_changes(self) -> Mapping[str, datetime]:
+        """The last time, by node, at which a pod with GPUs was bound to it, or ended after it had started."""
+        changes: dict[str, datetime] = {}
+        for pod in self._cluster.pods:
+            if (container_statuses(pod) or not is_finished(pod)) and requested_gpus(pod):
+                condition = pod.condition("Ready" if is_finished(pod) else "PodScheduled")
+                at = parse_timestamp(condition, "lastTransitionTime") or LONG_AGO
+                changes[pod.node_name] = max(changes.get(pod.node_name, LONG_AGO), at)
+        return changes
 
     def _evidence(self, resource: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
         by_node = self._by_resource.get(resource, {})

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rules_engine.accelerators.resources import is_gpu
+from rules_engine.cluster.read.kubectl import kind_name
 from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
     API_RESOURCES,
     ApiObject,
     ClusterObjects,
@@ -29,13 +31,19 @@ OWN_WEBHOOKS = frozenset(endpoint.webhook for endpoint in Endpoint)
 """The names of the webhooks of gpu-rules."""
 
 # Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);
-# pkg/util/webhook (error.go).
-_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), (?P<amounts>requested: .*)")
+# pkg/util/webhook (error.go); plugin/pkg/admission (priority, runtimeclass, serviceaccount).
+_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), (?P<amounts>requested: [^\"]*)")
 _UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:\s]+): (?P<amounts>.*)")
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"\s]+)" denied the request(?:: (?P<why>.*))?')
 _NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"\s]+)"(?:: (?P<why>.*))?')
+_MISSING = re.compile(r"((?:PriorityClass with name|RuntimeClass|serviceaccount) \S+) (?:was |not )found")
 _RULES = re.compile(r"(?:^|; )([A-Z][A-Za-z]+/[^\s,:;]+(?:, [A-Z][A-Za-z]+/[^\s,:;]+)*): ")
 _RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
+_OF_POD = re.compile(
+    r'pods?(?: \\?"[^"]*" is forbidden: (?!User )|\b(?:(?!pod)[^"])*(?:admission|failed calling) webhook ")',
+    re.IGNORECASE,
+)
+"""Texts in the reason and message of an Event that show that what was refused is a pod, not another object."""
 
 
 def find_never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
@@ -45,47 +53,50 @@ def find_never_created(cluster: ClusterObjects, since: datetime) -> tuple[Findin
     their pods were refused by a quota of GPUs or by a webhook of gpu-rules.
     """
     return tuple(
-        _build_finding(about, failure, workload, cluster)
+        _build_finding(about, failure, cluster)
         for about, failure in sorted(_collect_failures(cluster, since).items())
-        if (workload := cluster.find(about.kind, about.name, about.namespace)) is not None
-        or about.kind in cluster.absent
-        if workload is None or (_LACKS_PODS[about.kind](workload) and not _is_over(about, failure, workload, cluster))
-        if _concerns_gpus(workload, failure)
+        if failure.workload is None or _LACKS_PODS[about.kind](failure.workload)
+        if not _is_over(about, failure, cluster) and _concerns_gpus(about, failure, cluster)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """The last failure to create a pod, with the message of the API server."""
+    """The last failure to create a pod of a workload, None if it was not read, with the message of the API server."""
 
     message: str
     at: datetime | None
+    workload: ApiObject | None
 
 
 def _collect_failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
     failures: dict[ObjectName, _Failure] = {}
     for event in cluster.events:
-        if text_member(event, "reason") != FAILED_CREATE:
+        about, reason = involved_object(event), text_member(event, "reason")
+        kind = kind_name(text_member(as_mapping(event.get("involvedObject")), "apiVersion"), about.kind)
+        if not kind or (kind in API_KINDS and kind not in _LACKS_PODS):
             continue
-        about = involved_object(event)
         at = last_seen(event)
-        workload = cluster.find(about.kind, about.name, about.namespace)
-        if workload is not None and not is_about(event, workload):
+        workload = cluster.find(kind, about.name, about.namespace)
+        is_read = kind in _LACKS_PODS and kind not in cluster.absent
+        if (is_read and (workload is None or not is_about(event, workload))) or (at is not None and at < since):
             continue
-        if about.kind in _LACKS_PODS and (at is None or at >= since):
-            failure = _Failure(message=quote_message(text_member(event, "message")), at=at)
+        message = quote_message(text_member(event, "message"))
+        if (kind in _LACKS_PODS and reason == FAILED_CREATE) or _OF_POD.search(f"{reason}: {message}"):
+            failure = _Failure(message=message, at=at, workload=workload)
             failures[about] = max(failures.get(about, failure), failure, key=lambda failure: failure.at or LONG_AGO)
     for replica_set in cluster.of("ReplicaSet"):
         failed = replica_set.condition("ReplicaFailure")
         if text_member(failed, "reason") == FAILED_CREATE:
             # The condition is removed once pods can be created again, so it is as new as the newest Event.
-            failures[replica_set.object_name] = _Failure(message=quote_message(text_member(failed, "message")), at=None)
+            message = quote_message(text_member(failed, "message"))
+            failures[replica_set.object_name] = _Failure(message=message, at=None, workload=replica_set)
     return failures
 
 
-def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster: ClusterObjects) -> bool:
+def _is_over(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> bool:
     """Return True if a workload is being deleted, or its controller created a pod after the failure."""
-    if workload.metadata.get("deletionTimestamp") is not None:
+    if failure.workload is not None and failure.workload.metadata.get("deletionTimestamp") is not None:
         return True
     at = failure.at
     return at is not None and any(
@@ -111,14 +122,15 @@ _LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
     "ReplicaSet": _lacks_replicas,
     "StatefulSet": _lacks_replicas,
 }
-"""A predicate for each kind of workload: True if the workload has fewer pods than it should."""
+"""A predicate for each kind of workload that is read: True if the workload has fewer pods than it should."""
 
 
-def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
+def _concerns_gpus(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> bool:
     if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _is_own_refusal(failure.message):
         return True
-    template = as_mapping(workload.spec.get("template")) if workload is not None else {}
-    return any(map(is_gpu, resource_names(as_mapping(template.get("spec")))))
+    template = as_mapping(failure.workload.spec.get("template")) if failure.workload is not None else {}
+    specs = (as_mapping(template.get("spec")), *(pod.spec for pod in cluster.pods_of(about)))
+    return any(is_gpu(name) for spec in specs for name in resource_names(spec))
 
 
 def _is_own_refusal(message: str) -> bool:
@@ -126,18 +138,17 @@ def _is_own_refusal(message: str) -> bool:
     return match is not None and match["webhook"] in OWN_WEBHOOKS
 
 
-def _build_finding(
-    about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects
-) -> Finding:
+def _build_finding(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> Finding:
     reason, case, slots, evidence = _parse_refusal(about, failure.message, cluster)
-    unread = f"{API_RESOURCES[about.kind]} were not read: the workload may have its pods by now"
+    objects = API_RESOURCES.get(about.kind, f"objects of the kind {about.kind}")
+    unread = [f"{objects} were not read: the workload may have its pods by now"] if failure.workload is None else []
     return new_finding(
         reason,
         about,
         case=case,
         slots=slots,
-        evidence=(*evidence, *([unread] if workload is None else [])),
-        certainty=Certainty.POSSIBLE if workload is None else None,
+        evidence=(*evidence, *unread),
+        certainty=Certainty.POSSIBLE if unread else None,
     )
 
 
@@ -153,7 +164,9 @@ def _parse_refusal(
         return NeverCreatedReason.QUOTA, "" if exceeded else "NoAmount", {"quota": quota}, evidence
     refused = _DENIED.search(message) or _NOT_CALLED.search(message)
     if refused is None:
-        return NeverCreatedReason.OTHER, "", {}, (message,)
+        missing = _MISSING.search(message)
+        slots = {"missing": missing[1]} if missing is not None else {}
+        return NeverCreatedReason.OTHER, "Missing" if slots else "", slots, (message,)
     webhook, why = refused["webhook"], refused["why"] or ""
     evidence = [why] if why else []
     if refused.re is _NOT_CALLED:

@@ -39,10 +39,8 @@ UNREACHABLE = (
     'Post "https://gpu-rules.gpu-rules.svc:443/mutate?timeout=10s": dial tcp 10.96.0.7:443: connect: connection refused'
 )
 FAILED_SILENTLY = 'Error creating: failed calling webhook "silent.example.com"; no further details available'
-POLICY = (
-    "Error creating: pods \"train-x7k2p\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams' denied "
-    "request: the label team is missing"
-)
+FORBIDDEN = 'Error creating: pods "train-x7k2p" is forbidden: '
+POLICY = f"{FORBIDDEN}ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: the label team is missing"
 
 
 def template(requests: Mapping[str, int]) -> Object:
@@ -108,6 +106,21 @@ REASONS = {
         "the webhook silent.example.com could not be called",
     ),
     "a policy denies": (POLICY, NeverCreatedReason.OTHER, "the API server refused them"),
+    "no PriorityClass": (
+        f"{FORBIDDEN}no PriorityClass with name high was found",
+        NeverCreatedReason.OTHER,
+        "PriorityClass with name high does not exist",
+    ),
+    "no RuntimeClass": (
+        f'{FORBIDDEN}pod rejected: RuntimeClass "nvidia" not found',
+        NeverCreatedReason.OTHER,
+        'RuntimeClass "nvidia" does not exist',
+    ),
+    "no ServiceAccount": (
+        f'{FORBIDDEN}error looking up service account ml/trainer: serviceaccount "trainer" not found',
+        NeverCreatedReason.OTHER,
+        'serviceaccount "trainer" does not exist',
+    ),
 }
 
 
@@ -204,7 +217,10 @@ def test_the_last_failure_counts() -> None:
         [replicated("StatefulSet", created=2), event(replicated("StatefulSet"), "FailedCreate", EXCEEDED)],
         [replicated("ReplicaSet", replicas=0), event(replicated("ReplicaSet"), "FailedCreate", EXCEEDED)],
         [job(requests={"cpu": 1}), event(job(), "FailedCreate", DENIED)],
-        [event(api_object("CronJob", "nightly", "ml"), "FailedCreate", EXCEEDED)],
+        [event(api_object("CronJob", "nightly", "ml"), "FailedCreate", EXCEEDED.replace("pods", "jobs.batch"))],
+        [job(), event(pod(), "FailedCreate", EXCEEDED)],
+        [event(api_object("DaemonSet", "plugin", "ml"), "FailedCreate", EXCEEDED)],
+        [event(api_object("", "", ""), "FailedCreate", EXCEEDED)],
     ],
     ids=[
         "another event",
@@ -218,6 +234,9 @@ def test_the_last_failure_counts() -> None:
         "no replicas are wanted",
         "no GPUs are concerned",
         "another kind",
+        "a pod",
+        "a kind that is not diagnosed",
+        "no object",
     ],
 )
 def test_near_misses(objects: list[Object]) -> None:
@@ -271,6 +290,105 @@ def test_workloads_that_were_not_read_are_possible() -> None:
     assert finding.certainty is Certainty.POSSIBLE
     assert finding.evidence[-1] == "jobs were not read: the workload may have its pods by now"
     assert findings_of(event(job(), "FailedCreate", DENIED), absent=["Job"]) == ()
+
+
+AMOUNTS = "requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8"
+QUOTA = f"exceeded quota: gpus, {AMOUNTS}"
+OWN_DENIAL = DENIED_BY_US.removeprefix("Error creating: ")
+OPERATORS = {
+    # kubeflow/training-operator release-1.9: pkg/controller.v1/control/pod_control.go
+    "PyTorchJob": ("FailedCreatePod", f'Error creating: pods "w-worker-0" is forbidden: {QUOTA}'),
+    # kubeflow/mpi-operator v0.8: pkg/controller/mpi_job_controller.go
+    "MPIJob": ("MPIJobFailed", f'worker pod created failed: pods "w-worker-0" is forbidden: {QUOTA}'),
+    # ray-project/kuberay, August 2026: ray-operator/controllers/ray/raycluster_controller.go
+    "RayCluster": (
+        "FailedToCreateWorkerPod",
+        f'Failed to create worker Pod for the cluster ml/w, pods "w-worker-x" is forbidden: {QUOTA}',
+    ),
+}
+VOLCANO = (
+    'Error creating pods: [failed to create pod w-0, err: &errors.StatusError{ErrStatus:v1.Status{TypeMeta:{Kind:"", '
+    f'APIVersion:""}}, Status:"Failure", Message:"pods \\"w-0\\" is forbidden: {QUOTA}", Reason:"Forbidden"}}}}]'
+)
+
+
+class TestKindsThatAreNotRead:
+    """Pods of other workloads, whose Events have other reasons and texts around the message of the API server."""
+
+    @pytest.mark.parametrize("kind", OPERATORS)
+    def test_a_quota_is_found_in_the_event_of_an_operator(self, kind: str) -> None:
+        workload = api_object(kind, "w", "ml")
+        finding = only_finding(event(workload, *OPERATORS[kind]))
+        assert (finding.reason, str(finding.object)) == (NeverCreatedReason.QUOTA, f"{kind}/ml/w")
+        assert finding.certainty is Certainty.POSSIBLE
+        assert finding.evidence == (
+            AMOUNTS,
+            f"objects of the kind {kind} were not read: the workload may have its pods by now",
+        )
+
+    def test_a_job_of_volcano_is_not_a_job_that_was_deleted(self) -> None:
+        failure = event(api_object("Job", "w", "ml"), "FailedCreate", VOLCANO)
+        assert findings_of(failure) == ()
+        failure["involvedObject"]["apiVersion"] = "batch.volcano.sh/v1alpha1"
+        finding = only_finding(failure)
+        assert finding.evidence[0] == AMOUNTS
+        assert finding.certainty is Certainty.POSSIBLE
+
+    @pytest.mark.parametrize(
+        ("reason", "around"),
+        [
+            ("FailedCreatePod", "Error creating: "),
+            ("FailedToCreateHeadPod", "Failed to create head Pod ml/w-head, "),
+            ("MPIJobFailed", "worker pod created failed: "),
+        ],
+    )
+    @pytest.mark.parametrize("message", [OWN_DENIAL, UNREACHABLE.removeprefix("Error creating: ")])
+    def test_a_refusal_by_a_webhook_of_ours_is_found(self, reason: str, around: str, message: str) -> None:
+        finding = only_finding(event(api_object("RayCluster", "w", "ml"), reason, around + message))
+        assert finding.reason in (NeverCreatedReason.DENIED_BY_RULE, NeverCreatedReason.WEBHOOK_FAILED)
+
+    @pytest.mark.parametrize(
+        ("kind", "reason", "message"),
+        [
+            (
+                "RayCluster",
+                "FailedToCreatePVC",
+                f'Failed to create PVC ml/w, persistentvolumeclaims "w" is forbidden: {QUOTA}',
+            ),
+            ("JobSet", "JobCreationFailed", f'jobs.batch "w-0" is forbidden: {QUOTA}'),
+            ("JobSet", "JobCreationFailed", OWN_DENIAL),
+            ("LeaderWorkerSet", "FailedCreate", f"Failed to create leader statefulset w: {OWN_DENIAL}"),
+            ("MPIJob", "MPIJobFailed", f'launcher pod created failed: jobs.batch "w-launcher" is forbidden: {QUOTA}'),
+            ("PyTorchJob", "FailedCreateService", f"Error creating: {OWN_DENIAL}"),
+            ("PyTorchJob", "FailedCreatePodGroup", f"Error creating: {OWN_DENIAL}"),
+            ("Foo", "Failed", f'pods "{GPU}" is forbidden: User "a" cannot delete resource "pods"'),
+            (
+                "PyTorchJob",
+                "FailedCreatePod",
+                'Error creating: pods "w-0" is forbidden: exceeded quota: cpus, requested: cpu=1',
+            ),
+            ("PersistentVolumeClaim", "Failed", EXCEEDED),
+        ],
+    )
+    def test_what_is_refused_may_be_another_object(self, kind: str, reason: str, message: str) -> None:
+        assert findings_of(event(api_object(kind, "w", "ml"), reason, message)) == ()
+
+    @pytest.mark.parametrize(("created", "count"), [(ago(minutes=9), 0), (ago(minutes=11), 1)])
+    def test_a_pod_that_was_created_since_ends_it(self, created: str, count: int) -> None:
+        workload = api_object("PyTorchJob", "w", "ml")
+        failure = event(workload, *OPERATORS["PyTorchJob"], last=ago(minutes=10))
+        assert len(findings_of(failure, owned(workload, created))) == count
+
+    def test_the_pods_that_exist_show_that_a_workload_has_gpus(self) -> None:
+        workload = api_object("PyTorchJob", "w", "ml")
+        failure = event(workload, "FailedCreatePod", EXCEEDED.replace("nvidia.com/gpu", "cpu"))
+        master = pod("w-master-0", {GPU: 1}, owner=("PyTorchJob", "w"))
+        assert findings_of(failure) == ()
+        assert only_finding(failure, master).reason == NeverCreatedReason.QUOTA
+
+    def test_an_old_event_does_not_count(self) -> None:
+        workload = api_object("PyTorchJob", "w", "ml")
+        assert findings_of(event(workload, *OPERATORS["PyTorchJob"], last=ago(hours=2))) == ()
 
 
 def test_values_that_the_api_server_refuses_are_not_quoted() -> None:

@@ -110,8 +110,10 @@ def parse_object(body: bytes, what: str) -> dict[str, Any]:
     return document
 
 
-def api_path(resource: str, *, group: str = "", namespace: str | None = None, name: str | None = None) -> str:
-    """Return the path of a resource's objects, or of one, in version v1. `group` "": the core group.
+def api_path(
+    resource: str, *, group: str = "", version: str = "v1", namespace: str | None = None, name: str | None = None
+) -> str:
+    """Return the path of a resource's objects, or of one. `group` "": the core group.
 
     An API server decodes a quoted slash, so a namespace must be an RFC 1123 label, and a name a subdomain.
     Raises ApiError otherwise.
@@ -120,7 +122,7 @@ def api_path(resource: str, *, group: str = "", namespace: str | None = None, na
         raise ApiError(Cause.INVALID, f"{namespace[:MAX_LABEL]!r} is not a valid namespace")
     if name is not None and not is_subdomain(name):
         raise ApiError(Cause.INVALID, f"{name[:MAX_LABEL]!r} is not a valid object name")
-    prefix = ["apis", group, "v1"] if group else ["api", "v1"]
+    prefix = ["apis", group, version] if group else ["api", version]
     within = [] if namespace is None else ["namespaces", namespace]
     segments = [*prefix, *within, resource, *([] if name is None else [name])]
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)

@@ -12,16 +12,25 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder, encode
 
 from rules_engine.language.files import without_garbage_collection
-from rules_engine.model.json.lenient import decode_lenient
+from rules_engine.model.json.lenient import Object, decode_lenient, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
-from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
+    AUTOSCALER_STATUS,
+    FINDINGS,
+    STATUS_NAME,
+    ApiKind,
+    ClusterObjects,
+)
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from rules_engine.server.cluster.paging import Paging
 from rules_engine.server.timing import Backoff, random
 
-_SELECTORS: Mapping[str, str] = {"Event": f"source!={FINDINGS}"}
+_SELECTORS: Mapping[str, str] = {
+    "Event": f"source!={FINDINGS}",
+    AUTOSCALER_STATUS: f"metadata.name={STATUS_NAME.name}",
+}
 """Field selectors by kind."""
 
 MAX_READ_BYTES = 4 * 1024 * 1024 * 1024
@@ -111,6 +120,7 @@ class Listing:
         self._now = now
         self._end = 0.0
         self._left = 0
+        self._groups: list[Object] = []
 
     def read(
         self,
@@ -127,40 +137,60 @@ class Listing:
         """
         self._end = self._clock() + self._seconds
         self._left = MAX_READ_BYTES
+        self._groups = []
         objects: dict[str, list[dict[str, Json]]] = {}
         unread: dict[str, ApiError] = {}
         partial: dict[str, str] = {}
         with without_garbage_collection():
             for kind in kinds:
                 try:
-                    objects[kind] = self._list(kind, whole=whole)
+                    objects[kind] = self._list_any(kind, whole=whole)
                 except ApiError as error:
                     if error.cause in _FATAL:
                         raise ApiError(error.cause, _list_error(kind, error)) from None
-                    if kind == OFFERS and error.cause is Cause.MISSING:
-                        objects[kind] = []  # only clusters with native policies have the kind
-                        continue
                     unread[kind] = error
                     if namespace and API_KINDS[kind].namespaced and error.cause is Cause.FORBIDDEN:
                         with suppress(ApiError):
-                            objects[kind] = self._list(kind, whole=whole, namespace=namespace)
+                            objects[kind] = self._list_any(kind, whole=whole, namespace=namespace)
                             partial[kind] = namespace
         # If nothing was listed, every failure counts: an empty answer would look like an empty cluster.
+        nothing = all(API_KINDS[kind].optional for kind in objects)
         allowed = {kind for kind, error in unread.items() if namespace and error.cause is Cause.FORBIDDEN}
-        if missing := [kind for kind in unread if kind in {*needed} - allowed or not objects]:
+        if missing := [kind for kind in unread if kind in {*needed} - allowed or nothing]:
             raise ApiError(unread[missing[0]].cause, "; ".join(_list_error(kind, unread[kind]) for kind in missing))
         absent = frozenset(API_KINDS) - objects.keys()
         listed = ClusterObjects(objects, absent=absent, partial=partial, now=self._now())
         return ListedObjects(objects=listed, unread=MappingProxyType(unread))
 
-    def _list(self, kind: str, *, whole: bool, namespace: str | None = None) -> list[dict[str, Json]]:
+    def _list_any(self, kind: str, *, whole: bool, namespace: str | None = None) -> list[dict[str, Json]]:
+        """List the objects of a kind in the first of its versions; none if it is optional and missing."""
+        for version in self._versions(API_KINDS[kind]):
+            try:
+                return self._list(kind, version, whole=whole, namespace=namespace)
+            except ApiError as error:
+                if error.cause is not Cause.MISSING or not API_KINDS[kind].optional:
+                    raise
+        return []
+
+    def _versions(self, kind: ApiKind) -> Sequence[str]:
+        """Return the versions of a kind. Of an optional one, the API server has none if its API is not installed.
+
+        Everybody may read its groups, but is forbidden, without rights, to list even what it does not have.
+        """
+        if not (kind.optional and kind.group):
+            return [kind.version]
+        self._groups = self._groups or object_items(self._connection.object("/apis").get("groups"))
+        versions = (group.get("versions") for group in self._groups if group.get("name") == kind.group)
+        return [text_member(version, "version") for each in versions for version in object_items(each)]
+
+    def _list(self, kind: str, version: str, *, whole: bool, namespace: str | None) -> list[dict[str, Json]]:
         """List the objects of a kind, again if its pages expire; `namespace`: only its own."""
         attempt = 1
         while True:
             objects: list[dict[str, Json]] = []
             shared = _SharedValues()
             try:
-                for page in self._pages(kind, whole=whole, namespace=namespace):
+                for page in self._pages(kind, version, whole=whole, namespace=namespace):
                     for each in page:
                         shared.share(each)
                     objects += page
@@ -172,8 +202,13 @@ class Listing:
             else:
                 return objects
 
-    def _pages(self, kind: str, *, whole: bool, namespace: str | None) -> Iterator[Sequence[dict[str, Json]]]:
-        path = api_path(API_KINDS[kind].resource, group=API_KINDS[kind].group, namespace=namespace)
+    def _pages(
+        self, kind: str, version: str, *, whole: bool, namespace: str | None
+    ) -> Iterator[Sequence[dict[str, Json]]]:
+        resource, _, _ = API_KINDS[kind].resource.partition(".")
+        if kind == AUTOSCALER_STATUS:
+            namespace = STATUS_NAME.namespace
+        path = api_path(resource, group=API_KINDS[kind].group, version=version, namespace=namespace)
         query = {"fieldSelector": _SELECTORS[kind]} if kind in _SELECTORS else {}
         pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
         following = True

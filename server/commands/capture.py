@@ -32,11 +32,11 @@ def _refuse_output(_context: click.Context, _parameter: click.Parameter, value: 
 def capture(context: click.Context, namespace: str | None, timeout: float) -> None:  # noqa: ARG001 - from the context
     """Print the live cluster of KUBECONFIG as a file that every --cluster takes: a List in JSON.
 
-    It has all kinds that commands read; Secrets and ConfigMaps are none of them. It lacks values of environment
-    variables, commands and arguments of containers, commands and values of headers of probes and lifecycle hooks,
-    kubectl's last-applied-configuration, and managedFields. Other annotations and messages of Events and of ended
-    containers stay. Kinds that cannot be listed are named and left out; of those that may be listed in one
-    namespace only, it has the objects there.
+    It has all kinds that commands read; Secrets are none of them, and of ConfigMaps only the status of the
+    cluster-autoscaler. It lacks values of environment variables, commands and arguments of containers, commands and
+    values of headers of probes and lifecycle hooks, kubectl's last-applied-configuration, and managedFields. Other
+    annotations and messages of Events and of ended containers stay. Kinds that cannot be listed are named and left
+    out; of those that may be listed in one namespace only, it has the objects there.
 
     Exits with 2 if the cluster cannot be read.
     """

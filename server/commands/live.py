@@ -127,7 +127,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
 
     A kind without objects has an empty list, which shows that it was read. The list has the time.
     """
-    from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+    from rules_engine.model.kubernetes.cluster_objects import API_KINDS, plain_kind
     from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL
     from rules_engine.report.answer import answer_text
 
@@ -140,7 +140,7 @@ def write_list(objects: "ClusterObjects", kinds: Iterable[str], stream: TextIO) 
     for kind in kinds:
         if kind in objects.absent:
             continue
-        for item in objects.of(kind) or ({"kind": f"{kind}List", "items": []},):
+        for item in objects.of(kind) or ({"kind": f"{plain_kind(kind)}List", "items": []},):
             typed = {"apiVersion": API_KINDS[kind].api_version, **item}
             stream.write(f"{separator}{answer_text(typed, stream.encoding or '', indent=0)}")
             separator = ",\n"

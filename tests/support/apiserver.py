@@ -27,18 +27,24 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, plain_kind
 
 Object = dict[str, Any]
 COLLECTIONS = ("nodes", "pods", "namespaces")
 """Collections that a server watches."""
 KINDS = {each.resource: kind for kind, each in API_KINDS.items()}
 PATHS = {
-    f"/apis/{each.api_version}/{each.resource}" if each.group else f"/api/v1/{each.resource}": each.resource
+    f"/api{'s' if each.group else ''}/{each.api_version}/{each.resource.partition('.')[0]}": each.resource
     for each in API_KINDS.values()
-}
+} | {"/api/v1/namespaces/kube-system/configmaps": "configmaps"}
 """Collections by path."""
+
+GROUPS = {
+    "groups": [
+        {"name": each.group, "versions": [{"version": each.version}]} for each in API_KINDS.values() if each.optional
+    ]
+}
+"""The API groups that only some clusters have."""
 
 PATIENCE_SECONDS = 300
 """Timeout of anything that a test waits for on a busy machine."""
@@ -117,7 +123,7 @@ class ApiServer:
         """Accepted bearer tokens; None: no authentication."""
         self.forbidden: set[str] = set()
         """Collections and paths of objects that are answered with 403."""
-        self.single: dict[str, Object] = {}
+        self.single: dict[str, Object] = {"/apis": GROUPS}
         """Objects by path, for get and replace only."""
         self.events: list[tuple[str, Object]] = []
         """Created Events, with their namespaces."""
@@ -139,7 +145,8 @@ class ApiServer:
         """Create or change an object, which gets a new version; with `announce` False, watches get no event."""
         with self.changed:
             self.version += 1
-            stored = {"apiVersion": _version_of(collection), "kind": KINDS[collection], **deepcopy(object)}
+            kind = plain_kind(KINDS[collection])
+            stored = {"apiVersion": _version_of(collection), "kind": kind, **deepcopy(object)}
             metadata = stored.setdefault("metadata", {})
             metadata["resourceVersion"] = str(self.version)
             old = self.objects[collection].get(_key(stored))
@@ -386,9 +393,14 @@ class ApiServer:
                 metadata["continue"] = b64encode(f"{version}/{_key(rest[0])}".encode()).decode()
                 metadata["remainingItemCount"] = len(rest)
                 self._pages[metadata["continue"]] = (version, rest)
-        typed = ("apiVersion", "kind") if KINDS[collection] != OFFERS else ()
+        custom = API_KINDS[KINDS[collection]].optional and collection != "configmaps"
+        typed = () if custom else ("apiVersion", "kind")
         listed = [{name: member for name, member in item.items() if name not in typed} for item in page]
-        head = {"kind": f"{KINDS[collection]}List", "apiVersion": _version_of(collection), "metadata": metadata}
+        head = {
+            "kind": f"{plain_kind(KINDS[collection])}List",
+            "apiVersion": _version_of(collection),
+            "metadata": metadata,
+        }
         handler.json(200, {**head, "items": listed or None})
 
     def _watch(self, handler: "_Handler", collection: str, query: dict[str, str]) -> None:

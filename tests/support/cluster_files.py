@@ -42,6 +42,11 @@ OBJECTS = [
 OFFERS = item("GPUOffers", "offers", version="gpurules.io/v1", spec={"omitted": {}})
 
 
+def autoscaler_status(text: str) -> Item:
+    """Return the ConfigMap in which the cluster-autoscaler reports."""
+    return item("ConfigMap", "cluster-autoscaler-status", "kube-system", data={"status": text, "other": SECRET})
+
+
 def listed(items: Sequence[Item]) -> Item:
     """Return a list as kubectl writes it, with its kind after the items."""
     return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
@@ -141,5 +146,8 @@ PLANTED = [
     with_secrets("StorageClass", "storage.k8s.io/v1", provisioner="p", parameters={"key": SECRET}),
     with_secrets("ReplicationController", spec={"template": TEMPLATE}),
     with_secrets("ControllerRevision", "apps/v1", data={"spec": {"template": TEMPLATE}}),
+    with_secrets(
+        "Workload", "kueue.x-k8s.io/v1beta2", spec={"podSets": [{"name": "main", "template": TEMPLATE}, None]}
+    ),
     with_secrets("GPUOffers", "gpurules.io/v1", spec={"omitted": 3, "other": SECRET}, status={"x": SECRET}),
 ]

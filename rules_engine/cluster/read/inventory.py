@@ -12,6 +12,7 @@ from rules_engine.cluster.devices.offers import with_device_offers
 from rules_engine.cluster.devices.selectors import selector_problems
 from rules_engine.cluster.read import drivers
 from rules_engine.cluster.read.amounts import read_amounts, warn_of_units
+from rules_engine.cluster.read.kubectl import object_kind
 from rules_engine.cluster.read.manifests import manifest_json
 from rules_engine.cluster.read.pods import read_pod, warn_of_values
 from rules_engine.language import fields
@@ -147,7 +148,7 @@ def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     nodes = (node_object(node) for node in cluster.nodes if node.name in names)
     by_kind: dict[str, list[dict[str, Json]]] = {}
     for item in (*nodes, *pods, *namespaces, *classes, *slices, *own_objects):
-        by_kind.setdefault(text_member(item, "kind"), []).append(item)
+        by_kind.setdefault(object_kind(item), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
     return ClusterObjects(by_kind, declared=declared)
 
@@ -191,7 +192,7 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
     """Return the objects by kind; warn of fields that their kind does not have."""
     by_kind: dict[str, list[MapNode]] = {}
     for item in fields.map_items(spec, "objects"):
-        kind = fields.string_field(item, "kind")
+        kind = object_kind(as_mapping(manifest_json(item)))
         if kind not in API_KINDS:
             place = item.get("kind") or item
             message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, API_KINDS)}"

@@ -20,8 +20,9 @@ from rules_engine.language.files import LINE_END, SourceFile, decode_source, not
 from rules_engine.language.yaml.documents import TOO_DEEP
 from rules_engine.model.json.lenient import Object, as_mapping, decode_lenient, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, AUTOSCALER_STATUS, STATUS_NAME
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
+from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import Location, escape_controls, truncate
@@ -227,9 +228,19 @@ def list_kind(members: Object) -> str:
     return "" if kind == "List" else kind_name(text_member(members, "apiVersion"), kind.removesuffix("List"))
 
 
+def object_kind(value: Object) -> str:
+    """Return the name of an object's kind, as `kind_name`; the only ConfigMap that is read has a kind of its own."""
+    kind, metadata = text_member(value, "kind"), as_mapping(value.get("metadata"))
+    if ObjectName(kind, text_member(metadata, "name"), text_member(metadata, "namespace")) == STATUS_NAME:
+        return AUTOSCALER_STATUS
+    return kind_name(text_member(value, "apiVersion"), kind)
+
+
 def kind_name(version: str, kind: str) -> str:
-    """Return the name of a kind, with the version if its API group is not the group of the kind that is read."""
+    """Return the key of a kind, or its name with the version if its API group is not that of the kind that is read."""
     group = version.rpartition("/")[0]
+    if f"{kind}.{group}" in API_KINDS:
+        return f"{kind}.{group}"
     api_kind = API_KINDS.get(kind)
     if api_kind is not None and kind in DEVICE_KINDS:  # earlier versions have other members
         is_read = version in ("", api_kind.api_version)

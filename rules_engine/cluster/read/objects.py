@@ -4,21 +4,23 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rules_engine.cluster.read.kubectl import ListedObject, OutputError, kind_name, read_output
+from rules_engine.cluster.read.kubectl import ListedObject, OutputError, object_kind, read_output
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     ADMISSION_POLICIES,
     API_KINDS,
+    AUTOSCALER_STATUS,
     FINDINGS,
+    STATUS_NAME,
     ClusterObjects,
     newest_change_time,
     parse_change_time,
+    plain_kind,
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
-from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL, remove_values
 from rules_engine.model.problems.codes import Code
@@ -44,8 +46,9 @@ _CORE_NAMES: Mapping[str, str] = {
 }
 """Members of an Event of events.k8s.io, with their names in the core group."""
 
-_READABLE_KIND = re.compile(rf"""kind["']?\s*:\s*["']?(?:{"|".join(sorted(API_KINDS))})(?:List)?\b""".encode())
-"""The kind of an object that is read, in a text that is not parsed yet."""
+_KINDS = sorted({*map(plain_kind, API_KINDS.keys() - {AUTOSCALER_STATUS})})
+_READABLE_KIND = re.compile(rf"""kind["']?\s*:\s*["']?(?:{"|".join(_KINDS)})(?:List)?\b|{STATUS_NAME.name}""".encode())
+"""The kind of an object that is read, or the name of the only ConfigMap, in a text that is not parsed yet."""
 
 
 class ObjectReader:
@@ -68,10 +71,10 @@ class ObjectReader:
         self._has_inventory = False
 
     def objects(self) -> ClusterObjects:
-        """Return all objects. GPUOffers are not missing: only clusters with native policies have them."""
+        """Return all objects. Kinds that only some clusters have are not missing."""
         return ClusterObjects(
             {kind: by_name.values() for kind, by_name in self._objects.items()},
-            absent=frozenset(API_KINDS) - self.seen - {OFFERS},
+            absent=frozenset(kind for kind, each in API_KINDS.items() if not each.optional) - self.seen,
             partial={"Pod": ""} if self._lacks_system_pods() else self._partial,
             now=parse_change_time(self.captured) if self.captured else None,
             declared=self._declared,
@@ -129,7 +132,7 @@ class ObjectReader:
         if value is not None and not isinstance(value, dict):
             kind = _NO_OBJECT
         elif value is not None:
-            kind = kind_name(text_member(value, "apiVersion"), text_member(value, "kind")) or kind or _NO_KIND
+            kind = object_kind(value) or kind or _NO_KIND
         kinds.setdefault(kind, item)
         annotations = as_mapping(as_mapping(item.metadata).get("annotations"))
         captured, partial = (text_member(annotations, name) for name in (CAPTURED, PARTIAL))
@@ -164,7 +167,7 @@ class ObjectReader:
         if earlier is not None and _version_number(earlier) > _version_number(value):
             return
         value = value if self._whole else remove_values(value, kind)
-        value["kind"] = kind
+        value["kind"] = plain_kind(kind)
         if kind == "Event" and "regarding" in value:  # the API server stores one object for both groups
             value = {_CORE_NAMES.get(name, name): member for name, member in value.items()}
         if earlier is not None and value != earlier and _version_number(earlier) == _version_number(value):

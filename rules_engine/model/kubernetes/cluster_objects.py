@@ -29,19 +29,22 @@ from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
 
 @dataclass(frozen=True, slots=True)
 class ApiKind:
-    """A kind of objects, read in version v1: its resource name, as in `kubectl get`, and its API group, "": core.
+    """A kind of objects: its resource name, as in `kubectl get`, its API group, "": core, and its version.
 
-    `diagnosed`: a diagnosis reads it. `namespaced`: its objects are in namespaces.
+    `diagnosed`: a diagnosis reads it. `namespaced`: its objects are in namespaces. `optional`: only some clusters have
+    its API; it is read in any version, and an input without it counts as one without objects.
     """
 
     resource: str
     group: str = ""
+    version: str = "v1"
     diagnosed: bool = True
     namespaced: bool = True
+    optional: bool = False
 
     @property
     def api_version(self) -> str:
-        return f"{self.group}/v1" if self.group else "v1"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 PRIORITY_CLASS = "PriorityClass"
@@ -56,6 +59,22 @@ ADMISSION_POLICIES: Mapping[str, str] = {
 
 FINDINGS = "gpu-rules-doctor"
 """The source of the Events of findings, which are not read: they would be findings themselves."""
+
+POD_GROUPS: Mapping[str, ApiKind] = {
+    f"PodGroup.{group}": ApiKind(f"podgroups.{group}", group, version, optional=True)
+    for group, version in (
+        ("scheduling.volcano.sh", "v1beta1"),
+        ("scheduling.run.ai", "v2alpha2"),  # of KAI
+        ("scheduling.x-k8s.io", "v1alpha1"),  # of the scheduler plugin coscheduling
+    )
+}
+"""The kinds named PodGroup, of several schedulers."""
+
+AUTOSCALER_STATUS = "ConfigMap.cluster-autoscaler-status"
+"""The kind of the only ConfigMap that is read: others may be secret."""
+
+STATUS_NAME = ObjectName("ConfigMap", "cluster-autoscaler-status", "kube-system")
+"""The name of this ConfigMap, unless the cluster-autoscaler has the option --status-config-map-name or --namespace."""
 
 API_KINDS: Mapping[str, ApiKind] = {
     "Node": ApiKind("nodes", namespaced=False),
@@ -72,7 +91,11 @@ API_KINDS: Mapping[str, ApiKind] = {
     "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io", namespaced=False),
     "ResourceClaim": ApiKind("resourceclaims", "resource.k8s.io"),
     "Namespace": ApiKind("namespaces", namespaced=False),
-    OFFERS: ApiKind(OFFERS_RESOURCE, GROUP, namespaced=False),
+    OFFERS: ApiKind(OFFERS_RESOURCE, GROUP, namespaced=False, optional=True),
+    "Workload": ApiKind("workloads.kueue.x-k8s.io", "kueue.x-k8s.io", "v1beta2", optional=True),
+    **POD_GROUPS,
+    "NodePool": ApiKind("nodepools.karpenter.sh", "karpenter.sh", namespaced=False, optional=True),
+    AUTOSCALER_STATUS: ApiKind("configmaps", namespaced=False, optional=True),
     PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False, namespaced=False),
     "LimitRange": ApiKind("limitranges", diagnosed=False),
     "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False, namespaced=False),
@@ -86,13 +109,18 @@ API_KINDS: Mapping[str, ApiKind] = {
         for kind, resource in ADMISSION_POLICIES.items()
     },
 }
-"""The kinds that commands read of a cluster."""
+"""The kinds that commands read of a cluster. After a dot, a key has what tells the kind from others of its name."""
 
 DIAGNOSED_RESOURCES: Mapping[str, str] = {kind: each.resource for kind, each in API_KINDS.items() if each.diagnosed}
 """The kinds that a diagnosis reads, with their resource names."""
 
-API_RESOURCES: Mapping[str, str] = {kind: name for kind, name in DIAGNOSED_RESOURCES.items() if kind != OFFERS}
-"""The same without the kind that only clusters with native policies have."""
+API_RESOURCES: Mapping[str, str] = {k: name for k, name in DIAGNOSED_RESOURCES.items() if not API_KINDS[k].optional}
+"""The same without the kinds that only some clusters have."""
+
+
+def plain_kind(kind: str) -> str:
+    """Return the kind that objects of a key of API_KINDS name."""
+    return kind.partition(".")[0]
 
 
 class ApiObject(dict[str, Json]):
@@ -201,7 +229,7 @@ class ClusterObjects:
 
     def _wrap_object(self, kind: str, raw: dict[str, Json]) -> ApiObject:
         wrapper = OBJECT_CLASSES.get(kind, ApiObject)(raw)
-        wrapper.setdefault("kind", kind)  # the items of a NodeList have none
+        wrapper.setdefault("kind", plain_kind(kind))  # the items of a NodeList have none
         wrapper.cluster = self
         return wrapper
 

@@ -44,10 +44,11 @@ _TEMPLATES: Mapping[str, MemberPath] = {
     "ReplicaSet": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
     "Job": ("spec", "template"),
+    "Workload": ("spec", "podSets", "template"),
     "ReplicationController": ("spec", "template"),
     "ControllerRevision": ("data", "spec", "template"),
 }
-"""The paths of the templates of pods in other kinds that are read."""
+"""The paths of the templates of pods in other kinds that are read; items of lists have no name."""
 
 _REVISION: Kept = {
     "apiVersion": None,
@@ -94,6 +95,12 @@ _REDUCED: Mapping[str, Kept] = {
         "metadata": {"name": None, "resourceVersion": None},
         "spec": {"omitted": None},
     },
+    "ConfigMap.cluster-autoscaler-status": {
+        "apiVersion": None,
+        "kind": None,
+        "metadata": {"name": None, "namespace": None, "resourceVersion": None},
+        "data": {"status": None},
+    },
 }
 """The members that are kept of kinds of which most is never read."""
 
@@ -125,6 +132,8 @@ def _replace_at(value: dict[str, Json], path: MemberPath) -> dict[str, Json]:
     """Return a value whose template at a path has lost its values."""
     name, *below = path
     member = value.get(name)
+    if isinstance(member, list) and below:
+        return {**value, name: [_replace_at(item, tuple(below)) for item in member if isinstance(item, dict)]}
     if not isinstance(member, dict):
         return value
     return {**value, name: _replace_at(member, tuple(below)) if below else _without_pod_values(member)}

@@ -7,7 +7,9 @@ from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
+    AUTOSCALER_STATUS,
     DIAGNOSED_RESOURCES,
+    POD_GROUPS,
     ApiObject,
     ClusterObjects,
     NodeObject,
@@ -161,6 +163,10 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "ResourceClaim": "which devices of drivers are allocated",
     "Namespace": "which rules match a pod by the labels of its namespace",
     OFFERS: "which rules native policies have no offers for",
+    "Workload": "what Kueue says of a waiting workload",
+    **dict.fromkeys(POD_GROUPS, "what the scheduler of a group of pods says of it"),
+    "NodePool": "which nodes Karpenter may add",
+    AUTOSCALER_STATUS: "which nodes the cluster-autoscaler may add",
 }
 """The facts that are unknown without the objects of a kind."""
 

@@ -11,7 +11,7 @@ import pytest
 from rules_engine.cluster.read import clusters
 from rules_engine.cluster.read.clusters import ClusterReading, read_cluster
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, API_RESOURCES, AUTOSCALER_STATUS, ClusterObjects
 from rules_engine.model.problems.problem import Severity
 from tests.support import authoring, cluster_files
 from tests.support.cluster_files import Item, pretty
@@ -220,6 +220,66 @@ def test_a_must_gather_folder_of_the_gpu_operator_is_read(tmp_path: Path) -> Non
     reading = read_cluster([folder], nodes=False)
     assert [*names(reading)] == ["Pod", "DaemonSet"]
     assert "Node" in absent(reading)
+
+
+STATUS = cluster_files.autoscaler_status("ready")
+POD_GROUP = {"volcano": "scheduling.volcano.sh/v1beta1", "kai": "scheduling.run.ai/v2alpha2"}
+
+
+@FORMS
+def test_objects_of_schedulers_are_read_in_any_version_and_only_of_their_groups(tmp_path: Path, form: Any) -> None:
+    texts = listed(
+        NODE,
+        item("Workload", "a", "kueue.x-k8s.io/v1beta1"),
+        item("Workload", "b", "kueue.x-k8s.io/v1"),
+        item("Workload", "c", "scheduling.k8s.io/v1alpha1"),
+        *(item("PodGroup", "g", version) for version in (*POD_GROUP.values(), "scheduling.k8s.io/v1alpha1", "v1")),
+        item("NodePool", "p", "karpenter.sh/v1"),
+        item("NodePool", "q", "hypershift.openshift.io/v1beta1"),
+        STATUS,
+        item("ConfigMap", "cluster-autoscaler-status"),
+    )
+    objects = objects_of(read(tmp_path, form(texts), name="d.yaml"))
+    found = {kind: [each.name for each in objects.of(kind)] for kind, each in API_KINDS.items() if each.optional}
+    assert {kind: names for kind, names in found.items() if names} == {
+        "Workload": ["a", "b"],
+        "PodGroup.scheduling.volcano.sh": ["g"],
+        "PodGroup.scheduling.run.ai": ["g"],
+        "NodePool": ["p"],
+        AUTOSCALER_STATUS: ["cluster-autoscaler-status"],
+    }
+    for version in POD_GROUP.values():
+        (group,) = objects.of(f"PodGroup.{version.partition('/')[0]}")
+        assert (group["apiVersion"], group["kind"], group.object_name.kind) == (version, "PodGroup", "PodGroup")
+    (status,) = objects.of(AUTOSCALER_STATUS)
+    assert status["data"] == {"status": "ready"}
+
+
+def test_an_inventory_has_objects_of_schedulers(tmp_path: Path) -> None:
+    groups = [item("PodGroup", "g", version) for version in POD_GROUP.values()]
+    text = pretty(cluster_files.inventory([item("Node"), *groups, STATUS]))
+    objects = objects_of(read(tmp_path, text))
+    assert [objects.of(f"PodGroup.{version.partition('/')[0]}")[0].name for version in POD_GROUP.values()] == ["g", "g"]
+    assert len(objects.of(AUTOSCALER_STATUS)) == 1
+    other = pretty(cluster_files.inventory([item("PodGroup", "g", "scheduling.k8s.io/v1alpha1")]))
+    assert "no object of the kind 'PodGroup' is read" in error(read(tmp_path, other))
+
+
+def test_kinds_that_only_some_clusters_have_are_never_missing(tmp_path: Path) -> None:
+    objects = objects_of(read(tmp_path, listed(NODE)))
+    assert objects.absent == {kind for kind, each in API_KINDS.items() if not each.optional} - {"Node"}
+
+
+def test_other_config_maps_of_a_folder_are_not_parsed(tmp_path: Path) -> None:
+    broken = "kind: ConfigMap\nmetadata: {name: a}\nbroken: [\n"
+    folder = write(tmp_path, a_yaml=broken, b_yaml=as_yaml(json.dumps(STATUS)), c_json=listed(NODE))
+    reading = read_cluster([folder])
+    assert reading.problems == ()
+    assert [each.name for each in objects_of(reading).of(AUTOSCALER_STATUS)] == ["cluster-autoscaler-status"]
+
+
+def test_a_file_of_other_config_maps_is_refused(tmp_path: Path) -> None:
+    assert "ConfigMap is not read" in error(read(tmp_path, listed(item("ConfigMap", "a"))))
 
 
 def test_a_folder_without_objects_is_an_error(tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, FINDINGS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
+    AUTOSCALER_STATUS,
+    FINDINGS,
+    STATUS_NAME,
+    ClusterObjects,
+    plain_kind,
+)
 from rules_engine.model.kubernetes.native_objects import OFFERS
 from rules_engine.model.kubernetes.removed_values import MARK
 from rules_engine.server.cluster import listing
@@ -16,6 +23,7 @@ from rules_engine.server.cluster.listing import MAX_LISTS, MAX_TRIES, Listing
 from rules_engine.server.timing import MAX_RETRY_AFTER_SECONDS
 from tests.support.apiserver import ApiServer, Body, Nothing, Reset, Silence, Status, bound, namespace, node
 from tests.support.cluster import Clock, plain
+from tests.support.cluster_files import autoscaler_status, item
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -66,14 +74,16 @@ def reads(api: ApiServer) -> Reads:
 
 
 def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> None:
-    for each in API_KINDS.values():
-        api.put(each.resource, {"metadata": {"name": f"a-{each.resource}", "namespace": "ml"}})
+    names = {kind: f"a-{each.resource}" for kind, each in API_KINDS.items()}
+    names[AUTOSCALER_STATUS] = STATUS_NAME.name
+    for kind, each in API_KINDS.items():
+        api.put(each.resource, {"metadata": {"name": names[kind], "namespace": "ml"}})
 
     listed = reads.read(whole=True)
 
-    for kind, each in API_KINDS.items():
-        assert listed.find(kind, f"a-{each.resource}", "ml") is not None
-        assert listed.of(kind)[-1]["kind"] == kind
+    for kind in API_KINDS:
+        assert listed.find(kind, names[kind], "ml") is not None
+        assert listed.of(kind)[-1]["kind"] == plain_kind(kind)
     assert (listed.absent, reads.warnings, listed.now) == (frozenset(), [], NOW)
 
 
@@ -179,6 +189,46 @@ def test_an_api_without_native_policies_has_none(api: ApiServer, reads: Reads, s
 
     assert listed.absent == ({OFFERS} if status == 403 else frozenset())
     assert reads.warnings == (["cannot list gpuoffers: 403: not for you"] if status == 403 else [])
+
+
+@pytest.mark.parametrize("groups", [{}, {"groups": [{"name": "kueue.x-k8s.io", "versions": []}]}])
+def test_a_kind_whose_api_is_not_installed_has_no_objects_even_for_users_without_rights(
+    api: ApiServer, reads: Reads, groups: Any
+) -> None:
+    api.single["/apis"] = groups
+    api.forbidden = {each.resource for each in API_KINDS.values() if each.optional and each.group}
+
+    assert (reads.read().absent, reads.warnings) == (frozenset(), [])
+
+
+def test_an_installed_kind_that_may_not_be_listed_is_named(api: ApiServer, reads: Reads) -> None:
+    api.forbidden = {"workloads.kueue.x-k8s.io", "configmaps"}
+
+    assert reads.read().absent == {"Workload", AUTOSCALER_STATUS}
+    assert reads.warnings[0].startswith("cannot list workloads.kueue.x-k8s.io, configmaps: 403")
+
+
+def test_a_kind_of_another_project_is_listed_in_the_first_version_with_it(api: ApiServer, reads: Reads) -> None:
+    versions = [{"version": version} for version in ("v1", "v1beta2", "v1beta1")]
+    api.single["/apis"] = {"groups": [{"name": "kueue.x-k8s.io", "versions": versions}, {"name": "karpenter.sh"}, 3]}
+    api.put("workloads.kueue.x-k8s.io", {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "a"}})
+
+    assert [each["apiVersion"] for each in reads.read().of("Workload")] == ["kueue.x-k8s.io/v1beta2"]
+    assert len([each for each in api.requests if each.collection == "/apis"]) == 1
+
+
+def test_the_status_of_the_autoscaler_is_the_only_config_map_that_is_listed(api: ApiServer, reads: Reads) -> None:
+    for each in (autoscaler_status("ready"), item("ConfigMap", "secret", "kube-system", data={"status": "x"})):
+        api.put("configmaps", each)
+
+    assert [each["data"] for each in reads.read().of(AUTOSCALER_STATUS)] == [{"status": "ready"}]
+
+
+def test_without_any_right_nothing_is_diagnosed(api: ApiServer, reads: Reads) -> None:
+    api.single["/apis"] = {}
+    api.forbidden = {each.resource for each in API_KINDS.values()}
+    with pytest.raises(ApiError, match="cannot list nodes: 403"):
+        Listing(Connection(plain(api)), seconds=SECONDS).read(API_KINDS, needed=())
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -9,13 +9,18 @@ from click.testing import CliRunner, Result
 
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.model.kubernetes.cluster import Cluster
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS
-from rules_engine.model.kubernetes.native_objects import OFFERS
+from rules_engine.model.kubernetes.cluster_objects import (
+    API_KINDS,
+    AUTOSCALER_STATUS,
+    POD_GROUPS,
+    STATUS_NAME,
+    plain_kind,
+)
 from rules_engine.model.kubernetes.removed_values import removed_values
 from rules_engine.server.commands import main
 from tests.support.apiserver import ApiServer, Silence, Status, bound, namespace, node
 from tests.support.cluster import capture, viewing
-from tests.support.cluster_files import PLANTED, SECRET
+from tests.support.cluster_files import PLANTED, SECRET, autoscaler_status, item
 from tests.support.loading import load_view
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -56,14 +61,15 @@ def test_a_captured_cluster_loads_back_as_it_was(api: ApiServer, tmp_path: Path)
 
 def test_a_capture_has_all_kinds_in_one_list_and_a_line_for_each_object(api: ApiServer, tmp_path: Path) -> None:
     for kind, each in API_KINDS.items():
-        api.put(each.resource, {"metadata": {"name": f"a-{kind.lower()}", "namespace": "ml"}})
+        name = STATUS_NAME.name if kind == AUTOSCALER_STATUS else f"a-{kind.lower()}"
+        api.put(each.resource, {"metadata": {"name": name, "namespace": "ml"}})
 
     done = run(api, tmp_path)
 
     captured = json.loads(done.stdout)
     assert (captured["apiVersion"], captured["kind"]) == ("v1", "List")
     assert [(item["kind"], item["apiVersion"]) for item in captured["items"]] == [
-        (kind, each.api_version) for kind, each in API_KINDS.items()
+        (plain_kind(kind), each.api_version) for kind, each in API_KINDS.items()
     ]
     assert [json.loads(line.rstrip(",")) for line in done.stdout.splitlines()[1:-1]] == captured["items"]
     counts = ", ".join(f"{each.resource} 1" for each in API_KINDS.values())
@@ -73,6 +79,8 @@ def test_a_capture_has_all_kinds_in_one_list_and_a_line_for_each_object(api: Api
 
 def test_no_secret_is_captured(api: ApiServer, tmp_path: Path) -> None:
     planted = [each for each in PLANTED if each["kind"] in API_KINDS]
+    api.put("configmaps", {**autoscaler_status("ready"), "binaryData": {"a": SECRET}})
+    api.put("configmaps", item("ConfigMap", "planted", "kube-system", data={"status": SECRET}))
     for each in planted:
         api.put(API_KINDS[each["kind"]].resource, each)
 
@@ -81,7 +89,9 @@ def test_no_secret_is_captured(api: ApiServer, tmp_path: Path) -> None:
     assert SECRET in json.dumps(api.objects)
     assert SECRET not in done.output
     objects = [item for item in json.loads(done.stdout)["items"] if "metadata" in item]
-    assert {item["kind"] for item in objects} == {each["kind"] for each in planted}
+    assert {item["kind"] for item in objects} == {each["kind"] for each in planted} | {"ConfigMap"}
+    [status] = [item for item in objects if item["kind"] == "ConfigMap"]
+    assert status["data"] == {"status": "ready"}
     [pod] = [item for item in objects if item["kind"] == "Pod"]
     assert {"spec.containers.env.value", "spec.containers.command"} <= removed_values(pod).keys()
     assert pod["metadata"]["annotations"]["kept"] == "yes"
@@ -99,7 +109,7 @@ def test_kinds_that_cannot_be_listed_are_named_and_left_out(
 
     assert done.exit_code == 0
     assert f"gpu-rules capture: warning: cannot list {collection}: {status}: not for you\n" in done.stderr
-    kinds = {kind for kind, each in API_KINDS.items() if each.resource != collection}
+    kinds = {plain_kind(kind) for kind, each in API_KINDS.items() if each.resource != collection}
     assert {item["kind"].removesuffix("List") for item in json.loads(done.stdout)["items"]} == kinds
 
 
@@ -109,6 +119,8 @@ def test_with_rights_in_one_namespace_its_objects_are_captured(
 ) -> None:
     own = options[-1] if options else "default"
     api.forbidden = {each.resource for each in API_KINDS.values()}
+    api.forbidden |= {f"/apis/{each.api_version}/namespaces/{own}/podgroups" for each in POD_GROUPS.values()}
+    api.forbidden.add(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{own}/workloads")
     page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a", "namespace": own}}]}
     api.single |= {f"/api/v1/namespaces/{own}/{name}": page for name in ("pods", "serviceaccounts")}
 
@@ -122,7 +134,7 @@ def test_with_rights_in_one_namespace_its_objects_are_captured(
     objects = read_cluster([tmp_path / "cluster.json"]).objects
     assert objects is not None
     assert objects.partial == {"Pod": own, "ServiceAccount": own}
-    assert objects.absent == API_KINDS.keys() - objects.partial.keys() - {OFFERS}
+    assert objects.absent == {kind for kind in API_KINDS if not API_KINDS[kind].optional} - objects.partial.keys()
     assert [each.name for each in objects.pods] == ["a"]
 
 

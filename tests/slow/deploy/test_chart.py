@@ -18,7 +18,7 @@ from rules_engine.exports.configuration import DELETION_CONDITION, build_configu
 from rules_engine.exports.drift import find_drift
 from rules_engine.exports.settings import Service, Settings
 from rules_engine.language.cel import Budget, EvaluationError, compile_expression, types
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, AUTOSCALER_STATUS, STATUS_NAME
 from rules_engine.model.problems.source import SourceText
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
@@ -663,7 +663,11 @@ def test_two_doctors_never_run_at_once() -> None:
 @pytest.mark.parametrize("events", [False, True])
 def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -> None:
     objects = rendered({"doctor": {"enabled": True, "events": events}})
-    reads = {(kind.group, kind.resource, "*", "list") for kind in API_KINDS.values() if kind.diagnosed}
+    reads = {
+        (each.group, each.resource.partition(".")[0], STATUS_NAME.name if kind == AUTOSCALER_STATUS else "*", "list")
+        for kind, each in API_KINDS.items()
+        if each.diagnosed
+    }
 
     assert rights(objects, DOCTOR) == reads | (EVENTS if events else set())
     assert rights(objects) == rights(rendered())

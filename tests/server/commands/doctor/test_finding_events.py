@@ -129,8 +129,7 @@ def test_a_long_message_is_cut() -> None:
 def test_every_kind_of_object_can_have_events(kind: str) -> None:
     (event,) = sent(group(reported_finding(object=ObjectName(kind, "a"))))
 
-    group_of_kind = API_KINDS[kind].group
-    assert event["involvedObject"]["apiVersion"] == (f"{group_of_kind}/v1" if group_of_kind else "v1")
+    assert event["involvedObject"]["apiVersion"] == API_KINDS[kind].api_version
     assert kind in KINDS
 
 

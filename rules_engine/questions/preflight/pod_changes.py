@@ -16,6 +16,7 @@ from rules_engine.cluster.scheduling.preferences import PREFERRED
 from rules_engine.cluster.scheduling.requirements import REQUIRED
 from rules_engine.cluster.scheduling.schedulable_pod import NEVER
 from rules_engine.cluster.scheduling.scheduling import Filter
+from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.edits import Edits, JsonText, apply_edits
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
@@ -32,9 +33,6 @@ MAX_NEEDS = 4
 
 MAX_CLASSES = 4
 """PriorityClasses that are tried, the lowest first: clusters have a few."""
-
-_COMPONENT_TAINTS = "node.kubernetes.io/"
-"""Prefix of taints for the state of a node, which no manifest should tolerate to start."""
 
 PodEdit: TypeAlias = Callable[[Object], Object]
 
@@ -144,7 +142,7 @@ def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Seq
         taints = tuple(
             taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
         )
-        if any(taint.key.startswith(_COMPONENT_TAINTS) for taint in taints):
+        if any(state_of(taint.key) for taint in taints):
             continue
         wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
         need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))

@@ -4,7 +4,6 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace as replace_fields
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
@@ -17,8 +16,9 @@ from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import Requirements, with_state_taints
+from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.scheduling import OTHER_VOLUME_NODE
+from rules_engine.cluster.scheduling.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
@@ -172,9 +172,7 @@ def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
     existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
-    nodes = [
-        with_state_taints(replace_fields(node, ready=True, unschedulable=False)) for node in (*existing, *declared)
-    ]
+    nodes = [*map(without_state_taints, (*existing, *declared))]
     devices = Devices(
         classes=simulation.cluster.devices.classes, slices=simulation.cluster.devices.slices, allocated={}
     )

@@ -7,6 +7,7 @@ from itertools import pairwise
 from rules_engine.accelerators.mig import cards_of, common_cards, compute_slices, find_profiles, real_cards
 from rules_engine.accelerators.nodes import lacking_cards, product_of
 from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
+from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
@@ -91,7 +92,7 @@ def _pool_clause(rung: Rung, ladder: FallbackLadder, nodes: Sequence[Node]) -> s
 def _common_taints(nodes: Sequence[Node]) -> AbstractSet[Taint]:
     """Return the taints by which all nodes repel pods, without taints for a node's state."""
     sets = [
-        {taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and "node.kubernetes.io/" not in taint.key}
+        {taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and state_of(taint.key) is None}
         for node in nodes
     ]
     return sets[0].intersection(*sets) if sets else set()

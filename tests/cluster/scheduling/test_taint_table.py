@@ -3,9 +3,10 @@
 import pytest
 
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
-from rules_engine.cluster.scheduling.state_taints import TABLE, state_of
+from rules_engine.cluster.scheduling.state_taints import TABLE, state_of, without_state_taints
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import object_items, text_member
+from rules_engine.model.kubernetes.cluster import Node, Taint
 from rules_engine.rules.diagnostic import read_catalogue
 
 ROWS = object_items(read_data(TABLE))
@@ -45,6 +46,15 @@ def test_a_taint_reports_a_state(key: str, state: str, condition: str, reason: s
 )
 def test_other_taints_report_none(key: str) -> None:
     assert state_of(key) is None
+
+
+def test_the_best_state_of_a_node_keeps_other_taints() -> None:
+    own = Taint(key="dedicated", effect="NoSchedule")
+    pressure = Taint(key="node.kubernetes.io/disk-pressure", effect="NoSchedule")
+
+    assert without_state_taints(Node(name="a", taints=(pressure, own), ready=False, unschedulable=True)) == Node(
+        name="a", taints=(own,)
+    )
 
 
 def test_each_row_is_found_by_its_key_and_has_a_reason_of_the_catalogue() -> None:

@@ -120,8 +120,22 @@ def test_pods_that_no_node_could_hold_never_start() -> None:
     assert "never: 1 pod: no node that exists could hold it: 0/4" in text(pod(f"{MIDDLE}: 9"), code=1)
 
 
-@pytest.mark.parametrize("state", ["unschedulable: true", "ready: false"])
-def test_nodes_that_are_cordoned_or_not_ready_could_hold_pods(state: str) -> None:
+STATES = (
+    "unschedulable: true",
+    "ready: false",
+    *(
+        f"taints: [{{key: {key}, effect: {effect}}}]"
+        for key, effect in (
+            ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+            ("ToBeDeletedByClusterAutoscaler", "NoSchedule"),
+            ("ebs.csi.aws.com/agent-not-ready", "NoExecute"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nodes_in_a_state_that_ends_could_hold_pods(state: str) -> None:
     on = CLUSTER.replace("{name: gpu-2,", f"{{name: gpu-2, {state},").replace(
         "{name: gpu-1,", f"{{name: gpu-1, {state},"
     )
@@ -499,8 +513,8 @@ def test_a_gang_needs_the_minimum_of_each_of_its_tasks(minimum: int, started: in
     assert stopped["message"].startswith(message)
 
 
-@pytest.mark.parametrize("state", ["unschedulable: true", "ready: false"])
-def test_a_gang_waits_for_nodes_that_are_cordoned_or_not_ready(state: str) -> None:
+@pytest.mark.parametrize("state", STATES)
+def test_a_gang_waits_for_nodes_in_a_state_that_ends(state: str) -> None:
     on = CLUSTER.replace("{name: gpu-2,", f"{{name: gpu-2, {state},")
     assert workload(volcano(6, 6), on=on, code=1)["verdict"] == "Waits"
 

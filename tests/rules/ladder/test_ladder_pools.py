@@ -467,9 +467,10 @@ def test_a_taint_of_all_nodes_of_a_pool_needs_a_toleration() -> None:
 
     own = Taint(key="dedicated", value="a100", effect="NoSchedule")
     cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    leaving = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
     soft = Taint(key="slow", effect="PreferNoSchedule")
-    plain, rule = pool_node("h100"), cards()
-    (message,) = warnings_on(plain, tainted("a", own, cordon, soft), tainted("b", own, cordon, soft), rule=rule)
+    plain, rule, others = pool_node("h100"), cards(), (cordon, leaving, soft)
+    (message,) = warnings_on(plain, tainted("a", own, *others), tainted("b", own, *others), rule=rule)
     assert message == (
         "each node of the pool A100 has a taint that 'place' does not tolerate: dedicated=a100:NoSchedule"
     )

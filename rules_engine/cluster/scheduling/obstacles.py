@@ -135,7 +135,7 @@ class ObstacleSearch:
         """Return the nodes of whose amount of a resource pods hold a part that end some time."""
         numbers = range(len(self._scheduler.nodes))
         free, lasting = self._scheduler.free, self._lasting.free
-        return node_set([each for each in numbers if free(each, resource) < lasting(each, resource)])
+        return node_set([each for each in numbers if max(free(each, resource), 0) < lasting(each, resource)])
 
 
 def find_candidates(

@@ -20,7 +20,7 @@ from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import RungPlacement, Unplaced, WhenExhausted
 from tests.questions.doctor.test_pending_devices import DEVICE_REASONS
-from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, cluster, event, node, pod, volume_claim
+from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, api_object, cluster, event, node, pod, volume_claim
 from tests.support.cluster_files import CONTAINER
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.remedies import has_its_risk
@@ -44,6 +44,16 @@ APART: Object = {
     }
 }
 DATA = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+_ZONE_B = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
+BOUND = (
+    {**volume_claim("data", "Bound"), "spec": {"volumeName": "pv-b"}},
+    api_object(
+        "PersistentVolume",
+        "pv-b",
+        spec={"claimRef": {"namespace": "ml", "name": "data"}, "nodeAffinity": {"required": _ZONE_B}},
+    ),
+)
+ONE_POD = {**volume_claim("data", "Bound"), "spec": {"accessModes": ["ReadWriteOncePod"]}}
 SCRATCH = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
 CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
 A = ObjectName("Node", "a")
@@ -152,6 +162,31 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     "no RDMA devices on the nodes with GPUs": (
         PendingReason.OTHER_RESOURCES,
         [node("a", {GPU: 4}), node("b", {RDMA: 4}), pod("p", {GPU: 1, RDMA: 1})],
+    ),
+    "RDMA devices on no node": (PendingReason.OTHER_ON_NO_NODE, [node("a", {GPU: 4}), pod("p", {GPU: 1, RDMA: 1})]),
+    "more cpu than a node has beside its DaemonSets": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}), pod("x", {"cpu": 1}, on="a", owner=("DaemonSet", "x")), pod("p", {GPU: 1, "cpu": 4})],
+    ),
+    "a bound volume of another zone": (
+        PendingReason.VOLUME_ELSEWHERE,
+        [node("a", {GPU: 4}), *BOUND, pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "a claim for one pod at a time": (
+        PendingReason.CLAIM_IN_USE,
+        [node("a", {GPU: 4}), ONE_POD, pod("x", on="a", volumes=DATA), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "pressure": (
+        PendingReason.UNDER_PRESSURE,
+        [node("a", {GPU: 4}, taints=["node.kubernetes.io/disk-pressure:NoSchedule"]), pod("p", {GPU: 1})],
+    ),
+    "a node that the autoscaler removes": (
+        PendingReason.BEING_REMOVED,
+        [node("a", {GPU: 4}, taints=["ToBeDeletedByClusterAutoscaler=1:NoSchedule"]), pod("p", {GPU: 1})],
+    ),
+    "a node whose network agent has not started": (
+        PendingReason.NOT_INITIALIZED,
+        [node("a", {GPU: 4}, taints=["node.cilium.io/agent-not-ready:NoSchedule"]), pod("p", {GPU: 1})],
     ),
     "as many pods as a node may have": (
         PendingReason.OTHER_RESOURCES,
@@ -307,7 +342,7 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.ALL_ALLOCATED,
         [node("a", {GPU: 1}), pod("x", {GPU: "one"}, on="a"), pod("p", {GPU: 1})],
     ),
-    "a node that the pod may use has enough": (
+    "a node that the pod could use has enough": (
         PendingReason.ON_NO_SINGLE_NODE,
         [node("a", {GPU: 4}), node("b", {GPU: 4}), pod("x", {GPU: 2}, on="a"), pod("p", {GPU: 3})],
     ),
@@ -348,6 +383,35 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.NO_SCHEDULER_MESSAGE,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulerName="gang", message="the gang is not complete")],
     ),
+    "another resource is on another node with GPUs": (
+        PendingReason.OTHER_ON_NO_NODE,
+        [node("a", {GPU: 4}), node("b", {GPU: 4, RDMA: 1}), pod("x", {RDMA: 1}, on="b"), pod("p", {GPU: 1, RDMA: 1})],
+    ),
+    "the volume is in the zone of a node": (
+        PendingReason.VOLUME_ELSEWHERE,
+        [node("a", {GPU: 4}, labels={"zone": "b"}), *BOUND, pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "the pod that used the claim has ended": (
+        PendingReason.CLAIM_IN_USE,
+        [
+            node("a", {GPU: 4}),
+            ONE_POD,
+            pod("x", on="a", volumes=DATA, status={"phase": "Succeeded"}),
+            pod("p", {GPU: 1}, volumes=DATA),
+        ],
+    ),
+    "the pod tolerates pressure": (
+        PendingReason.UNDER_PRESSURE,
+        [
+            node("a", {GPU: 4}, taints=["node.kubernetes.io/disk-pressure:NoSchedule"]),
+            pod("p", {GPU: 1}, tolerations=[{"operator": "Exists"}]),
+        ],
+    ),
+    "the autoscaler prefers to remove the node": (
+        PendingReason.BEING_REMOVED,
+        [node("a", {GPU: 4}, taints=["DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule"]), pod("p", {GPU: 1})],
+    ),
+    "a node whose agent has started": (PendingReason.NOT_INITIALIZED, [node("a", {GPU: 4}), pod("p", {GPU: 1})]),
     "the volume has no claim": (
         PendingReason.VOLUME_CLAIMS,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=[{"name": "tmp", "emptyDir": {}}])],
@@ -466,11 +530,9 @@ class TestMessages:
         assert f"the scheduler's message: {self.MESSAGE}" in self.evidence(pod("p", {GPU: 1}, message=self.MESSAGE))
 
     def test_a_gated_pod_has_no_other_message(self) -> None:
-        evidence = self.evidence(pod("p", {GPU: 1}, message=self.GATED, schedulingGates=GATES))
-        assert evidence[-2:] == (
-            "the pod also has scheduling gates: kueue.x-k8s.io/admission",
-            f"the scheduler's message: {self.GATED}",
-        )
+        finding = answer(*self.FULL, pod("p", {GPU: 1}, message=self.GATED, schedulingGates=GATES)).finding
+        assert (finding.reason, finding.evidence) == ("SchedulingGates", (f"the scheduler's message: {self.GATED}",))
+        assert [each.reason for each in finding.remaining] == ["GPUsAllocated"]
 
     @pytest.mark.parametrize(
         ("message", "fields", "certainty"),
@@ -549,12 +611,14 @@ class TestFindings:
     def test_a_selector_that_excludes_all_tainted_nodes_is_evidence_with_a_remedy(self) -> None:
         nodes = [node("a", {GPU: 4}, labels={"zone": "a"}, taints=TAINTED), node("b", {GPU: 4}, taints=TAINTED)]
         both = answer(*nodes, pod("p", {GPU: 1}, nodeSelector={"zone": "b"})).finding
-        assert both.reason is PendingReason.TAINT
-        assert both.message.endswith("present:NoSchedule, and does not match the pod's node selector or affinity")
+        assert [both.reason, *(each.reason for each in both.remaining)] == [
+            "NodeSelectorOrAffinity",
+            "UntoleratedTaint",
+        ]
         assert both.evidence[-1] == "node selector zone=b: matches 0 of 2; they have zone=a"
         assert "Correct the node selector or the required node affinity of the pod." in [r.text for r in both.remedies]
         taint = answer(*nodes, pod("p", {GPU: 1}, nodeSelector={"zone": "a"})).finding
-        assert "selector" not in f"{taint.message} {taint.evidence} {taint.remedies}"
+        assert "selector" not in f"{taint.message} {taint.remedies}"
 
     def test_taints_are_evidence_with_their_nodes(self) -> None:
         nodes = [node("a", {GPU: 4}, taints=TAINTED), node("b", {GPU: 4}, taints=["team:NoExecute"])]
@@ -575,7 +639,7 @@ class TestFindings:
         finding = answer(*nodes, pod("p", {GPU: 1}, nodeSelector=wanted, affinity=ON_ZONE)).finding
         assert finding.evidence == (
             f"nodes that offer 1 {GPU}: a, b and c",
-            "excluded by taints that the pod does not tolerate: c",
+            "excluded by its node selector or affinity: c",
             "node selector zone=a: matches 0 of 2; they have zone=b and zone=c",
             "node selector rack=1: matches 0 of 2; they have no such label",
             "required node affinity zone In a: matches 0 of 2",
@@ -632,7 +696,7 @@ class TestFindings:
             pod("y", {MIG1: 1}, on="a"),
         ]
         finding = answer(*nodes, *holders, started, pod("p", {GPU: 1})).finding
-        assert finding.message == f"all {GPU} on the 2 nodes that the pod may use are allocated"
+        assert finding.message == f"all {GPU} on the 2 nodes that the pod could use are allocated"
         assert finding.evidence == (
             f"nodes that offer 1 {GPU}: a, b and c",
             "excluded by taints that the pod does not tolerate: c",
@@ -669,18 +733,18 @@ class TestFindings:
         room: Object = {GPU: 4, "cpu": 32, "memory": "128Gi"}
         nodes = [node("a", room), node("b", {**room, "pods": 1})]
         busy = [pod("x", {"cpu": "30500m", "memory": "100Gi"}, on="a"), pod("y", on="b")]
-        finding = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
-        assert finding.severity is FindingSeverity.ERROR
-        assert finding.message == (
-            f"too little cpu, memory, {RDMA} and room for pods is free on the 2 nodes that could give the pod 1 {GPU}"
-        )
+        finding = answer(nodes[0], busy[0], pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi"})).finding
+        assert finding.severity is FindingSeverity.WARNING
+        assert finding.message == f"too little cpu and memory is free on the 1 node that could give the pod 1 {GPU}"
         assert finding.evidence[1:] == (
-            "cpu: 2 requested, free on 1 of 2 nodes; at most 32 on one (b)",
-            "memory: 64Gi requested, free on 1 of 2 nodes; at most 128Gi on one (b)",
-            f"{RDMA}: 1 requested, free on 0 of 2 nodes; at most 0 on one (a)",
-            f"{RDMA}: less is allocatable on each of them",
-            "nodes with as many pods as they may have: b",
+            "cpu: 2 requested, free on 0 of 1 node; at most 1500m on one (a)",
+            "memory: 64Gi requested, free on 0 of 1 node; at most 28Gi on one (a)",
         )
+        absent = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
+        assert (absent.reason, absent.message) == (PendingReason.OTHER_ON_NO_NODE, f"no node offers {RDMA}")
+        assert [each.message for each in absent.remaining] == [
+            f"too little room for pods is free on the 1 node that could give the pod 1 {GPU}"
+        ]
 
     def test_claims_that_the_scheduler_names_are_certain(self) -> None:
         message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -701,7 +765,10 @@ class TestFindings:
 
     def test_pods_are_no_resource_to_request_less_of(self) -> None:
         full = [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a")]
-        alone, with_cpu = (answer(*full, pod("p", {GPU: 1, "cpu": cpu})).finding for cpu in (1, 64))
+        busy = pod("x", {"cpu": 3}, on="a")
+        alone, with_cpu = (
+            answer(*objects, pod("p", {GPU: 1, "cpu": 2})).finding for objects in (full, [full[0], busy])
+        )
         assert alone.message == f"too little room for pods is free on the 1 node that could give the pod 1 {GPU}"
         move = "Move pods without GPUs off these nodes."
         assert [remedy.text for remedy in alone.remedies[1:]] == [move]
@@ -994,7 +1061,7 @@ class TestLadders:
             ((card_node("h100", taints=TAINTED), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
             ((card_node("h100", cordoned=True), card_node("a100")), "NodesCordoned"),
             ((card_node("h100", ready=False), card_node("a100")), "NodesNotReady"),
-            ((card_node("h100", count=0), card_node("a100", taints=TAINTED)), "UntoleratedTaint"),
+            ((card_node("h100", count=0), card_node("a100", taints=TAINTED)), "NodeSelectorOrAffinity"),
         ],
     )
     def test_a_ladder_would_give_another_pool(self, nodes: Sequence[Object], reason: str) -> None:

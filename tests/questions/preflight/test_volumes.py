@@ -57,7 +57,8 @@ def test_a_pod_whose_zone_has_no_room_waits() -> None:
     affine = "2 node(s) didn't match PersistentVolume's node affinity"
     assert stopped.message == f"0/3 nodes are available: 1 Insufficient {GPU}, {affine}."
     assert stopped.finding is not None
-    assert affine in stopped.finding.message
+    assert stopped.finding.reason == "GPUsAllocated"
+    assert "excluded by its volumes: a and c" in stopped.finding.evidence
     # No other placement of the pod helps.
     assert [each.text for each in found.would_start] == [f"with 1 {GPU}", "after Pod ml/busy ends"]
 
@@ -211,7 +212,10 @@ def test_a_claim_that_nothing_can_be_bound_to_lets_its_pod_wait(objects: list[An
     assert (found.verdict, found.unknown, found.notices, found.would_start) == ("Waits", (), (), ())
     assert stopped.message == f"0/3 nodes are available: {message}."
     assert stopped.finding is not None
-    assert stopped.finding.message.endswith(f": {message}")
+    expected = (
+        ("VolumeOnOtherNodes", f": {message}") if message.endswith(NO_VOLUME) else ("UnboundVolumeClaims", ": data")
+    )
+    assert (stopped.finding.reason, stopped.finding.message[-len(expected[1]) :]) == expected
 
 
 def test_a_claim_that_does_not_exist_comes_before_claims_that_are_not_bound() -> None:

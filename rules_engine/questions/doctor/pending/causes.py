@@ -17,7 +17,7 @@ from rules_engine.questions.doctor.holders import Holders
 from rules_engine.questions.doctor.pending.devices import explain_taken, explain_unserved, with_lost_devices
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
-from rules_engine.questions.doctor.pending.unoffered import explain_unoffered_gpus
+from rules_engine.questions.doctor.pending.unoffered import explain_absent_gpus, explain_too_many_gpus
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.diagnostic import Slots
 
@@ -104,10 +104,11 @@ class NodeCauses:
         """Yield the causes in their order."""
         request, view = self._request, self._view
         gpus, others = self._lacking(Stage.CHANGE)
-        if gpus or not (view.every or not request.gpus):
-            yield explain_unserved(request, view) or with_lost_devices(
-                explain_unoffered_gpus(request, view), view.drivers
-            )
+        absent = [name for name in (gpus if view.every else request.gpus) if not view.offering(name)]
+        if absent:
+            yield explain_unserved(absent, view.drivers) or explain_absent_gpus(absent, view)
+        if larger := {name: request.gpus[name] for name in gpus if name not in absent}:
+            yield with_lost_devices(explain_too_many_gpus(larger, view), view.drivers)
         yield from self._explain_too_large(others)
         own = {(each.filter, each.what) for each in self._own if each.stage is Stage.CHANGE}
         by_filter = {name for name, _ in own}

@@ -17,7 +17,6 @@ from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import MAX_JOINED, format_count, join_names
 from rules_engine.questions.doctor.drivers import Drivers, Matching
-from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
@@ -69,13 +68,10 @@ def _explain_failure(
     )
 
 
-def explain_unserved(request: PendingRequest, view: PendingNodes) -> PendingExplanation | None:
-    """Explain a request of a resource whose DeviceClass serves no device on any node."""
-    drivers = view.drivers
-    for name in request.gpus:
-        if name in drivers.classes and not view.offering(name):
-            return _explain_no_device(name, drivers.classes[name], drivers)
-    return None
+def explain_unserved(absent: Sequence[str], drivers: Drivers) -> PendingExplanation | None:
+    """Explain a request of resources that no node has, if a DeviceClass serves one of them."""
+    served = next((name for name in absent if name in drivers.classes), None)
+    return None if served is None else _explain_no_device(served, drivers.classes[served], drivers)
 
 
 def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> PendingExplanation:

@@ -37,7 +37,12 @@ class PendingRequest(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The GPU resources with their amounts, for messages."""
-        return " and ".join(f"{nanos // NANOS} {name}" for name, nanos in self.gpus.items()) or "any devices"
+        return request_text(self.gpus) or "any devices"
+
+
+def request_text(amounts: Mapping[str, int]) -> str:
+    """Return resources with their amounts for a sentence, from nanos."""
+    return " and ".join(f"{nanos // NANOS} {name}" for name, nanos in amounts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Pods that request GPUs that no single node has, even if it runs no pods."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
@@ -10,7 +10,7 @@ from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu, is_mig
 from rules_engine.cluster.nodes import NodeSet, node_set
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
-from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
+from rules_engine.questions.doctor.pending.request import PendingExplanation, request_text
 from rules_engine.questions.doctor.reasons import PendingReason
 
 STRATEGY = "nvidia.com/mig.strategy"
@@ -20,11 +20,8 @@ CONFIG_STATE = "nvidia.com/mig.config.state"
 """Labels of feature discovery and of the MIG manager."""
 
 
-def explain_unoffered_gpus(request: PendingRequest, view: PendingNodes) -> PendingExplanation:
-    """Explain why no node has all GPUs that a pod requests, allocated or not."""
-    missing = [name for name in request.gpus if not view.offering(name)]
-    if not missing:
-        return _explain_no_single_node(request, view)
+def explain_absent_gpus(missing: Sequence[str], view: PendingNodes) -> PendingExplanation:
+    """Explain why no node has any of some resources of GPUs."""
     elsewhere = [_find_other_name(name, view) for name in missing]
     absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
     if absent:
@@ -114,10 +111,10 @@ def _explain_wrong_strategy(
     )
 
 
-def _explain_no_single_node(request: PendingRequest, view: PendingNodes) -> PendingExplanation:
-    """Explain a request whose resources all exist, but not together on a single node."""
+def explain_too_many_gpus(gpus: Mapping[str, int], view: PendingNodes) -> PendingExplanation:
+    """Explain a request of GPUs, in nanos, which exist, but not as many or not together on a single node."""
     evidence = []
-    for resource, nanos in request.gpus.items():
+    for resource, nanos in gpus.items():
         total = view.total(resource, view.every, free=False)
         most, best = view.largest(resource, view.every, free=False)
         evidence.append(
@@ -127,7 +124,7 @@ def _explain_no_single_node(request: PendingRequest, view: PendingNodes) -> Pend
     return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         case="Never",
-        slots={"request": request.text},
+        slots={"request": request_text(gpus)},
         evidence=tuple(evidence),
-        missing=(*request.gpus,),
+        missing=(*gpus,),
     )

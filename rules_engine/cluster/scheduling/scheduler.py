@@ -334,6 +334,11 @@ def lasting_scheduler_of(objects: ClusterObjects) -> KubeScheduler:
     return scheduler
 
 
+def never_ends(pod: PodObject) -> bool:
+    """Return True for a pod of a DaemonSet or of a kubelet, which is there as long as its node."""
+    return text_member(controller_reference(pod) or {}, "kind") in _LASTING_OWNERS
+
+
 def _make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeScheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
@@ -353,7 +358,7 @@ def _make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeSc
             (number, Footprint.read(pod))
             for name, number in numbers.items()
             for pod in objects.pods_on(name)
-            if not lasting or text_member(controller_reference(pod) or {}, "kind") in _LASTING_OWNERS
+            if not lasting or never_ends(pod)
         )
 
     devices = replace(objects.devices, allocated={}) if lasting else objects.devices

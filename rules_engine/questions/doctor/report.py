@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.accelerators.resources import short_name
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Remedy, Risk
 from rules_engine.model.wording import format_count, format_names, format_time
 from rules_engine.questions.doctor.values import Affected, Diagnosis, FindingGroup, GpuNode, RecentError
 from rules_engine.report.values import Cell, Item, ItemField, Items, Lines, Report, Section, Span, Table, Tone, Words
@@ -81,6 +81,7 @@ def _finding_item(finding: FindingGroup, *, with_source: bool) -> Item:
             if finding.since
             else []
         ),
+        *remaining_fields(finding),
         *([ItemField("effects", "; ".join(effects))] if effects else []),
         *map(ItemField, evidence, finding.evidence),
         *([ItemField("note", HOST_NOTE)] if finding.on_host else []),
@@ -95,6 +96,12 @@ def _finding_item(finding: FindingGroup, *, with_source: bool) -> Item:
         fields=fields,
         objects=_titles(finding.affected),
     )
+
+
+def remaining_fields(finding: Finding) -> Sequence[ItemField]:
+    """Return a line about what keeps a pod waiting when the cause of a finding is gone."""
+    causes = [f"{each.reason}: {each.message}" for each in finding.remaining]
+    return [ItemField("then", "; ".join(causes))] if causes else []
 
 
 def _remedy_field(remedy: Remedy) -> ItemField:

@@ -6,6 +6,7 @@ from rules_engine.accelerators.resources import short_name
 from rules_engine.cluster.creation.defaults import TEMPLATE
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.wording import format_count, format_names
+from rules_engine.questions.doctor.report import remaining_fields
 from rules_engine.questions.preflight.answer import COUNTED, NodeReasons, PreflightAnswer, StoppedPods, WorkloadAnswer
 from rules_engine.questions.preflight.state import Verdict
 from rules_engine.report.values import Item, ItemField, Items, Report, Section, Span, Table, Tone
@@ -112,6 +113,7 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Item
     yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
     if (finding := stopped.finding) is not None:
         yield ItemField("because", f"{finding.reason}: {finding.message}")
+        yield from remaining_fields(finding)
         yield from (ItemField("evidence", line) for line in finding.evidence[:MAX_EVIDENCE])
         if (more := len(finding.evidence) - MAX_EVIDENCE) > 0:
             yield ItemField("evidence", f"{more:,} more (--output json has all)")

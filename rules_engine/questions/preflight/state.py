@@ -16,7 +16,8 @@ from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import Requirements
+from rules_engine.cluster.scheduling.requirements import Footprint, Requirements
+from rules_engine.cluster.scheduling.scheduler import never_ends
 from rules_engine.cluster.scheduling.scheduling import OTHER_VOLUME_NODE
 from rules_engine.cluster.scheduling.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
@@ -168,7 +169,7 @@ def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[Simul
 
 
 def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
-    """Return the scheduling of pods on all nodes without pods, including declared nodes."""
+    """Return the scheduling of pods on all nodes, including declared ones, with only the pods that never end."""
     existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
@@ -176,7 +177,11 @@ def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
     devices = Devices(
         classes=simulation.cluster.devices.classes, slices=simulation.cluster.devices.slices, allocated={}
     )
-    return SchedulingCycle(nodes, {}, SchedulerOptions(preemption=False), 0, devices)
+    cycle = SchedulingCycle(nodes, {}, SchedulerOptions(preemption=False), 0, devices)
+    for number, node in enumerate(existing):
+        for pod in filter(never_ends, simulation.objects.pods_on(node.name)):
+            cycle.scheduler.bind(number, Footprint.read(pod))
+    return cycle
 
 
 MAX_PREEMPTIONS = 10

@@ -53,10 +53,12 @@ class Texts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table of texts; the first that matches a message counts.
 
     `conditions`: those of nodes that health checks set: the `agent`, a pattern of the `type`, and the `bad` status.
+    `gates`: who removes scheduling gates, by their names.
     """
 
     texts: tuple[Text, ...]
     conditions: tuple[Mapping[str, str], ...]
+    gates: Mapping[str, str]
 
 
 @cache

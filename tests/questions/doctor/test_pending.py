@@ -531,7 +531,11 @@ class TestMessages:
 
     def test_a_gated_pod_has_no_other_message(self) -> None:
         finding = answer(*self.FULL, pod("p", {GPU: 1}, message=self.GATED, schedulingGates=GATES)).finding
-        assert (finding.reason, finding.evidence) == ("SchedulingGates", (f"the scheduler's message: {self.GATED}",))
+        assert finding.reason == PendingReason.SCHEDULING_GATES
+        assert finding.evidence == (
+            "kueue.x-k8s.io/admission is removed by Kueue, once it admits the Workload",
+            f"the scheduler's message: {self.GATED}",
+        )
         assert [each.reason for each in finding.remaining] == ["GPUsAllocated"]
 
     @pytest.mark.parametrize(

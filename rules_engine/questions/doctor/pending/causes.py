@@ -145,7 +145,12 @@ class NodeCauses:
             given = {name: sum(pod.get(name, 0) for pod in ended.values()) for name in others}
             given[PODS] = len(ended) * NANOS
             requested = {PODS: NANOS, **self._request.others}
-            left &= {name for name in others if self._view.amounts(name)[number][1] + given[name] < requested[name]}
+            amounts = {name: self._view.amounts(name)[number] for name in others}
+            left &= {
+                name
+                for name, (most, free) in amounts.items()
+                if free + given[name] < min(requested[name], most)  # a larger request was a cause before
+            }
             in_the_way = self._view.conflicts.find(self._pod, number)
             blocked = blocked and not (in_the_way and ended.keys() >= {*in_the_way})
         return [name for name in others if name in left], blocked

@@ -11,6 +11,7 @@ from rules_engine.model.wording import join_names
 from rules_engine.questions.doctor.pending.request import PendingExplanation
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
+from rules_engine.rules.diagnostic.texts import read_texts
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -26,9 +27,12 @@ UNBOUND_CLAIMS = "unbound immediate PersistentVolumeClaims"
 
 def explain_gates(pod: PodObject) -> Iterator[PendingExplanation]:
     """Explain a pod if it has scheduling gates."""
-    gates = [text_member(gate, "name") for gate in object_items(pod.spec.get("schedulingGates"))]
+    gates, known = object_items(pod.spec.get("schedulingGates")), read_texts().gates
+    names = [text_member(gate, "name") for gate in gates]
+    removers = [f"{name} is removed by {known[name]}" for name in names if name in known]
     if gates:
-        yield PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots={"gates": gates})
+        slots, evidence = {"gates": names}, tuple(removers)
+        yield PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots=slots, evidence=evidence)
 
 
 def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Sequence[PendingExplanation]:

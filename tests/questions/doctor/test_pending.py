@@ -1088,3 +1088,47 @@ class TestLadders:
         assert evidence[-1] == (
             "FallbackLadder/cards would skip the pod: the pod selects card=x, which is no pool of the ladder"
         )
+
+
+def test_nobody_is_told_to_apply_the_layout_that_a_node_has() -> None:
+    layout = {"nvidia.com/mig.config": "all-3g.20gb", "nvidia.com/mig.config.state": "success"}
+    with_layout, without = (answer(node("a", labels=labels), pod("p", {MIG3: 1})).finding for labels in (layout, {}))
+    assert "the MIG layout of a has such devices, which are not offered" in with_layout.evidence
+    assert any("Change the MIG layout" in remedy.text for remedy in without.remedies)
+    assert not any("Change the MIG layout" in remedy.text for remedy in with_layout.remedies)
+
+
+def test_pods_in_the_way_are_named() -> None:
+    port = [{"containerPort": 80, "hostPort": 80}]
+    nodes = [node("a", {GPU: 4}), pod("x", on="a", ports=port), pod("y", on="a", labels={"app": "train"})]
+    by_port = answer(*nodes, pod("p", {GPU: 1}, ports=port)).finding
+    near = answer(*nodes, pod("p", {GPU: 1}, labels={"app": "train"}, affinity=APART)).finding
+    assert (by_port.reason, near.reason) == (PendingReason.OTHER_FILTERS, PendingReason.OTHER_FILTERS)
+    assert (by_port.evidence[-1], near.evidence[-1]) == ("in its way on a: ml/x", "in its way on a: ml/y")
+    held = [node("a", {GPU: 1}), pod("z", {GPU: 1}, on="a", ports=port), pod("p", {GPU: 1}, ports=port)]
+    assert answer(*held).finding.remaining == ()
+
+
+def test_a_request_beyond_each_node_never_waits_for_others() -> None:
+    """A pod that wants 128 cpu where no node has more than 96, on a full cluster."""
+    full = [node("a", {GPU: 8, "cpu": 96}), pod("x", {GPU: 8, "cpu": 8}, on="a")]
+    finding = answer(*full, pod("p", {GPU: 1, "cpu": 128})).finding
+    assert (finding.reason, finding.severity) == (PendingReason.OTHER_RESOURCES, FindingSeverity.ERROR)
+    assert finding.message.endswith("have less cpu than it requests, even without the pods that end")
+    assert not any("Wait" in remedy.text for remedy in finding.remedies)
+    assert [each.reason for each in finding.remaining] == [PendingReason.ALL_ALLOCATED]
+
+
+def test_a_cordoned_node_that_is_also_too_small_is_not_the_cause() -> None:
+    nodes = [node("a", {GPU: 2}, cordoned=True), node("b", {GPU: 4}), pod("x", {GPU: 4}, on="b")]
+    finding = answer(*nodes, pod("p", {GPU: 3})).finding
+    assert (finding.reason, finding.remaining) == (PendingReason.ALL_ALLOCATED, ())
+
+
+def test_no_state_of_a_node_is_to_be_tolerated() -> None:
+    taints = ["node.kubernetes.io/disk-pressure:NoSchedule", "dedicated=ml:NoSchedule"]
+    finding = answer(node("a", {GPU: 1}, taints=taints), pod("p", {GPU: 1})).finding
+    assert finding.message.endswith("dedicated=ml:NoSchedule")
+    (pressure,) = finding.remaining
+    assert (pressure.reason, pressure.message.rpartition(": ")[2]) == ("NodesUnderPressure", "a has DiskPressure")
+    assert "pressure" not in "".join(remedy.text for remedy in finding.remedies)

@@ -7,7 +7,7 @@ from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.mig import profile_message
 from rules_engine.accelerators.nodes import lacking_cards
 from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu, is_mig
-from rules_engine.cluster.nodes import NodeSet, node_set
+from rules_engine.cluster.nodes import NodeSet, node_set, union
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, request_text
@@ -34,13 +34,20 @@ def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplan
     offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
     withheld = [line for name in absent for line in _capacity_lines(name, view)]
     total = format_count(view.every.bit_count(), "node")
+    applied = union(
+        view.with_label(CONFIG, layout)
+        for layout in view.values_of(CONFIG, view.every)
+        for name in filter(is_mig, absent)
+        if layout.endswith(f"-{name.removeprefix(MIG_RESOURCE)}")
+    )
     return PendingExplanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
-        case="NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) else "",
+        case="NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) and not applied else "",
         slots={"resources": absent},
         evidence=(
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
+            *([f"the MIG layout of {view.list(applied)} has such devices, which are not offered"] if applied else ()),
             *filter(None, (profile_message(name, offers) for name in absent)),
             *(line for name in absent for line in lacking_cards(name, view.products)),
         ),

@@ -56,7 +56,7 @@ _REQUIREMENTS = {
 }
 
 
-MAX_NODES = 100
+MAX_NODES = 20
 """Nodes on which it is found out what remains when GPU pods end, in a millisecond each."""
 
 
@@ -127,31 +127,28 @@ class NodeCauses:
         if gpus:
             yield self._explain_held(gpus)
             # Once their pods have ended, less remains.
-            others, blocked = self._left_after(gpus, others)
+            others, blocked = self._left_after(gpus, others, blocked=bool(filters))
             filters = filters if blocked else set()
         if others:
             yield self._explain_others(others)
         if filters:
             yield self._explain_filters(PendingReason.OTHER_FILTERS, filters)
 
-    def _left_after(self, gpus: Sequence[str], others: Sequence[str]) -> tuple[list[str], bool]:
+    def _left_after(self, gpus: Sequence[str], others: Sequence[str], *, blocked: bool) -> tuple[list[str], bool]:
         """Return of which other resources nodes have too little, and if other pods are in the way, without GPU pods.
 
-        `gpus`: the resources of these pods. Of many nodes only the first count.
+        `gpus`: the resources of these pods. `blocked`: pods are in the way. Of many nodes only the first count.
         """
-        left, blocked = {*others}, True
-        for number in numbers_of(self.room)[:MAX_NODES]:
-            ended = self._view.pods_with(gpus, number)
-            given = {name: sum(pod.get(name, 0) for pod in ended.values()) for name in others}
-            given[PODS] = len(ended) * NANOS
-            requested = {PODS: NANOS, **self._request.others}
-            amounts = {name: self._view.amounts(name)[number] for name in others}
-            left &= {
-                name
-                for name, (most, free) in amounts.items()
-                if free + given[name] < min(requested[name], most)  # a larger request was a cause before
-            }
-            in_the_way = self._view.conflicts.find(self._pod, number)
+        left = {*others}
+        for number in numbers_of(self.room)[:MAX_NODES] if left or blocked else ():
+            ended = self._view.pods_with((*gpus,), number)
+            for name in [*left]:
+                given = len(ended) * NANOS if name == PODS else sum(pod.get(name, 0) for pod in ended.values())
+                most, free = self._view.amounts(name)[number]
+                # A request beyond what the node has was a cause before.
+                if free + given >= min(self._request.others.get(name, NANOS), most):
+                    left.remove(name)
+            in_the_way = self._view.conflicts.find(self._pod, number) if blocked else ()
             blocked = blocked and not (in_the_way and ended.keys() >= {*in_the_way})
         return [name for name in others if name in left], blocked
 

@@ -1,15 +1,19 @@
 """Bound pods that keep a waiting pod off a node: by a port, or by anti-affinity of one of them."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
+from rules_engine.cluster.nodes import NO_LABEL, numbers_of
 from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.requirements import ALL_ADDRESSES, AffinityTerm, Footprint, HostPort, Requirements
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.wording import MAX_JOINED
 
-MAX_COMPARED = 2_000_000
-"""Pods that are compared in one diagnosis, some seconds; after that no more are named."""
+MAX_COMPARED = 500_000
+"""Pods that are compared in one diagnosis, a second or two; after that no more are named."""
+
+_Bound = tuple[int, str, Footprint]
+"""A bound pod: the number of its node, and its name as namespace/name."""
 
 
 class Conflicts:
@@ -19,43 +23,50 @@ class Conflicts:
         self._objects = objects
         self._scheduler = scheduler
         self._compared = 0
+        self._on = cache(self._read_pods)
+
+    def _read_pods(self, number: int) -> Sequence[_Bound]:
+        pods = self._objects.pods_on(self._scheduler.nodes[number].name)
+        return [(number, f"{pod.namespace}/{pod.name}", Footprint.read(pod)) for pod in pods]
 
     @cached_property
-    def _bound(self) -> Sequence[tuple[int, str, Footprint]]:
-        return [
-            (number, f"{pod.namespace}/{pod.name}", Footprint.read(pod))
-            for number, node in enumerate(self._scheduler.nodes)
-            for pod in self._objects.pods_on(node.name)
-        ]
+    def _repelling(self) -> Sequence[_Bound]:
+        numbers = range(len(self._scheduler.nodes))
+        return [each for number in numbers for each in self._on(number) if each[2].anti_affinity]
 
     def find(self, pod: Requirements, node: int) -> Sequence[str]:
         """Return the names of pods that keep a pod off a node, a few more than a sentence lists at most."""
-        found: list[str] = []
-        if self._compared < MAX_COMPARED:
-            for number, name, bound in self._bound:
-                self._compared += 1
-                if any(self._conflicts(pod, node, bound, number)):
-                    found.append(name)
-                    if len(found) > MAX_JOINED:
-                        break
-        return found
+        found: dict[str, None] = {}
+        for number, name, bound in self._candidates(pod, node):
+            self._compared += 1
+            if self._compared > MAX_COMPARED or len(found) > MAX_JOINED:
+                break
+            if self._conflicts(pod, node, bound, number):
+                found[name] = None
+        return [*found]
 
-    def _conflicts(self, pod: Requirements, node: int, bound: Footprint, number: int) -> Iterator[bool]:
-        namespaces = self._scheduler.namespaces
-        if number == node:
-            yield any(_is_taken(own, other) for own in pod.ports for other in bound.ports)
+    def _candidates(self, pod: Requirements, node: int) -> Iterator[_Bound]:
+        yield from self._on(node)
         for term in pod.anti_affinity:
-            yield (
-                self._is_near(term, node, number)
-                and namespaces.covers(term, bound.namespace)
-                and term.matches_labels(bound.labels)
-            )
-        for term in bound.anti_affinity:
-            yield (
-                self._is_near(term, node, number)
-                and namespaces.includes(term, pod.namespace)
-                and term.matches_labels(pod.labels)
-            )
+            label = self._scheduler.index.places.labels.get(term.topology_key, NO_LABEL)
+            value = self._scheduler.nodes[node].labels.get(term.topology_key, "")
+            for number in numbers_of(label.values[value] & ~(1 << node)):
+                yield from self._on(number)
+        yield from self._repelling
+
+    def _conflicts(self, pod: Requirements, node: int, bound: Footprint, number: int) -> bool:
+        namespaces = self._scheduler.namespaces
+        if number == node and any(_is_taken(own, other) for own in pod.ports for other in bound.ports):
+            return True
+        return any(
+            namespaces.covers(term, bound.namespace) and term.matches_labels(bound.labels)
+            for term in pod.anti_affinity
+            if self._is_near(term, node, number)
+        ) or any(
+            namespaces.includes(term, pod.namespace) and term.matches_labels(pod.labels)
+            for term in bound.anti_affinity
+            if self._is_near(term, node, number)
+        )
 
     def _is_near(self, term: AffinityTerm, node: int, other: int) -> bool:
         one, two = (self._scheduler.nodes[number].labels.get(term.topology_key) for number in (node, other))

@@ -1,6 +1,6 @@
 """The nodes of a cluster as pods that wait see them: amounts and labels, by sets of nodes."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
 
@@ -47,6 +47,9 @@ class PendingNodes:
         """Return the sum of what nodes have free of a resource, or of what they have."""
         self.resources = lru_cache(MAX_CACHED)(self._sum_resources)
         """Return the total of each resource that nodes have, or have free."""
+
+        self.pods_with = lru_cache(MAX_CACHED)(self._find_pods)
+        """Return the requests of the pods on a node that hold one of some resources, in nanos, by namespace/name."""
 
     @cached_property
     def capacities(self) -> Sequence[Mapping[str, int]]:
@@ -121,8 +124,7 @@ class PendingNodes:
             key=lambda number: sum(max(nanos - self.amounts(name)[number][1], 0) for name, nanos in amounts.items()),
         )
 
-    def pods_with(self, gpus: Collection[str], number: int) -> Mapping[str, Mapping[str, int]]:
-        """Return the requests of the pods on a node that hold one of some resources, in nanos, by namespace/name."""
+    def _find_pods(self, gpus: tuple[str, ...], number: int) -> Mapping[str, Mapping[str, int]]:
         requests = {
             f"{pod.namespace}/{pod.name}": requests_of(pod)
             for pod in self._objects.pods_on(self.scheduler.nodes[number].name)

@@ -208,8 +208,8 @@ class NodeCauses:
 
     def _slots(self) -> Slots:
         """Return the slots that the entries of most reasons have."""
-        names = self._view.names(self.room)
-        return {"request": self._request.text, "nodes": names, "node": names[0]}
+        nodes = {"nodes": self._view.list(self.room), "node": self._view.names(self.room)[0]}
+        return {"request": self._request.text, **nodes}
 
     def _explain_taints(self) -> PendingExplanation:
         taints = self._taints(self.room)
@@ -324,7 +324,7 @@ class NodeCauses:
                 evidence=(
                     *self._steps(),
                     *lines,
-                    *(line for name in short for line in self._holders.evidence(name, (*view.names(nodes),))),
+                    *(line for name in short for line in self._holders.evidence(name, view.names(nodes))),
                     *self._spare_lines(short, nodes),
                     *self._room_elsewhere(),
                 ),

@@ -9,8 +9,8 @@ from rules_engine.cluster.scheduling.requirements import ALL_ADDRESSES, Affinity
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.wording import MAX_JOINED
 
-MAX_COMPARED = 500_000
-"""Pods that are compared in one diagnosis, a second or two; after that no more are named."""
+MAX_COMPARED = 200_000
+"""Pods that are compared in one diagnosis, a second; after that no more are named."""
 
 _Bound = tuple[int, str, Footprint]
 """A bound pod: the number of its node, and its name as namespace/name."""

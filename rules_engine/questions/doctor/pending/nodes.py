@@ -45,6 +45,12 @@ class PendingNodes:
         """Return the nodes that have at least an amount of a resource, in nanos; by default, any."""
         self.total = lru_cache(MAX_CACHED)(self._sum_amounts)
         """Return the sum of what nodes have free of a resource, or of what they have."""
+        self.largest = lru_cache(MAX_CACHED)(self._find_largest)
+        """Return the largest amount that one of the nodes has, and the name of the first such node."""
+        self.names = lru_cache(MAX_CACHED)(self._find_names)
+        """Return the names of nodes, in order of the nodes."""
+        self.list = lru_cache(MAX_CACHED)(self._list_names)
+        """Return the first names of nodes, and the number of the others."""
         self.resources = lru_cache(MAX_CACHED)(self._sum_resources)
         """Return the total of each resource that nodes have, or have free."""
 
@@ -86,8 +92,7 @@ class PendingNodes:
         amounts = self.amounts(resource)
         return sum(amounts[number][free] for number in numbers_of(nodes))
 
-    def largest(self, resource: str, nodes: NodeSet, *, free: bool = True) -> tuple[int, str]:
-        """Return the largest amount that one of the nodes has, and the name of the first such node."""
+    def _find_largest(self, resource: str, nodes: NodeSet, *, free: bool = True) -> tuple[int, str]:
         amounts = self.amounts(resource)
         best = max(numbers_of(nodes), key=lambda number: amounts[number][free])
         return amounts[best][free], self.scheduler.nodes[best].name
@@ -108,12 +113,10 @@ class PendingNodes:
         values = self.scheduler.index.places.labels.get(key, NO_LABEL).values
         return sorted(value for value in values if values[value] & among)
 
-    def names(self, nodes: NodeSet) -> list[str]:
-        """Return the names of nodes, in order of the nodes."""
-        return [self.scheduler.nodes[number].name for number in numbers_of(nodes)]
+    def _find_names(self, nodes: NodeSet) -> tuple[str, ...]:
+        return tuple([self.scheduler.nodes[number].name for number in numbers_of(nodes)])
 
-    def list(self, nodes: NodeSet) -> str:
-        """Return the first names of nodes, and the number of the others."""
+    def _list_names(self, nodes: NodeSet) -> str:
         numbers = islice(numbers_of(nodes), MAX_JOINED)
         return join_names([self.scheduler.nodes[number].name for number in numbers], of=nodes.bit_count())
 

@@ -96,8 +96,16 @@ class Operand(_Entry, frozen=True, kw_only=True):
     plugin: bool = False
 
 
+class Scheduler(_Entry, frozen=True, kw_only=True):
+    """A scheduler, with the resources and the annotations by which pods request GPUs of it alone."""
+
+    resources: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+    webhook: str = ""
+
+
 class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """Vendors, networks, cards, labels of nodes, drivers and operands; the first that matches counts."""
+    """Vendors, networks, cards, labels of nodes, drivers, operands and schedulers; the first that matches counts."""
 
     vendors: tuple[Vendor, ...] = ()
     networks: tuple[Network, ...] = ()
@@ -105,6 +113,7 @@ class Catalogue(Struct, frozen=True, eq=False, kw_only=True, dict=True, forbid_u
     labels: tuple[NodeLabel, ...] = ()
     drivers: tuple[Driver, ...] = ()
     operands: tuple[Operand, ...] = ()
+    schedulers: tuple[Scheduler, ...] = ()
 
     def __add__(self, other: "Catalogue") -> "Catalogue":
         """Return the catalogue with another one's entries first; these replace entries of the same name."""

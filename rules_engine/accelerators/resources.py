@@ -1,11 +1,14 @@
 """Names of resources: cards, partitions and shares of cards of every vendor, and RDMA devices."""
 
 import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE, Catalogue, catalogue
 from rules_engine.accelerators.mig import mig_share
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map
 
 CACHED_NAMES = 1_000
 """Names of resources that are cached: a cluster has some dozens of them, in each of its pods."""
@@ -30,6 +33,26 @@ def is_rdma(resource: str) -> bool:
 def is_mig(resource: str) -> bool:
     """Return True for the name of a MIG device's resource."""
     return resource.startswith(MIG_RESOURCE)
+
+
+def scheduler_for(resource: str) -> str:
+    """Return the only scheduler that allocates a resource; "" for a resource that any scheduler allocates."""
+    return next(
+        (each.name for each in catalogue().schedulers if any(fnmatchcase(resource, p) for p in each.resources)), ""
+    )
+
+
+def webhook_of(scheduler: str) -> str:
+    """Return how pods get the name of a scheduler, as a clause such as `HAMi's webhook sets it`; "" if not known."""
+    return next((each.webhook for each in catalogue().schedulers if each.name == scheduler), "")
+
+
+def requests_gpus_by_annotation(pod: Object) -> Mapping[str, str]:
+    """Return the annotations by which a pod requests GPUs of the scheduler that it names, as gpu-fraction of KAI."""
+    scheduler = as_mapping(pod.get("spec")).get("schedulerName")
+    names = [name for each in catalogue().schedulers if each.name == scheduler for name in each.annotations]
+    annotations = as_string_map(as_mapping(pod.get("metadata")).get("annotations")) if names else {}
+    return {name: annotations[name] for name in names if name in annotations}
 
 
 def short_name(resource: str) -> str:

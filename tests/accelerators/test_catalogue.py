@@ -11,8 +11,16 @@ import pytest
 from rules_engine.accelerators.catalogue import PACKAGED, Catalogue, catalogue
 from rules_engine.accelerators.mig import device_resource, profile_of
 from rules_engine.accelerators.nodes import mark_of, product_of
-from rules_engine.accelerators.resources import card_share, is_gpu, is_rdma
+from rules_engine.accelerators.resources import (
+    card_share,
+    is_gpu,
+    is_rdma,
+    requests_gpus_by_annotation,
+    scheduler_for,
+    webhook_of,
+)
 from rules_engine.rules.sources.load import COMMAND_KINDS, load_files
+from tests.support.api import pod
 from tests.support.authoring import cli, ladder, write
 from tests.support.loading import rule
 
@@ -30,6 +38,8 @@ OURS = rule(
     - {name: Split, products: Split-.*, partitions: {example.com/one_a: 1, example.com/four_a: 4}}
   labels: [{name: example.com/card, meaning: product, cards: {e48: Example-48GB}}]
   drivers: [{name: gpu.example.com, product: model}]
+  schedulers:
+    - {name: our-scheduler, resources: ["example.com/mem*"], annotations: [example.com/part], webhook: ours sets it}
 """,
 )
 LAYOUT = "nvidia.com/mig-1g.13gb"
@@ -75,6 +85,13 @@ def test_names_of_resources_are_those_of_added_vendors(resource: str, share: flo
     load_files([write(tmp_path, {"a.yaml": OURS})], COMMAND_KINDS)
     assert card_share(resource) == share
     assert is_rdma(resource) is (resource == "y/fabric")
+
+
+def test_an_added_scheduler_is_known(tmp_path: Path) -> None:
+    load_files([write(tmp_path, {"a.yaml": OURS})], COMMAND_KINDS)
+    assert (scheduler_for("example.com/memory"), webhook_of("our-scheduler")) == ("our-scheduler", "ours sets it")
+    annotated = pod(metadata={"annotations": {"example.com/part": "1"}}, schedulerName="our-scheduler")
+    assert requests_gpus_by_annotation(annotated) == {"example.com/part": "1"}
 
 
 def test_commands_know_a_card_that_is_added(tmp_path: Path) -> None:
@@ -206,6 +223,7 @@ FACTS = re.compile(
     r"\.(com|ai|sh)\b|gpu\.(product|present|count)|accelerator\b|karpenter|\bpci-|10de|\b(A30|A100|H100|H200|B200|MI300)\b"
 )
 ALLOWED = {
+    "rules_engine/model/kubernetes/cluster_objects.py": "API groups of kinds that are read",
     "rules_engine/questions/plan/plan.py": "an example in a field's description",
     "rules_engine/rules/ladder/analysis.py": "the label by which Karpenter makes nodes of a pool",
     "rules_engine/rules/injection/value.py": "a default",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rules_engine.accelerators.nodes import gpus_of, is_operand
-from rules_engine.accelerators.resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
 from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
@@ -27,12 +27,13 @@ InScope = Callable[[ObjectName], bool]
 """A function that is True for the name of an object in the scope of the diagnosis."""
 
 DevicePods = Sequence[tuple[PodObject, Mapping[str, int]]]
-"""The pods that request GPUs or RDMA devices, with the amounts."""
+"""The pods that request GPUs or RDMA devices, with the amounts; none for GPUs by annotation."""
 
 
 def device_pods(cluster: ClusterObjects) -> DevicePods:
     """Return the pods that request GPUs or RDMA devices, finished ones as well."""
-    return [(pod, devices) for pod in cluster.pods if (devices := gpu_objects.devices_of(pod))]
+    pods = ((pod, gpu_objects.devices_of(pod)) for pod in cluster.pods)
+    return [(pod, devices) for pod, devices in pods if devices or requests_gpus_by_annotation(pod)]
 
 
 def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:

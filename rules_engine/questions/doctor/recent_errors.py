@@ -40,7 +40,7 @@ def recent_errors(
     owner_of: OwnerOf,
 ) -> tuple[RecentError, ...]:
     """Return the errors since a time, the newest first."""
-    watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
+    watched = [pod for pod, devices in pods if any(map(is_gpu, devices)) or not devices]
     watched += [pod for pods_of in plugins.values() for pod in pods_of]
     related = {pod.object_name for pod in watched} | set(plugins)
     related.update(node.object_name for node in cluster.nodes if gpus_of(node))

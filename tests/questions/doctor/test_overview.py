@@ -223,6 +223,15 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
     ]
 
 
+def test_pods_with_gpus_by_annotation_have_errors_as_other_gpu_pods_have() -> None:
+    annotated = {"annotations": {"gpu-fraction": "0.5"}}
+    kai = api.pod("kai", on="a", schedulerName="kai-scheduler", metadata=annotated)
+    other = api.pod("other", on="a", metadata=annotated)
+    cluster = api.cluster(kai, other, *(api.event(pod, "FailedMount", "volume") for pod in (kai, other)))
+    assert [str(first_object(error)) for error in errors(cluster)] == ["Pod/ml/kai"]
+    assert pods(cluster) == ()
+
+
 def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
     disk_pressure = api.event(api.api_object("Node", "a", "default"), "NodeHasDiskPressure", "disk")
     cluster = api.cluster(api.node("a", {GPU: 8}), disk_pressure)

@@ -33,6 +33,7 @@ class PendingReason(StrEnum):
     CLAIM_MISSING = "ResourceClaimMissing"
     CLAIM_ELSEWHERE = "ResourceClaimOnOtherNodes"
     SCHEDULING_GATES = "SchedulingGates"
+    SCHEDULER_UNSET = "SchedulerNameMissing"
     VOLUME_CLAIMS = "UnboundVolumeClaims"
     CLAIM_IN_USE = "VolumeClaimInUse"
     SCHEDULER_MESSAGE = "SchedulerMessage"

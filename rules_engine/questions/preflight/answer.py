@@ -68,7 +68,7 @@ class StoppedPods(Output, frozen=True, kw_only=True):
     pods: int
     message: Annotated[str, Meta(description="Of the scheduler, the rule that denies, or the API server that refuses.")]
     together: Annotated[bool, Meta(description="True if they do not start since they start only together.")]
-    finding: Annotated[Finding | None, Meta(description="The first reason that is true; null unless GPU pods wait.")]
+    finding: Annotated[Finding | None, Meta(description="With all causes in their order; null unless GPU pods wait.")]
 
 
 class WorkloadAnswer(Output, frozen=True, kw_only=True):

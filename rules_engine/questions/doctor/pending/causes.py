@@ -1,6 +1,7 @@
 """The causes for which no node can run a pod, in the order in which they must go."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.cluster.nodes import NodeSet, numbers_of, union
@@ -148,8 +149,8 @@ class NodeCauses:
                 # A request beyond what the node has was a cause before.
                 if free + given >= min(self._request.others.get(name, NANOS), most):
                     left.remove(name)
-            in_the_way = self._view.conflicts.find(self._pod, number) if blocked else ()
-            blocked = blocked and not (in_the_way and ended.keys() >= {*in_the_way})
+            find = partial(self._view.conflicts.find, self._pod, number)
+            blocked = blocked and not (find() and not find(ended))
         return [name for name in others if name in left], blocked
 
     def _lacking(self, stage: Stage) -> tuple[list[str], list[str]]:

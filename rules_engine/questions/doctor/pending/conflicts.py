@@ -1,6 +1,6 @@
 """Bound pods that keep a waiting pod off a node: by a port, or by anti-affinity of one of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cache, cached_property
 
 from rules_engine.cluster.nodes import NO_LABEL, numbers_of
@@ -34,14 +34,17 @@ class Conflicts:
         numbers = range(len(self._scheduler.nodes))
         return [each for number in numbers for each in self._on(number) if each[2].anti_affinity]
 
-    def find(self, pod: Requirements, node: int) -> Sequence[str]:
-        """Return the names of pods that keep a pod off a node, a few more than a sentence lists at most."""
+    def find(self, pod: Requirements, node: int, without: Container[str] = ()) -> Sequence[str]:
+        """Return the names of pods that keep a pod off a node, one more than a sentence lists at most.
+
+        `without`: names of pods that are left out.
+        """
         found: dict[str, None] = {}
         for number, name, bound in self._candidates(pod, node):
             self._compared += 1
             if self._compared > MAX_COMPARED or len(found) > MAX_JOINED:
                 break
-            if self._conflicts(pod, node, bound, number):
+            if name not in without and self._conflicts(pod, node, bound, number):
                 found[name] = None
         return [*found]
 

@@ -8,9 +8,10 @@ from msgspec import structs
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.nodes import gpus_of
-from rules_engine.accelerators.resources import is_mig
+from rules_engine.accelerators.resources import is_mig, requests_gpus_by_annotation, scheduler_for
 from rules_engine.cluster.nodes import numbers_of
-from rules_engine.cluster.scheduling import KubeScheduler
+from rules_engine.cluster.nodes.autoscalers import autoscalers_of, unknown_nodes
+from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, KubeScheduler
 from rules_engine.cluster.scheduling.bound_volumes import with_bound_volumes
 from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.language.cel import EvaluationError
@@ -20,7 +21,8 @@ from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObje
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, FurtherCause, Remedy
-from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp
+from rules_engine.questions.doctor.deciders import refused_by_autoscaler, words_about
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.holders import Holders, requested_gpus
 from rules_engine.questions.doctor.pending.causes import EXCLUDED, HELD, NodeCauses
 from rules_engine.questions.doctor.pending.devices import explain_claims, explain_given_up
@@ -34,6 +36,7 @@ from rules_engine.questions.doctor.pending.waiting import (
     explain_claims_in_use,
     explain_gates,
     explain_unbound_claims,
+    explain_unset_scheduler,
 )
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
@@ -61,15 +64,21 @@ def pending_pods(
 ) -> tuple[PendingPod, ...]:
     """Return the GPU pods that are not scheduled.
 
-    A pod with resource claims counts as a GPU pod. `rule_set`: the active ladders, if they are known. `concerns`: a
+    Pods with resource claims, with annotations by which a scheduler gives them GPUs, and with resources that only
+    another scheduler knows count as GPU pods. `rule_set`: the active ladders, if they are known. `concerns`: a
     function that is True for a pod to return. `findings`: the findings of Diagnostics.
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)
     return tuple(
         answers.about(pod)
         for pod in cluster.pods
-        if is_pending(pod) and concerns(pod) and (requested_gpus(pod) or pod.spec.get("resourceClaims"))
+        if is_pending(pod) and concerns(pod) and _requests_gpus(pod)
     )
+
+
+def _requests_gpus(pod: PodObject) -> bool:
+    by_name = requested_gpus(pod) or pod.spec.get("resourceClaims") or requests_gpus_by_annotation(pod)
+    return bool(by_name) or any(map(scheduler_for, resource_names(pod.spec)))
 
 
 def is_pending(pod: PodObject) -> bool:
@@ -91,6 +100,10 @@ class _Answers:
         self._ladders = None if rule_set is None else ActiveLadders(rule_set)
         self._view = PendingNodes(cluster, scheduler)
         self._holders = Holders(cluster)
+
+    @cached_property
+    def _autoscalers(self) -> Sequence[str]:
+        return autoscalers_of(self._cluster)
 
     @cached_property
     def _claim_users(self) -> Mapping[tuple[str, str], Sequence[str]]:
@@ -121,21 +134,39 @@ class _Answers:
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             advises = not broken or of_nodes[0].reason in HELD
             of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=advises)
+        evidence = list[str]()
+        if of_nodes and self._autoscalers and not refused_by_autoscaler(pod):
+            of_nodes[0] = replace(of_nodes[0], certainty=Certainty.POSSIBLE)
+            evidence += unknown_nodes(self._autoscalers)
+        unset = [*explain_unset_scheduler(pod, request, view)]
         claims = explain_unbound_claims(pod, cluster, recorded)
         explanations = [
             *explain_gates(pod),
             *explain_claims(pod, cluster, view.drivers, 0 if of_nodes else causes.room),
             *causes.explain_rejected(),
             *(each for each in claims if not each.case),
-            *of_nodes,
-            *explain_claims_in_use(pod, self._claim_users),
-            *(each for each in claims if each.case),
+            *unset,
         ]
-        if not explanations:
-            unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
-            explanations = [explain_by_message(pod, cluster, recorded, unknown, answer.feasible_nodes)]
+        unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
+        scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
+        if not recorded and scheduler != DEFAULT_SCHEDULER:
+            recorded = next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
+        by_message = explain_by_message(pod, cluster, recorded, unknown, answer.feasible_nodes)
+        if scheduler != DEFAULT_SCHEDULER:
+            known = not any(map(scheduler_for, request.amounts)) and not requests_gpus_by_annotation(pod)
+            if recorded or words or not (of_nodes and known):
+                explanations.append(by_message)
+                evidence = [f"by the rules of {DEFAULT_SCHEDULER}: {each.reason}" for each in of_nodes if known]
+            else:
+                explanations += [replace(each, certainty=Certainty.POSSIBLE) for each in of_nodes]
+        elif not unset:
+            explanations += [
+                *of_nodes,
+                *explain_claims_in_use(pod, self._claim_users),
+                *(each for each in claims if each.case),
+            ]
         return PendingPod(
-            finding=self._finding(pod, explanations, broken, recorded),
+            finding=self._finding(pod, explanations or [by_message], broken, recorded, (*evidence, *words)),
             blocking=tuple(finding for findings in broken.values() for finding in findings),
         )
 
@@ -159,6 +190,7 @@ class _Answers:
         explanations: Sequence[PendingExplanation],
         broken: Mapping[str, list[Finding]],
         recorded: str,
+        further: Sequence[str],
     ) -> Finding:
         explanation, evidence, remedies = explanations[0], list[str](), list[Remedy]()
         amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
@@ -181,11 +213,12 @@ class _Answers:
                 ).remedies
         if recorded and explanation.reason is not PendingReason.SCHEDULER_MESSAGE:
             evidence.append(f"the scheduler's message: {recorded}")
-        further = [_finding_about(pod, each) for each in explanations[1:]]
+        evidence += further
+        remaining = [_finding_about(pod, each) for each in explanations[1:]]
         return structs.replace(
             _finding_about(pod, explanation, tuple(evidence), tuple(remedies)),
             remaining=tuple(
-                FurtherCause(reason=each.reason, message=each.message, remedies=each.remedies) for each in further
+                FurtherCause(reason=each.reason, message=each.message, remedies=each.remedies) for each in remaining
             ),
         )
 

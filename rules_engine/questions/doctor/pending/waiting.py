@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from rules_engine.accelerators.resources import scheduler_for, webhook_of
 from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import join_names
-from rules_engine.questions.doctor.pending.request import PendingExplanation
+from rules_engine.questions.doctor.pending.nodes import PendingNodes
+from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.diagnostic.texts import read_texts
@@ -33,6 +35,18 @@ def explain_gates(pod: PodObject) -> Iterator[PendingExplanation]:
     if gates:
         slots, evidence = {"gates": names}, tuple(removers)
         yield PendingExplanation(reason=PendingReason.SCHEDULING_GATES, slots=slots, evidence=evidence)
+
+
+def explain_unset_scheduler(
+    pod: PodObject, request: PendingRequest, view: PendingNodes
+) -> Iterator[PendingExplanation]:
+    """Explain a pod of the default scheduler with a resource that only another one knows, and no node offers."""
+    own = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
+    resources = [name for name in request.amounts if scheduler_for(name) and not view.offering(name)]
+    if own == DEFAULT_SCHEDULER and resources:
+        other = scheduler_for(resources[0])
+        slots = {"resources": resources, "scheduler": other, "own": own, "webhook": webhook_of(other)}
+        yield PendingExplanation(reason=PendingReason.SCHEDULER_UNSET, slots=slots)
 
 
 def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Sequence[PendingExplanation]:

@@ -31,6 +31,9 @@ from rules_engine.cli.progress import progress_bar
 if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_sources import RuleSource
 
+AUTOSCALERS = ("NodePool", "ConfigMap.cluster-autoscaler-status")
+"""The kinds that show what may add nodes."""
+
 
 @click.command(
     cls=Command,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 @manifests_option(required=True)
 @rules_option
 @catalogue_option
-@cluster_option(f". Default: {KUBECONFIG}.", POD_KINDS, live=True, creates=True)
+@cluster_option(f". Default: {KUBECONFIG}.", (*POD_KINDS, *AUTOSCALERS), live=True, creates=True)
 @request_namespace_option
 @click.option(
     "--fail-on",

@@ -27,7 +27,7 @@ from rules_engine.model.wording import format_count, format_names
 from rules_engine.questions.doctor.pending import pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.preflight.changes import Change, ChangeSearch
-from rules_engine.questions.preflight.gangs import explain_gang
+from rules_engine.questions.preflight.gangs import explain_waiting
 from rules_engine.questions.preflight.reading import SubmittedWorkload, read_inputs
 from rules_engine.questions.preflight.state import ClusterState, PodsByWorkload, SimulatedPod, Verdict, worst_verdict
 from rules_engine.questions.preflight.volumes import found_volumes, unknown_volumes
@@ -79,7 +79,7 @@ class WorkloadAnswer(Output, frozen=True, kw_only=True):
     namespace: str
     source: Location
     verdict: Annotated[
-        Verdict, Meta(description="The worst of its pods; Unknown: they start, unless `unknown` prevents it.")
+        Verdict, Meta(description="The worst of its pods; Unknown: `unknown` decides whether they start.")
     ]
     pods: Annotated[int, Meta(description="The number of pods that run at the same time.")]
     started: Annotated[int, Meta(description="The number of pods that start.")]
@@ -177,7 +177,7 @@ def _answer(
     state = ClusterState(simulation, rule_set)
     with state.simulated([each.arrival for each in workloads]) as simulated:
         for workload, pods in zip(workloads, simulated, strict=True):
-            explain_gang(state, workload.arrival, pods)
+            explain_waiting(state, workload.arrival, pods)
         findings, places = _findings(state, simulated), {each.rule.id: each.rule.location for each in rule_set.rules}
         answers = [
             _workload_answer(state, workload, pods, findings, places)
@@ -187,7 +187,7 @@ def _answer(
         if node_reasons is not None:
             node_reasons += [[*_node_reasons(state, pods)] for pods in simulated]
     for number, search in enumerate(searches):
-        if any(each.verdict is not Verdict.UNKNOWN for each in answers[number].stopped):
+        if any(not pod.starts and pod.verdict is not Verdict.UNKNOWN for pod in simulated[number]):
             changes = tuple(search.find())
             answers[number] = replace(
                 answers[number], would_start=changes, tried=() if changes else tuple(search.tried)
@@ -216,8 +216,10 @@ def _workload_answer(
     equal = numbers_of(union([pod.equal for pod in pods]))
     distinct = _distinct(pods)
     volumes = unknown_volumes([pod.admitted.object for pod in pods])
-    unknown = tuple(dict.fromkeys((*workload.unknown, *volumes, *_unknown_of_pods(distinct, state.simulation.objects))))
-    verdict = worst_verdict([pod.verdict for pod in pods])
+    of_pods = _unknown_of_pods(distinct, state.simulation.objects)
+    may_start = (why for pod in pods for why in pod.unknown)
+    unknown = tuple(dict.fromkeys((*workload.unknown, *volumes, *of_pods, *may_start)))
+    verdict = worst_verdict([pod.outcome for pod in pods])
     # What is not known can only prevent a start, except for a number of pods, and the order of LimitRanges.
     if (
         (verdict is Verdict.STARTS and unknown not in ((), (UNKNOWN_PLUGIN,)))
@@ -258,7 +260,7 @@ def _stopped_pods(
         if not pod.starts:
             waiting = pod.admitted.pod if pod.waits else None
             message = pod.message or (state.play.scheduler_message(waiting) if waiting else "")
-            groups.setdefault((pod.verdict, message), []).append(pod)
+            groups.setdefault((pod.outcome, message), []).append(pod)
     for (verdict, message), group in groups.items():
         together = group[0].alone is not None and group[0].waits
         # Refused pods share their admission with pods of the same template that wait.

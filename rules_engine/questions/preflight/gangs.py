@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.kubernetes.quantity import NANOS
@@ -10,19 +11,32 @@ from rules_engine.model.wording import format_count
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict, missing_pods
 
 
-def explain_gang(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
-    """Set the verdict and the message of pods that wait since their gang does not start."""
+def explain_waiting(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
+    """Set what may start pods that wait, and the verdict and the message of those whose gang does not start."""
+    # Equal pods share their admission.
+    waiting = {id(pod.admitted): pod for pod in pods if pod.waits and not pod.starts_alone}
+    unknown = {key: state.may_start(pod) for key, pod in waiting.items()}
+    for pod in pods:
+        pod.unknown = unknown.get(id(pod.admitted), ()) if pod.waits else ()
+    _explain_gang(state, arrival, pods)
+
+
+def _explain_gang(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
     gang = [*{id(pod): pod for pod in pods if pod.alone}.values()]
     waiting = [pod for pod in gang if pod.waits]
     missing = missing_pods(arrival, Counter(pod.group for pod in gang if pod.starts_alone))
     if missing is None or not waiting:
         return
+    each = {pod.unknown for pod in gang if not pod.starts_alone}
+    may_start = all(each) and missing_pods(arrival, Counter(pod.group for pod in gang)) is None
+    unknown = tuple(dict.fromkeys(chain(*sorted(each)))) if may_start else ()
     verdict, message = Verdict.WAITS, _pods_text(missing, "{} could start now: they wait together")
     # A pod that is denied or refused has its own reason.
     if len(waiting) == len(gang) and (reason := _why_never(state, arrival, gang)):
-        verdict, message = Verdict.NEVER, f"{reason}: never together"
+        verdict, message = Verdict.NEVER, f"{reason}{'' if unknown else ': never together'}"
     for pod in waiting:
-        pod.verdict, pod.message = verdict, f"{'each gang ' if arrival.gang.number > 1 else ''}needs {message}"
+        pod.verdict, pod.unknown = verdict, unknown
+        pod.message = f"{'each gang ' if arrival.gang.number > 1 else ''}needs {message}"
 
 
 def _pods_text(missing: tuple[str, int, int], found: str) -> str:
@@ -32,13 +46,11 @@ def _pods_text(missing: tuple[str, int, int], found: str) -> str:
 
 def _why_never(state: ClusterState, arrival: Arrival, gang: Sequence[SimulatedPod]) -> str:
     """Return what a gang needs and lacks even if all nodes were empty and Ready; "" if it could start."""
-    minimum, objects = arrival.gang.minimum, state.simulation.objects
+    minimum = arrival.gang.minimum
     if len(gang) < minimum:
         return _pods_text(("", minimum, len(gang)), "and has {}")
     given = [pod.admitted.record.given for pod in gang]
     gpus = sorted({name for each in given for name in each if is_gpu(name)})
-    if any(node.allocatable.get(name) for node in objects.declared for name in gpus):
-        return ""  # an autoscaler may add any number of these nodes
     for name in gpus:
         needed = sum(sorted(each.get(name, 0) for each in given)[:minimum])
         offered = sum(

@@ -90,9 +90,9 @@ def _fields(each: WorkloadAnswer) -> Iterator[ItemField]:
     if each.evicted:
         yield ItemField("evicts", f"{format_count(len(each.evicted), 'pod')}: {format_names(each.evicted)}")
     for stopped in each.stopped:
-        if stopped.verdict is not Verdict.UNKNOWN:  # the lines above have the reason
+        if stopped.message:  # else the lines above have the reason
             yield from _stopped_fields(stopped, each)
-    if not each.would_start and any(part.verdict in (Verdict.WAITS, Verdict.NEVER) for part in each.stopped):
+    if not each.would_start and (each.tried or each.verdict in (Verdict.WAITS, Verdict.NEVER)):
         tried = f"with none of the changes that were tried: {'; '.join(each.tried)}"
         yield ItemField("would start", tried if each.tried else "no change applies that preflight could try")
     for change in each.would_start:
@@ -110,7 +110,8 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Item
         count = f"the API server creates the {each.kind} and refuses {count} of its controller"
     elif verdict is Verdict.NEVER and not stopped.together:
         count = f"{count}: no node that exists could hold it"
-    yield ItemField(verdict.value.lower(), f"{count}: {stopped.message}")
+    label = "else" if verdict is Verdict.UNKNOWN else verdict.value.lower()
+    yield ItemField(label, f"{count}: {stopped.message}")
     if (finding := stopped.finding) is not None:
         yield ItemField("because", f"{finding.reason}: {finding.message}")
         yield from remaining_fields(finding)

@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from rules_engine.cluster.creation.quota import Quota, charge, refusal
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
+from rules_engine.cluster.nodes.autoscalers import DECLARED, autoscalers_of, unknown_nodes
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.cluster.scheduling.requirements import Footprint, Requirements
+from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
 from rules_engine.cluster.scheduling.scheduler import never_ends
-from rules_engine.cluster.scheduling.scheduling import OTHER_VOLUME_NODE
+from rules_engine.cluster.scheduling.scheduling import NO_AFFINE_POD, NO_VOLUME, OTHER_VOLUME_NODE
 from rules_engine.cluster.scheduling.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NanosByResource
@@ -55,6 +57,7 @@ class SimulatedPod(Struct, kw_only=True):
     `name`: namespace/name. `group`, `gang`: the numbers of its template and its gang. `node`: "" if it does not start.
     `equal`: the nodes among which the scheduler chose at random. `victims`: pods that leave their nodes for it.
     `message`: why it is denied or refused, or why its gang does not start. `alone`: what it would do without this gang.
+    `unknown`: what may start it, if it waits.
     """
 
     name: str
@@ -67,6 +70,7 @@ class SimulatedPod(Struct, kw_only=True):
     victims: tuple[str, ...] = ()
     message: str = ""
     alone: Verdict | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
     def starts(self) -> bool:
@@ -75,6 +79,11 @@ class SimulatedPod(Struct, kw_only=True):
     @property
     def waits(self) -> bool:
         return self.verdict in (Verdict.WAITS, Verdict.NEVER)
+
+    @property
+    def outcome(self) -> Verdict:
+        """The verdict of the answer: Unknown if something that is not known may start a pod that waits."""
+        return Verdict.UNKNOWN if self.unknown else self.verdict
 
     @property
     def starts_alone(self) -> bool:
@@ -105,6 +114,7 @@ class ClusterState:
         for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
             self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
         self._empty = _empty_cycle(simulation)
+        self._autoscalers = autoscalers_of(objects)
 
     @contextmanager
     def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
@@ -121,11 +131,31 @@ class ClusterState:
                     yield workloads
                     return
 
-    def could_hold(self, pod: SchedulablePod) -> bool:
-        """Return True if a node could run a pod if all nodes were empty, ready and not cordoned, and claims bound."""
+    def could_hold(self, pod: SchedulablePod) -> NodeSet:
+        """Return the nodes that could run a pod without others, in their best state; all nodes if the scheduler fails."""
         alone = replace(_with_bound_claims(pod.requirements), spread=(), affinity=(), anti_affinity=(), ports=())
         answer = self._empty.scheduler.answer(alone)
-        return bool(answer.failure or answer.passing)
+        return answer.every if answer.failure else answer.passing
+
+    def may_start(self, pod: SimulatedPod) -> tuple[str, ...]:
+        """Return what is not known and may start a pod that waits: another scheduler, or nodes that are added."""
+        admitted, spec = pod.admitted.pod, as_mapping(pod.admitted.object.get("spec"))
+        scheduler = text_member(spec, "schedulerName")
+        if scheduler not in ("", DEFAULT_SCHEDULER):
+            return (f"scheduler {scheduler}",)
+        if admitted is None or not self._autoscalers or not self._waits_for_nodes(admitted):
+            return ()
+        holds_declared = self.could_hold(admitted) >> len(self.simulation.objects.nodes)
+        return tuple(unknown_nodes(each for each in self._autoscalers if each != DECLARED or holds_declared))
+
+    def _waits_for_nodes(self, pod: SchedulablePod) -> bool:
+        """Return True if a pod waits for a node, and not for something that it lacks on every node."""
+        try:
+            answer = self.play.cycle.explain(pod)
+        except CostExceeded:
+            return False
+        lacks = (nodes for by in answer.excluded.values() for why, nodes in by.items() if why in _LACKED)
+        return not (answer.rejected or answer.failure or answer.by_name is not None or answer.every in lacks)
 
     def could_hold_together(self, gang: Sequence[SimulatedPod]) -> Counter[int]:
         """Return how many pods of each template could run on these nodes together, apart from affinity to others."""
@@ -139,6 +169,10 @@ class ClusterState:
         for _, each in bound:
             self._empty.release(each)
         return Counter(group for group, _ in bound)
+
+
+_LACKED = (NO_VOLUME, NO_AFFINE_POD)
+"""Reasons for which a new node does not run a pod if they exclude all nodes."""
 
 
 def _with_bound_claims(pod: Requirements) -> Requirements:
@@ -169,7 +203,7 @@ def _stop_gang(arrival: Arrival, pods: Sequence[SimulatedPod]) -> Sequence[Simul
 
 
 def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
-    """Return the scheduling of pods on all nodes, including declared ones, with only the pods that never end."""
+    """Return the scheduling of pods on all nodes, the declared ones last, with only the pods that never end."""
     existing = simulation.objects.empty_nodes
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]

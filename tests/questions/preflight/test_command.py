@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.scheduling import cycle
 from tests.support.authoring import cli, injection, ladder, validation, write
 from tests.support.programs import ROOT
 
@@ -146,18 +147,91 @@ def test_nodes_in_a_state_that_ends_could_hold_pods(state: str) -> None:
     assert answer(pod(f"{MIDDLE}: 1"), "--fail-on", "never", on=on)["workloads"][0]["verdict"] == "Waits"
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NEAR_X = "{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: x}}}"
+NEAR = f"{{podAffinity: {{{REQUIRED}: [{NEAR_X}]}}}}"
+VOLUME_A = "[{name: data, persistentVolumeClaim: {claimName: a}}]"
+
+
 def test_pods_with_affinity_wait_for_other_pods() -> None:
-    term = "{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: x}}}"
-    near = f"{{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
-    assert workload(pod("cpu: 1", affinity=near), code=1)["verdict"] == "Waits"
+    assert workload(pod("cpu: 1", affinity=NEAR), code=1)["verdict"] == "Waits"
 
 
-def test_declared_nodes_could_hold_pods() -> None:
-    declared = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {LARGE}: 4}}}}\n  pods:"
-    found = workload(
-        pod(f"{LARGE}: 1"), on=CLUSTER.replace("  pods:", declared), rules=validation("keep", "'true'"), code=1
-    )
-    assert found["verdict"] == "Waits"
+def declared(allocatable: str) -> str:
+    """Return the cluster with a node that an autoscaler may add."""
+    pool = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {allocatable}}}}}\n  pods:"
+    return CLUSTER.replace("  pods:", pool)
+
+
+MAY_DECLARE = "an autoscaler may add such a node (declared nodes): the input does not limit their number"
+
+
+def test_whether_declared_nodes_are_added_is_unknown() -> None:
+    keep = validation("keep", "'true'")
+    found = workload(pod(f"{LARGE}: 1"), on=declared(f"{LARGE}: 4"), rules=keep, code=3)
+    assert (found["verdict"], found["unknown"], found["started"]) == ("Unknown", [MAY_DECLARE], 0)
+    assert found["stopped"][0]["message"].startswith("0/4 nodes are available: ")
+    # A declared node that could not hold the pod starts nothing, whether a node that exists could hold it or not.
+    assert workload(pod(f"{LARGE}: 5"), on=declared(f"{LARGE}: 4"), rules=keep, code=1)["verdict"] == "Never"
+    assert workload(job(f"{MIDDLE}: 4", count=2), on=declared(f"{MIDDLE}: 2"), rules=keep, code=1)["verdict"] == "Waits"
+
+
+NODE_POOL = "{kind: NodePool, apiVersion: karpenter.sh/v1, metadata: {name: gpu}}"
+MAY_ADD = (
+    "an autoscaler may add such a node (NodePool gpu): NodeClasses and the instance types of the cloud were not read"
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "changes"),
+    [
+        (f"{MIDDLE}: 4", {"Rung", "Nodes", "Devices", "Ends"}),
+        (f"{MIDDLE}: 9", {"Devices"}),
+        ("nvidia.com/gpu: 1", set()),
+    ],
+)
+def test_what_a_new_node_would_cure_is_unknown(limits: str, changes: set[str]) -> None:
+    taken = f"    - metadata: {{name: hog, namespace: ml}}\n      spec: {pod_spec(f'{MIDDLE}: 4', nodeName='gpu-2')}\n"
+    found = workload(pod(limits), on=cluster_text(NODE_POOL, pods=taken), code=3)
+    assert (found["verdict"], found["unknown"]) == ("Unknown", [MAY_ADD])
+    (stopped,) = found["stopped"]
+    assert (stopped["verdict"], stopped["message"][:25]) == ("Unknown", "0/4 nodes are available: ")
+    assert stopped["finding"]["reason"]
+    assert {change["kind"] for change in found["wouldStart"]} == changes
+    lines = text(pod(limits), on=cluster_text(NODE_POOL, pods=taken), code=3).splitlines()
+    assert "  Pod ml/one  unknown: 0 of 1 pod starts now, 1 unknown" in lines
+    assert f"    unknown: {MAY_ADD}" in lines
+    assert any(line.startswith("    else: 1 pod: 0/4 nodes are available: ") for line in lines)
+    assert any(line.startswith("    would start: ") for line in lines) is bool(found["wouldStart"] or found["tried"])
+
+
+ON_CPU_1 = "{nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [cpu-1]}]}]}"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict"),
+    [
+        (pod("cpu: 1", volumes=VOLUME_A), "Waits"),  # the claim does not exist
+        (pod("cpu: 1", affinity=NEAR), "Waits"),
+        (pod("cpu: 99", affinity=f"{{nodeAffinity: {{{REQUIRED}: {ON_CPU_1}}}}}"), "Never"),
+        (pod("cpu: 1", "quota"), "Refused"),
+    ],
+)
+def test_what_no_new_node_would_cure_stays(manifest: str, verdict: str) -> None:
+    objects = [NODE_POOL, "{kind: PersistentVolumeClaim, metadata: {name: other, namespace: ml}}"]
+    objects += [quota(hard="{pods: 0}")] if verdict == "Refused" else []
+    found = workload(manifest, on=cluster_text(*objects), code=1)
+    assert (found["verdict"], found["unknown"]) == (verdict, [])
+
+
+def test_pods_that_compare_too_much_are_not_left_to_an_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle, "COMPARISONS", 0)
+    assert workload(pod("cpu: 1", affinity=NEAR), on=cluster_text(NODE_POOL), code=1)["verdict"] == "Waits"
+
+
+def test_the_same_workload_without_nodes_may_get_one() -> None:
+    on = f"{CLUSTER[: CLUSTER.index('  nodes:')]}  nodes: []\n  namespaces: {{ml: {{}}}}\n  objects: [{NODE_POOL}]\n"
+    assert workload(pod("cpu: 1"), on=on, code=3)["unknown"] == [MAY_ADD]
 
 
 def test_denied_pods_name_the_rule() -> None:
@@ -257,8 +331,9 @@ def test_what_could_prevent_the_start_makes_the_verdict_unknown(manifest: str, r
     shown = cli("preflight", "-f", "manifest.yaml", "--cluster", "cluster.yaml").stdout
     assert "unknown: 1 of 1 pod starts now\n" in shown
     assert f"    unknown: {reason}\n" in shown
-    # A pod that cannot start is not saved by what is not known; of several workloads, the worst decides.
-    assert answer(manifest.replace("cpu: 1", "cpu: 99"), code=1)["verdict"] == "Never"
+    # A pod that cannot start is saved by another scheduler only; of several workloads, the worst decides.
+    large, other = manifest.replace("cpu: 1", "cpu: 99"), reason == "scheduler volcano"
+    assert answer(large, code=3 if other else 1)["verdict"] == ("Unknown" if other else "Never")
     assert answer(f"{manifest}---\n{pod('cpu: 99', 'large')}", code=1)["verdict"] == "Never"
 
 
@@ -352,7 +427,8 @@ FACTS = {
     "a workload of this name": (job("cpu: 1"), (EXISTING,)),
     "a namespace that the cluster": (pod("cpu: 1").replace("namespace: ml", "namespace: nope"), ()),
     "webhooks of others": (pod("cpu: 1"), ()),
-    "a pod that never starts": (pod("cpu: 99", schedulerName="volcano"), ()),
+    "nodes that an autoscaler may add": (pod(f"{LARGE}: 9"), (NODE_POOL,)),
+    "a pod that never starts": (pod("cpu: 99", resourceClaims=CLAIMS), ()),
 }
 """A manifest, and objects of its cluster, for each row of the table of docs/reference/unknown.md."""
 
@@ -390,17 +466,17 @@ def volcano_job(minimum: int, *tasks: str) -> str:
     ("manifest", "verdict", "started", "message"),
     [
         (volcano(6, 6), "Unknown", 6, ""),
-        (volcano(7, 7), "Waits", 0, "needs 7 pods at once, 6 could start now: they wait together"),
-        (volcano(20, 20), "Never", 0, f"needs 20 {MIDDLE} at once, the cluster has 16: never together"),
+        (volcano(7, 7), "Unknown", 0, "needs 7 pods at once, 6 could start now: they wait together"),
+        (volcano(20, 20), "Unknown", 0, f"needs 20 {MIDDLE} at once, the cluster has 16"),
         (
             volcano(5, 5, f"{MIDDLE}: 3"),
-            "Never",
+            "Unknown",
             0,
             "needs 5 pods at once, the cluster could hold 2 without other pods",
         ),
         (volcano(5, 6), "Never", 0, "needs 6 pods at once, and has 5: never together"),
         # A part that is large enough starts.
-        (volcano(8, 4), "Waits", 6, "0/4 nodes are available"),
+        (volcano(8, 4), "Unknown", 6, "0/4 nodes are available"),
     ],
 )
 def test_a_gang_starts_together_or_not_at_all(manifest: str, verdict: str, started: int, message: str) -> None:
@@ -421,17 +497,17 @@ def lws(count: int, size: int, leader: str, worker: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "verdict", "started"),
+    ("manifest", "started", "waiting"),
     [
-        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 6"), "Never", 0),
-        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 1"), "Waits", 8),
-        (lws(1, 4, "cpu: 1", f"{MIDDLE}: 1"), "Unknown", 4),
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 6"), 0, [12]),
+        (lws(3, 4, "cpu: 1", f"{MIDDLE}: 1"), 8, [4]),
+        (lws(1, 4, "cpu: 1", f"{MIDDLE}: 1"), 4, []),
     ],
 )
-def test_each_of_several_gangs_has_to_fit(manifest: str, verdict: str, started: int) -> None:
-    found = workload(manifest, code=3 if verdict == "Unknown" else 1)
-    assert (found["verdict"], found["started"]) == (verdict, started)
-    assert [each["pods"] for each in found["stopped"]] == ([found["pods"] - started] if verdict != "Unknown" else [])
+def test_each_of_several_gangs_has_to_fit(manifest: str, started: int, waiting: list[int]) -> None:
+    found = workload(manifest, code=3)
+    assert (found["verdict"], found["started"]) == ("Unknown", started)
+    assert [each["pods"] for each in found["stopped"]] == waiting
 
 
 HIGH = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
@@ -443,7 +519,7 @@ HIGH = "{kind: PriorityClass, metadata: {name: high}, value: 1000}"
 )
 def test_a_gang_that_does_not_start_holds_nothing(gang: str) -> None:
     first, last = pod(f"{MIDDLE}: 1", "first"), pod(f"{MIDDLE}: 3", "last")
-    before, stopped, after = answer("---\n".join((first, gang, last)), on=cluster_text(HIGH), code=1)["workloads"]
+    before, stopped, after = answer("---\n".join((first, gang, last)), on=cluster_text(HIGH), code=3)["workloads"]
     assert (stopped["started"], stopped["starts"], stopped["evicted"]) == (0, {}, [])
     alone = answer("---\n".join((first, last)), on=cluster_text(HIGH))["workloads"]
     assert [{**each, "source": {}} for each in (before, after)] == [{**each, "source": {}} for each in alone]
@@ -451,21 +527,22 @@ def test_a_gang_that_does_not_start_holds_nothing(gang: str) -> None:
 
 def test_a_gang_that_loses_a_pod_to_a_later_workload_waits_as_a_whole() -> None:
     both = "---\n".join((volcano(6, 6), pod(f"{MIDDLE}: 2", priorityClassName="high")))
-    gang, high = answer(both, on=cluster_text(HIGH), code=1)["workloads"]
-    assert (gang["verdict"], gang["started"], high["verdict"], high["evicted"]) == ("Waits", 0, "Starts", [])
+    gang, high = answer(both, on=cluster_text(HIGH), code=3)["workloads"]
+    assert (gang["verdict"], gang["started"], high["verdict"], high["evicted"]) == ("Unknown", 0, "Starts", [])
 
 
 def test_a_gang_loses_nothing_to_a_later_gang_that_does_not_start() -> None:
     later = volcano(14, 14, priorityClassName="high").replace("name: train", "name: later")
-    first, second = answer("---\n".join((volcano(6, 6), later)), on=cluster_text(HIGH), code=1)["workloads"]
-    assert (first["verdict"], first["started"], second["verdict"]) == ("Unknown", 6, "Never")
+    first, second = answer("---\n".join((volcano(6, 6), later)), on=cluster_text(HIGH), code=3)["workloads"]
+    assert (first["started"], second["started"], len(second["stopped"])) == (6, 0, 1)
 
 
 @pytest.mark.parametrize("other", ["web", "w"])
 def test_a_gang_near_other_pods_waits_for_them(other: str) -> None:
     term = f"{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {other}}}}}}}"
     near = f"{{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
-    assert workload(volcano(2, 2, affinity=near), code=1)["verdict"] == "Waits"
+    (stopped,) = workload(volcano(2, 2, affinity=near), code=3)["stopped"]
+    assert stopped["message"] == "needs 2 pods at once, 0 could start now: they wait together"
 
 
 def test_a_gang_of_one_pod_a_node_never_starts_on_too_few_nodes() -> None:
@@ -473,9 +550,9 @@ def test_a_gang_of_one_pod_a_node_never_starts_on_too_few_nodes() -> None:
     term = "{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: w}}}"
     apart = f"{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}"
     on = re.sub(r"name: (\w+-\d), alloc", r"name: \1, labels: {kubernetes.io/hostname: \1}, alloc", CLUSTER)
-    found = workload(volcano(5, 5, "cpu: 1", affinity=apart).replace("template: {", labels), on=on, code=1)
-    message = "needs 5 pods at once, the cluster could hold 3 without other pods: never together"
-    assert (found["verdict"], found["stopped"][0]["message"]) == ("Never", message)
+    found = workload(volcano(5, 5, "cpu: 1", affinity=apart).replace("template: {", labels), on=on, code=3)
+    message = "needs 5 pods at once, the cluster could hold 3 without other pods"
+    assert found["stopped"][0]["message"] == message
 
 
 def test_pods_of_a_gang_before_it_end_for_a_workload() -> None:
@@ -506,22 +583,56 @@ def test_a_gang_needs_the_minimum_of_each_of_its_tasks(minimum: int, started: in
     manifest = volcano_job(minimum, task(6, f"{MIDDLE}: 1", "name: worker, minAvailable: 4"), servers)
     hog = f"    - metadata: {{name: hog, namespace: ml-batch}}\n      spec: {pod_spec('cpu: 12', nodeName='cpu-1')}\n"
     found = workload(
-        manifest, on=cluster_text(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {zone: cpu},"), code=1
+        manifest, on=cluster_text(pods=hog).replace("{name: cpu-1,", "{name: cpu-1, labels: {zone: cpu},"), code=3
     )
     (stopped,) = found["stopped"]
-    assert (found["verdict"], found["started"]) == ("Waits", started)
+    assert found["started"] == started
     assert stopped["message"].startswith(message)
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_gang_waits_for_nodes_in_a_state_that_ends(state: str) -> None:
     on = CLUSTER.replace("{name: gpu-2,", f"{{name: gpu-2, {state},")
-    assert workload(volcano(6, 6), on=on, code=1)["verdict"] == "Waits"
+    assert workload(pytorch(6), on=on, code=1)["verdict"] == "Waits"
 
 
-def test_a_gang_waits_for_nodes_that_an_autoscaler_can_add() -> None:
-    declared = f"    - {{name: pool, count: 0, scalable: true, allocatable: {{{NODE}, {MIDDLE}: 4}}}}\n  pods:"
-    assert workload(volcano(20, 20), on=CLUSTER.replace("  pods:", declared), code=1)["verdict"] == "Waits"
+def pytorch(count: int, limits: str = f"{MIDDLE}: 1", minimum: int | None = None) -> str:
+    """Return a gang of kube-scheduler: of a PodGroup for its plugin of coscheduling."""
+    policy = f"{{schedulingPolicy: {{minAvailable: {minimum or count}}}}}"
+    workers = f"{{Worker: {{replicas: {count}, template: {{spec: {pod_spec(limits)}}}}}}}"
+    return (
+        "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: fit, namespace: ml}, "
+        f"spec: {{runPolicy: {policy}, pytorchReplicaSpecs: {workers}}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict", "with_pool"),
+    [
+        (pytorch(7), "Waits", "Unknown"),
+        (pytorch(20), "Never", "Unknown"),
+        (pytorch(5, f"{MIDDLE}: 3"), "Never", "Unknown"),
+        (pytorch(5, minimum=6), "Never", "Never"),
+        (pytorch(8, minimum=4), "Waits", "Unknown"),
+    ],
+)
+def test_a_gang_may_get_the_nodes_that_an_autoscaler_may_add(manifest: str, verdict: str, with_pool: str) -> None:
+    assert workload(manifest, code=1)["verdict"] == verdict
+    found = workload(manifest, on=cluster_text(NODE_POOL), code=3 if with_pool == "Unknown" else 1)
+    assert (found["verdict"], found["unknown"]) == (with_pool, [MAY_ADD] if with_pool == "Unknown" else [])
+
+
+def test_a_gang_may_get_declared_nodes_that_could_hold_its_pods() -> None:
+    found = workload(pytorch(20), on=declared(f"{MIDDLE}: 4"), code=3)
+    assert (found["verdict"], found["unknown"], found["started"]) == ("Unknown", [MAY_DECLARE], 0)
+    assert workload(pytorch(9, f"{MIDDLE}: 2"), on=declared(f"{MIDDLE}: 1"), code=1)["verdict"] == "Never"
+
+
+def test_no_new_node_helps_a_gang_whose_other_pods_are_refused() -> None:
+    on = cluster_text(NODE_POOL, quota(hard=f"{{requests.{MIDDLE}: 7}}", used=f"{{requests.{MIDDLE}: 0}}"))
+    found = workload(pytorch(8), on=on, code=1)
+    assert (found["verdict"], [each["verdict"] for each in found["stopped"]]) == ("Refused", ["Waits", "Refused"])
+    assert found["unknown"] == []
 
 
 def test_a_gang_whose_number_is_not_known_is_unknown() -> None:
@@ -539,7 +650,10 @@ def test_the_number_of_pods_is_bounded() -> None:
 
 
 def test_waiting_pods_that_are_unknown_in_another_way_pass_no_gate() -> None:
-    assert workload(volcano(7, 7), "--fail-on", "never", code=3)["verdict"] == "Waits"
+    assert (
+        workload(pod("cpu: 1", affinity=NEAR, resourceClaims=CLAIMS), "--fail-on", "never", code=3)["verdict"]
+        == "Waits"
+    )
 
 
 def test_a_workload_is_not_told_to_wait_for_its_own_pods() -> None:

@@ -358,6 +358,16 @@ def test_commands_that_create_pods_read_what_the_api_server_reads_for_them(api: 
     assert [kind for kind in POD_KINDS if f" {API_KINDS[kind].resource} " not in read] == []
 
 
+def test_preflight_reads_what_may_add_nodes(api: ApiServer, folder: Path) -> None:
+    write(folder, {"pod.yaml": (folder / "pod.yaml").read_text().replace(MIG, "example.com/new")})
+    api.put("nodepools.karpenter.sh", {"metadata": {"name": "gpu"}})
+    api.put("configmaps", {"metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"}})
+    result = run(*LIVE["preflight"].split())
+    assert result.exit_code == 3
+    assert "unknown: an autoscaler may add such a node (NodePool gpu)" in result.stdout
+    assert "unknown: an autoscaler may add such a node (cluster-autoscaler)" in result.stdout
+
+
 @pytest.mark.parametrize(("own", "options"), [("ml", ["-n", "ml"]), ("team", []), ("default", [])])
 def test_with_rights_in_one_namespace_its_objects_are_read(
     api: ApiServer, folder: Path, own: str, options: list[str], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.amounts import nanos_of
 from rules_engine.cluster.scheduling.obstacles import ObstacleSearch
 from rules_engine.cluster.scheduling.requirements import Requirements
-from rules_engine.cluster.scheduling.scheduler import lasting_scheduler_of
+from rules_engine.cluster.scheduling.scheduler import lasting_scheduler_of, never_ends
 from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of
@@ -55,7 +55,7 @@ class PendingNodes:
         """Return the total of each resource that nodes have, or have free."""
 
         self.pods_with = lru_cache(MAX_CACHED)(self._find_pods)
-        """Return the requests of the pods on a node that hold one of some resources, in nanos, by namespace/name."""
+        """Return what pods on a node request that hold one of some resources and end some time, in nanos, by name."""
 
     @cached_property
     def capacities(self) -> Sequence[Mapping[str, int]]:
@@ -131,6 +131,7 @@ class PendingNodes:
         requests = {
             f"{pod.namespace}/{pod.name}": requests_of(pod)
             for pod in self._objects.pods_on(self.scheduler.nodes[number].name)
+            if not never_ends(pod)
         }
         return {name: amounts for name, amounts in requests.items() if any(amounts.get(each) for each in gpus)}
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rules_engine.model.kubernetes.cluster_objects import API_KINDS, API_RESOURCES, ClusterObjects
+from rules_engine.cluster.read.kubectl import object_kind
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, API_RESOURCES, ClusterObjects, plain_kind
 from rules_engine.model.kubernetes.removed_values import remove_values
 
 Object = dict[str, Any]
@@ -31,10 +32,10 @@ def ago(**before: int) -> str:
 def api_object(
     kind: str, name: str, namespace: str = "", *, metadata: Mapping[str, Any] | None = None, **members: Any
 ) -> Object:
-    """Return an object of any kind; one that the product does not read is of the core group."""
+    """Return an object of a key of API_KINDS, or of any other kind, then of the core group."""
     version = API_KINDS[kind].api_version if kind in API_KINDS else "v1"
     named = {"name": name, **({"namespace": namespace} if namespace else {}), "uid": f"uid-{name}", **(metadata or {})}
-    return {"apiVersion": version, "kind": kind, "metadata": named, **members}
+    return {"apiVersion": version, "kind": plain_kind(kind), "metadata": named, **members}
 
 
 def node(
@@ -291,7 +292,7 @@ def write_list(path: Path, items: Sequence[Any], *, indent: int | None = 4) -> P
 def by_kind(*objects: Object) -> dict[str, list[Object]]:
     kinds: dict[str, list[Object]] = {}
     for each in objects:
-        kinds.setdefault(each["kind"], []).append(each)
+        kinds.setdefault(object_kind(each), []).append(each)
     return kinds
 
 

@@ -11,7 +11,7 @@ from rules_engine.model.json.lenient import (
     object_items,
     text_member,
 )
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, requests_of
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject, requests_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
@@ -24,16 +24,34 @@ MAX_OWNERS = 4
 
 def workload_of(cluster: ClusterObjects, name: ObjectName) -> ObjectName | None:
     """Return the workload of a pod, as far as the controllers above it were read; None without a controller."""
-    if name.kind != "Pod":
-        return None
-    owner = None
+    pod = cluster.find(name.kind, name.name, name.namespace) if name.kind == "Pod" else None
+    owners = [] if pod is None else [owner.object_name for owner in controllers_of(pod)]
+    return owners[-1] if owners else None
+
+
+def controllers_of(item: ApiObject) -> Iterator[ApiObject]:
+    """Yield the controllers above an object, from below; one that was not read has its name and UID only."""
     for _ in range(MAX_OWNERS):
-        current = cluster.find(name.kind, name.name, name.namespace)
-        reference = None if current is None else controller_reference(current)
+        reference = controller_reference(item)
         if reference is None or text_member(reference, "kind") == "Node":  # the kubelet's own pods
-            break
-        name = owner = ObjectName(text_member(reference, "kind"), text_member(reference, "name"), name.namespace)
-    return owner
+            return
+        name, cluster = owner_name(reference, item), item.cluster
+        found = cluster.find(name.kind, name.name, name.namespace)
+        if found is None or not is_named(found, text_member(reference, "uid")):
+            found = ApiObject({"kind": name.kind, "metadata": {**reference, "namespace": item.namespace}})
+            found.cluster = cluster
+        item = found
+        yield item
+
+
+def owner_name(reference: Object, item: ApiObject) -> ObjectName:
+    """Return the name in an owner reference of an object."""
+    return ObjectName(text_member(reference, "kind"), text_member(reference, "name"), item.namespace)
+
+
+def is_named(item: ApiObject, uid: str) -> bool:
+    """Return False if a reference with a UID means another object of the same name."""
+    return len({uid, text_member(item.metadata, "uid")} - {""}) < 2
 
 
 def is_device(resource: str) -> bool:

@@ -10,7 +10,7 @@ from rules_engine.questions.doctor import overview
 from rules_engine.questions.doctor.gpu_objects import workload_of
 from rules_engine.questions.doctor.grouping import FindingGrouping
 from rules_engine.questions.doctor.incomplete_offers import find_incomplete_offers
-from rules_engine.questions.doctor.never_created import find_never_created
+from rules_engine.questions.doctor.never_created import find_never_created, find_not_admitted
 from rules_engine.questions.doctor.pending import pending_pods
 from rules_engine.questions.doctor.recent_errors import recent_errors
 from rules_engine.questions.doctor.refused import find_refused
@@ -54,6 +54,7 @@ def doctor(
     since = scope.recent_since(cluster.now)
     about_objects = (
         *find_never_created(cluster, since),
+        *find_not_admitted(cluster),
         *find_refused(cluster, since),
         *find_incomplete_offers(cluster),
         *evaluation.findings,

@@ -1,13 +1,20 @@
-"""Workloads with GPUs whose pods were never created: quotas, denials of webhooks and policies, webhooks that fail."""
+"""Workloads with GPUs without pods: quotas, denials of webhooks and policies, webhooks that fail, and queues."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.accelerators.resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
 from rules_engine.cluster.read.kubectl import kind_name
-from rules_engine.model.json.lenient import as_mapping, as_string_map, integer_member, text_member
+from rules_engine.model.json.lenient import (
+    as_mapping,
+    as_string_map,
+    controller_reference,
+    integer_member,
+    object_items,
+    text_member,
+)
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
     API_RESOURCES,
@@ -17,9 +24,11 @@ from rules_engine.model.kubernetes.cluster_objects import (
     is_about,
 )
 from rules_engine.model.kubernetes.names import ObjectName
+from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding
-from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
+from rules_engine.questions.doctor.deciders import is_over, last_words, queue_of, read_deciders
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, owner_name, parse_timestamp, resource_names
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
 from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.diagnostic import Slots, new_finding
@@ -183,3 +192,54 @@ def _quota_lines(quota: ApiObject | None) -> Iterator[str]:
     amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
     if quota is not None and amounts:
         yield f"quota {quota.name} now: {', '.join(amounts)}"
+
+
+def find_not_admitted(cluster: ClusterObjects) -> tuple[Finding, ...]:
+    """Return a finding for each workload with GPUs that waits in a queue, and of which no pod exists.
+
+    Pods that wait for the queue themselves, with a scheduling gate, have findings of their own.
+    """
+    return tuple(
+        _queue_finding(kind, item)
+        for kind in read_deciders()["queued"]
+        for item in cluster.of(kind)
+        if _is_queued(item) and _requests_gpus(item) and not _has_pods(item)
+    )
+
+
+def _is_queued(item: ApiObject) -> bool:
+    admitted = item.condition("Admitted").get("status") == "True"
+    return not (admitted or is_over(item)) and text_member(item.status, "phase") in ("", "Pending")  # of Volcano
+
+
+def _requests_gpus(item: ApiObject) -> bool:
+    templates = [as_mapping(each.get("template")) for each in object_items(item.spec.get("podSets"))]
+    specs = [as_mapping(each.get("spec")) for each in templates]
+    names = [name.removeprefix("requests.") for name in as_mapping(item.spec.get("minResources"))]
+    names += [name for each in specs for name in resource_names(each)]
+    claims = any(each.get("resourceClaims") for each in specs)
+    return claims or any(map(is_gpu, names)) or any(map(requests_gpus_by_annotation, templates))
+
+
+def _owner(item: ApiObject) -> ObjectName:
+    references = object_items(item.metadata.get("ownerReferences"))
+    reference = controller_reference(item) or next(iter(references), None)
+    return item.object_name if reference is None else owner_name(reference, item)
+
+
+def _has_pods(item: ApiObject) -> bool:
+    owner = _owner(item)
+    return owner.kind == "Pod" or not all(map(is_finished, item.cluster.pods_of(owner)))
+
+
+def _queue_finding(kind: str, item: ApiObject) -> Finding:
+    words, queue = last_words(item), queue_of(item)
+    said = words[0][2] if words else "it has not said why yet"
+    slots = {"queue": f"queue {queue}" if queue else "no queue", "workload": item.name, "words": said}
+    return new_finding(
+        NeverCreatedReason.NOT_ADMITTED,
+        _owner(item),
+        slots={**slots, "kinds": API_KINDS[kind].resource},
+        evidence=tuple(f"{source}: {text}" for _, source, text in words[1:]),
+        since=parse_timestamp(item.metadata, "creationTimestamp"),
+    )

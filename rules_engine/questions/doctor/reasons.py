@@ -47,6 +47,7 @@ class NeverCreatedReason(StrEnum):
     DENIED_BY_RULE = "DeniedByRule"
     DENIED_BY_WEBHOOK = "DeniedByWebhook"
     WEBHOOK_FAILED = "WebhookCallFailed"
+    NOT_ADMITTED = "NotAdmittedByQueue"
     OTHER = "PodsNotCreated"
 
 

@@ -132,7 +132,7 @@ class ClusterState:
                     return
 
     def could_hold(self, pod: SchedulablePod) -> NodeSet:
-        """Return the nodes that could run a pod without others, in their best state; all nodes if the scheduler fails."""
+        """Return the nodes that could run a pod without others, in their best state; all if the scheduler fails."""
         alone = replace(_with_bound_claims(pod.requirements), spread=(), affinity=(), anti_affinity=(), ports=())
         answer = self._empty.scheduler.answer(alone)
         return answer.every if answer.failure else answer.passing

@@ -70,9 +70,7 @@ def pending_pods(
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)
     return tuple(
-        answers.about(pod)
-        for pod in cluster.pods
-        if is_pending(pod) and concerns(pod) and _requests_gpus(pod)
+        answers.about(pod) for pod in cluster.pods if is_pending(pod) and concerns(pod) and _requests_gpus(pod)
     )
 
 

@@ -386,7 +386,7 @@ class WorldGenerator:
     def _node(self, name: str) -> Object:
         random = self._random
         labels = {"zone": random.choice("ab")}
-        if not random.randint(0, 3):
+        if random.randint(0, 1):
             labels |= {STRATEGY: random.choice(("single", "mixed", "none")), "nvidia.com/mig.config": "all-1g.5gb"}
             labels |= {PRODUCT: random.choice(("A100", "A100-MIG-1g.5gb"))}
             labels |= random.choice(({}, {"nvidia.com/mig.config.state": "success"}))
@@ -433,7 +433,7 @@ class WorldGenerator:
 
     def other_gpus(self, world: World) -> World:
         world = world.with_request(GPU, 0) if self._random.randint(0, 1) else world
-        return world.with_request(self._random.choice((MIG1, MIG3)), self._random.randint(1, 3))
+        return world.with_request(self._random.choice((MIG1, MIG1, MIG3)), self._random.randint(1, 3))
 
     def cpu(self, world: World) -> World:
         return world.with_request("cpu", self._random.choice((6, 9, 17)))

@@ -24,6 +24,7 @@ STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
 
 FRIEND = "friend"
+SPREAD = {"set": "spread"}
 
 LIFECYCLE = "node.kubernetes.io/"
 CORDON = f"{LIFECYCLE}unschedulable"
@@ -175,6 +176,23 @@ def minimal_causes(world: World) -> list[list[Cause]]:
     return [_named(world, name, causes) for name in causes if rank(name) == best]
 
 
+def steps_of(causes: Sequence[Cause], reasons: Sequence[str]) -> list[list[Cause]]:
+    """Return causes by reason, in the order of some reasons, or nothing if these are not the ones of the causes.
+
+    Several resources of a group have one reason; the order within a group may be any.
+    """
+    left: dict[tuple[int, str], list[Cause]] = {}
+    for cause in causes:
+        left.setdefault((cause.group, cause.reason), []).append(cause)
+    steps = []
+    for reason in reasons:
+        group = min((group for group, _ in left), default=None)
+        if group is None or (group, reason) not in left:
+            return []
+        steps.append(left.pop((group, reason)))
+    return [] if left else steps
+
+
 def requested_gpus(world: World) -> list[str]:
     return [name for name in amounts(world.pod) if name in GPUS]
 
@@ -188,26 +206,23 @@ def _named(world: World, name: str, causes: Mapping[str, Sequence[Cause]]) -> li
     alike = [
         other
         for other in causes
-        if _lasting_keys(causes[other]) == _lasting_keys(causes[name])
-        and any(cause.group == OTHERS and cause.resource in GPUS for cause in causes[other])
+        if _lasting_keys(causes[other]) == _lasting_keys(causes[name]) and any(map(_is_held, causes[other]))
     ]
-    lifted = world
-    found = []
-    for cause in causes[name]:
-        if (cause.group, cause.reason) == (OTHERS, PendingReason.ALL_ALLOCATED):
-            requested = amounts(lifted.pod)
-            sums = {gpu: sum(lifted.free(other, gpu) for other in alike) for gpu in requested_gpus(lifted)}
-            if all(sums[gpu] >= requested[gpu] for gpu in sums):
-                cause = replace(cause, reason=PendingReason.ON_NO_SINGLE_NODE)
-        found.append(cause)
-        lifted = cause.lift(lifted)
-    return found
+    requested = amounts(world.pod)
+    held = [cause.resource for cause in causes[name] if _is_held(cause)]
+    enough = all(sum(world.free(other, gpu) for other in alike) >= requested[gpu] for gpu in held)
+    reason = PendingReason.ON_NO_SINGLE_NODE if enough else PendingReason.ALL_ALLOCATED
+    return [replace(cause, reason=reason) if _is_held(cause) else cause for cause in causes[name]]
+
+
+def _is_held(cause: Cause) -> bool:
+    return cause.group == OTHERS and cause.resource in GPUS
 
 
 def _causes_on(world: World, name: str) -> Iterator[Cause]:
     """Yield the causes that must go for the pod to start on a node, in order."""
     lasting = [*_lasting_causes(world, name)]
-    empty = _without_affinity(world, "podAffinity").without(_ending(world, name))
+    empty = _without_affinity(world, "podAffinity").without(_ending(world))
     for cause in lasting:
         others = [other for other in lasting if other is not cause]
         if name not in lift_all(empty, others).starting_nodes():
@@ -332,12 +347,24 @@ def _restore(name: str, reason: PendingReason) -> Lift:
 
 
 def _end(name: str, resource: str) -> Lift:
-    return lambda world: world.without([each for each in _ending(world, name) if amounts(each).get(resource)])
+    def lift(world: World) -> World:
+        held = [each for each in _ending(world) if each["spec"]["nodeName"] == name and amounts(each).get(resource)]
+        if resource == "pods":
+            # Any of them will do: first those that are in the way only by their number.
+            held.sort(key=lambda each: (_is_special(each), sum(map(bool, amounts(each).values()))))
+            del held[len(world.on(name)) + 1 - _allocatable(world.node(name), resource) :]
+        return world.without(held)
+
+    return lift
 
 
-def _ending(world: World, name: str) -> list[Object]:
-    """Return the pods on a node that may end: the waiting pod needs friends there."""
-    held = [each for each in world.on(name) if not is_lasting(each)]
+def _is_special(of: Object) -> bool:
+    return bool(of["metadata"]["labels"] or of["spec"].get("affinity") or of["spec"]["containers"][0].get("ports"))
+
+
+def _ending(world: World) -> list[Object]:
+    """Return the bound pods that may end, without the friends that the waiting pod needs."""
+    held = [each for each in world.bound if not is_lasting(each)]
     return [each for each in held if each["metadata"]["labels"].get("app") != FRIEND]
 
 
@@ -345,7 +372,7 @@ def _resolve_conflicts(name: str) -> Lift:
     """Return what ends the pods in the way on a node; a pod that needs another one there does without it."""
 
     def lift(world: World) -> World:
-        ending = _ending(world, name)
+        ending = _ending(world)
         if name not in world.without(ending).starting_nodes():  # it has no friend there
             world = _without_affinity(world, "podAffinity")
         alone = [(each, world.without([other for other in ending if other is not each])) for each in ending]
@@ -378,7 +405,9 @@ class WorldGenerator:
             for on_daemon in random.choices((True, False), k=random.randint(0, 3))
         ]
         requests = {GPU: random.randint(1, 3), "cpu": random.randint(1, 4)}
-        world = World(pod=pod(f"{self._prefix}waiting", requests, labels={"app": "waiting"}), nodes=nodes, bound=bound)
+        world = World(
+            pod=pod(f"{self._prefix}waiting", requests, labels={"app": "waiting", **SPREAD}), nodes=nodes, bound=bound
+        )
         for add in random.sample(_ADDED, causes):
             world = add(self, world)
         return world
@@ -487,18 +516,18 @@ class WorldGenerator:
         """Let pods hold most of some resources of nodes; of several, one each, or all together."""
         resources = self._random.choice(((GPU,), ("cpu",), (GPU, "cpu")))
         together = bool(self._random.randint(0, 1))
-        bound = [*world.bound]
         for name in self._some(world):
             left = {each: max(world.free(name, each) - self._random.randint(0, 2), 0) for each in resources}
             for requests in [left] if together else [{each: left[each]} for each in resources]:
-                bound.append(self._holder(world.node(name), requests))
-        return replace(world, bound=bound)
+                world = self._with_pod(world, name, requests)
+        return world
 
     def full(self, world: World) -> World:
         """Let nodes have as many pods as they may."""
-        rooms = {name: world.free(name, "pods") for name in self._some(world)}
-        held = [self._holder(world.node(name), {}) for name, room in rooms.items() if room < 10 for _ in range(room)]
-        return replace(world, bound=[*world.bound, *held])
+        for name in self._some(world):
+            for _ in range(room if (room := world.free(name, "pods")) < 10 else 0):
+                world = self._with_pod(world, name, {})
+        return world
 
     def ports(self, world: World) -> World:
         ports = [{"containerPort": 80, "hostPort": 80}]
@@ -506,24 +535,35 @@ class WorldGenerator:
         return self._with_held(world.with_spec(containers=[{**container, "ports": ports}]), ports=ports)
 
     def enemies(self, world: World) -> World:
-        """Let pods be on nodes from which the waiting pod keeps away."""
-        return self._neighbours(world, "podAntiAffinity")
+        """Let pods be on nodes from which the waiting pod keeps away, or which keep it away."""
+        key = self._random.choice(("kubernetes.io/hostname", "zone"))
+        if self._random.randint(0, 1):
+            return self._with_held(world, affinity=_affinity("podAntiAffinity", "waiting", key))
+        return self._with_held(_with_affinity(world, "podAntiAffinity", "enemy", key), labels={"app": "enemy"})
 
     def friends(self, world: World) -> World:
         """Let pods be on nodes without which the waiting pod does not start there."""
-        return self._neighbours(world, "podAffinity")
+        world = _with_affinity(world, "podAffinity", FRIEND, "kubernetes.io/hostname")
+        return self._with_held(world, labels={"app": FRIEND})
 
-    def _neighbours(self, world: World, kind: str) -> World:
-        labels = {"app": FRIEND if kind == "podAffinity" else "enemy"}
-        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
-        affinity = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        world = world.with_spec(affinity={**world.pod["spec"].get("affinity", {}), **affinity})
-        return self._with_held(world, labels=labels)
+    def spread(self, world: World) -> World:
+        """Let nodes have pods that are spread."""
+        # With the policy Honor, another selector would change where they have to be.
+        constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "nodeAffinityPolicy": "Ignore"}
+        selector = {"labelSelector": {"matchLabels": SPREAD}, "whenUnsatisfiable": "DoNotSchedule"}
+        world = world.with_spec(topologySpreadConstraints=[{**constraint, **selector}])
+        return self._with_held(world, labels=SPREAD)
 
     def _with_held(self, world: World, **fields: Any) -> World:
-        """Return the world with such pods on some of the nodes that have room for them."""
-        names = [name for name in self._some(world) if world.free(name, "pods")]
-        return replace(world, bound=[*world.bound, *(self._holder(world.node(name), {}, **fields) for name in names)])
+        """Return the world with such pods on some nodes."""
+        for name in self._some(world):
+            world = self._with_pod(world, name, {}, **fields)
+        return world
+
+    def _with_pod(self, world: World, name: str, requests: Mapping[str, int], **fields: Any) -> World:
+        """Return the world with a pod on a node, if it has room for one."""
+        held = self._holder(world.node(name), requests, **fields)
+        return replace(world, bound=[*world.bound, held]) if world.free(name, "pods") else world
 
 
 _ADDED: Sequence[Callable[[WorldGenerator, World], World]] = (
@@ -546,8 +586,19 @@ _ADDED: Sequence[Callable[[WorldGenerator, World], World]] = (
     WorldGenerator.ports,
     WorldGenerator.enemies,
     WorldGenerator.friends,
+    WorldGenerator.spread,
 )
 """What adds a cause."""
+
+
+def _affinity(kind: str, app: str, key: str) -> Object:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _with_affinity(world: World, kind: str, app: str, key: str) -> World:
+    affinity = world.pod["spec"].get("affinity", {})
+    return world.with_spec(affinity={**affinity, **_affinity(kind, app, key)})
 
 
 def _tainted(of: Object, *written: str) -> Object:

@@ -6,33 +6,34 @@ from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster_objects import AUTOSCALER_STATUS, ClusterObjects
 from rules_engine.model.wording import join_names
 
-CLUSTER_AUTOSCALER, KARPENTER, DECLARED = "cluster-autoscaler", "Karpenter", "declared nodes"
+CLUSTER_AUTOSCALER, DECLARED = "cluster-autoscaler", "declared nodes"
 
 _UNREAD = {
     CLUSTER_AUTOSCALER: "the templates and maximum sizes of node groups were not read",
     DECLARED: "the input does not limit their number",
 }
-_UNREAD_OF_POOLS = "NodeClasses and the instance types of the cloud were not read"
 
 
 def autoscalers_of(objects: ClusterObjects) -> tuple[str, ...]:
     """Return what may add nodes to a cluster, as words for a sentence: NodePool gpu."""
-    found = [f"NodePool {pool.name}" for pool in objects.of("NodePool")]
     components = {
         text_member(as_mapping(event.get("source")), "component") or text_member(event, "reportingComponent")
         for event in objects.events
     }
-    if KARPENTER.lower() in components and not found:
-        found.append(KARPENTER)
-    if CLUSTER_AUTOSCALER in components or objects.of(AUTOSCALER_STATUS):
-        found.append(CLUSTER_AUTOSCALER)
-    return (*found, DECLARED) if objects.declared else tuple(found)
+    pools = [f"NodePool {pool.name}" for pool in objects.of("NodePool")]
+    groups = objects.of(AUTOSCALER_STATUS) or CLUSTER_AUTOSCALER in components
+    return (
+        *(pools or ["Karpenter"] if "karpenter" in components else pools),
+        *([CLUSTER_AUTOSCALER] if groups else []),
+        *([DECLARED] if objects.declared else []),
+    )
 
 
 def unknown_nodes(autoscalers: Iterable[str]) -> Iterator[str]:
     """Yield why it is unknown which nodes autoscalers may add, with the input that would tell."""
     names: dict[str, list[str]] = {}
     for each in autoscalers:
-        names.setdefault(_UNREAD.get(each, _UNREAD_OF_POOLS), []).append(each)
+        unread = _UNREAD.get(each, "NodeClasses and the instance types of the cloud were not read")
+        names.setdefault(unread, []).append(each)
     for unread, own in names.items():
         yield f"an autoscaler may add such a node ({join_names(own)}): {unread}"

@@ -13,9 +13,6 @@ from rules_engine.model.kubernetes.cluster import Node
 
 TABLE = Path(__file__).with_name("state_taints.yaml")
 
-CACHED_KEYS = 1_000
-"""Keys of taints whose states are cached: clusters have some dozens."""
-
 
 class StateTaint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A taint that reports a state of a node.
@@ -30,7 +27,7 @@ class StateTaint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str
 
 
-@lru_cache(CACHED_KEYS)
+@lru_cache  # of 128 keys: clusters have some dozens
 def state_of(key: str) -> StateTaint | None:
     """Return the state that a taint with this key reports, or None."""
     return next((each for each in _read_table() if fnmatchcase(key, each.key)), None)

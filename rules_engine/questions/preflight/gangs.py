@@ -14,22 +14,18 @@ from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, V
 def explain_waiting(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
     """Set what may start pods that wait, and the verdict and the message of those whose gang does not start."""
     # Equal pods share their admission.
-    waiting = {id(pod.admitted): pod for pod in pods if pod.waits and not pod.starts_alone}
-    unknown = {key: state.may_start(pod) for key, pod in waiting.items()}
+    distinct = {id(pod.admitted): pod for pod in pods if pod.waits and not pod.starts_alone}
+    may_start = {key: state.may_start(pod) for key, pod in distinct.items()}
     for pod in pods:
-        pod.unknown = unknown.get(id(pod.admitted), ()) if pod.waits else ()
-    _explain_gang(state, arrival, pods)
-
-
-def _explain_gang(state: ClusterState, arrival: Arrival, pods: Sequence[SimulatedPod]) -> None:
+        pod.unknown = may_start.get(id(pod.admitted), ()) if pod.waits else ()
     gang = [*{id(pod): pod for pod in pods if pod.alone}.values()]
     waiting = [pod for pod in gang if pod.waits]
     missing = missing_pods(arrival, Counter(pod.group for pod in gang if pod.starts_alone))
     if missing is None or not waiting:
         return
     each = {pod.unknown for pod in gang if not pod.starts_alone}
-    may_start = all(each) and missing_pods(arrival, Counter(pod.group for pod in gang)) is None
-    unknown = tuple(dict.fromkeys(chain(*sorted(each)))) if may_start else ()
+    complete = missing_pods(arrival, Counter(pod.group for pod in gang)) is None
+    unknown = tuple(dict.fromkeys(chain(*sorted(each)))) if complete and all(each) else ()
     verdict, message = Verdict.WAITS, _pods_text(missing, "{} could start now: they wait together")
     # A pod that is denied or refused has its own reason.
     if len(waiting) == len(gang) and (reason := _why_never(state, arrival, gang)):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from rules_engine.cluster.creation.priority import SYSTEM_CLASSES, priority_classes
-from rules_engine.cluster.nodes import REPELLING_EFFECTS, Tolerated, numbers_of, union
+from rules_engine.cluster.nodes import numbers_of, union
 from rules_engine.cluster.scheduling.cycle import SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.preferences import PREFERRED
 from rules_engine.cluster.scheduling.requirements import REQUIRED
@@ -133,17 +133,14 @@ def find_needs(cycle: SchedulingCycle, pod: SchedulablePod, waiting: int) -> Seq
     by_filter = {name: union([*excluded.values()]) for name, excluded in scheduling.excluded.items()}
     unselected = by_filter.get(Filter.NODE_AFFINITY, 0)
     blocked = union([nodes for name, nodes in by_filter.items() if name not in _CHANGEABLE])
+    repelling = cycle.scheduler.taints.repelling(placement.tolerations)
+    blocked |= union([nodes for taint, nodes in repelling.items() if state_of(taint.key)])
     nodes = (by_filter.get(Filter.TAINT_TOLERATION, 0) | unselected) & ~blocked
-    tolerated = Tolerated(placement.tolerations)
     counts: Counter[NodeNeed] = Counter()
     fitting: Counter[NodeNeed] = Counter()
     for number in numbers_of(nodes):
         node = cycle.scheduler.nodes[number]
-        taints = tuple(
-            taint for taint in node.taints if taint.effect in REPELLING_EFFECTS and not tolerated.includes(taint)
-        )
-        if any(state_of(taint.key) for taint in taints):
-            continue
+        taints = tuple(taint for taint, repelled in repelling.items() if repelled >> number & 1)
         wrong = [(key, node.labels.get(key)) for key, value in placement.node_selector if node.labels.get(key) != value]
         need = NodeNeed(taints, tuple(wrong), affinity=bool(unselected >> number & 1 and not wrong))
         # The controller of a DaemonSet sets the affinity to one node.

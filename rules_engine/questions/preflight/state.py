@@ -23,7 +23,6 @@ from rules_engine.cluster.scheduling.scheduling import NO_AFFINE_POD, NO_VOLUME,
 from rules_engine.cluster.scheduling.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, text_member
-from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NanosByResource
 from rules_engine.model.rules.simulation import Arrival, SchedulerOptions, Simulation
@@ -143,19 +142,15 @@ class ClusterState:
         scheduler = text_member(spec, "schedulerName")
         if scheduler not in ("", DEFAULT_SCHEDULER):
             return (f"scheduler {scheduler}",)
-        if admitted is None or not self._autoscalers or not self._waits_for_nodes(admitted):
+        if admitted is None or not self._autoscalers:
             return ()
-        holds_declared = self.could_hold(admitted) >> len(self.simulation.objects.nodes)
-        return tuple(unknown_nodes(each for each in self._autoscalers if each != DECLARED or holds_declared))
-
-    def _waits_for_nodes(self, pod: SchedulablePod) -> bool:
-        """Return True if a pod waits for a node, and not for something that it lacks on every node."""
-        try:
-            answer = self.play.cycle.explain(pod)
-        except CostExceeded:
-            return False
-        lacks = (nodes for by in answer.excluded.values() for why, nodes in by.items() if why in _LACKED)
-        return not (answer.rejected or answer.failure or answer.by_name is not None or answer.every in lacks)
+        with suppress(CostExceeded):  # too many labels would be compared
+            answer = self.play.cycle.explain(admitted)
+            lacks = (nodes for by in answer.excluded.values() for why, nodes in by.items() if why in _LACKED)
+            if not (answer.rejected or answer.failure or answer.by_name is not None or answer.every in lacks):
+                declared = self.could_hold(admitted) >> len(self.simulation.objects.nodes)
+                return tuple(unknown_nodes(each for each in self._autoscalers if each != DECLARED or declared))
+        return ()
 
     def could_hold_together(self, gang: Sequence[SimulatedPod]) -> Counter[int]:
         """Return how many pods of each template could run on these nodes together, apart from affinity to others."""
@@ -208,9 +203,7 @@ def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
     nodes = [*map(without_state_taints, (*existing, *declared))]
-    devices = Devices(
-        classes=simulation.cluster.devices.classes, slices=simulation.cluster.devices.slices, allocated={}
-    )
+    devices = replace(simulation.cluster.devices, allocated={})
     cycle = SchedulingCycle(nodes, {}, SchedulerOptions(preemption=False), 0, devices)
     for number, node in enumerate(existing):
         for pod in filter(never_ends, simulation.objects.pods_on(node.name)):

@@ -188,6 +188,10 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         PendingReason.NOT_INITIALIZED,
         [node("a", {GPU: 4}, taints=["node.cilium.io/agent-not-ready:NoSchedule"]), pod("p", {GPU: 1})],
     ),
+    "a resource that only another scheduler knows": (
+        PendingReason.SCHEDULER_UNSET,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1, "nvidia.com/gpumem": 3000})],
+    ),
     "as many pods as a node may have": (
         PendingReason.OTHER_RESOURCES,
         [node("a", {GPU: 4, "pods": "1"}), pod("x", on="a"), pod("p", {GPU: 1, "cpu": 1})],
@@ -412,6 +416,14 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
         [node("a", {GPU: 4}, taints=["DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule"]), pod("p", {GPU: 1})],
     ),
     "a node whose agent has started": (PendingReason.NOT_INITIALIZED, [node("a", {GPU: 4}), pod("p", {GPU: 1})]),
+    "the scheduler that knows the resource": (
+        PendingReason.SCHEDULER_UNSET,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1, "nvidia.com/gpumem": 3000}, schedulerName="hami-scheduler")],
+    ),
+    "a device plugin offers the resource": (
+        PendingReason.SCHEDULER_UNSET,
+        [node("a", {GPU: 4, "nvidia.com/gpumem": 9000}), pod("p", {GPU: 1, "nvidia.com/gpumem": 3000})],
+    ),
     "the volume has no claim": (
         PendingReason.VOLUME_CLAIMS,
         [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=[{"name": "tmp", "emptyDir": {}}])],
@@ -1132,3 +1144,48 @@ def test_no_state_of_a_node_is_to_be_tolerated() -> None:
     (pressure,) = finding.remaining
     assert (pressure.reason, pressure.message.rpartition(": ")[2]) == ("NodesUnderPressure", "a has DiskPressure")
     assert "pressure" not in "".join(remedy.text for remedy in finding.remedies)
+
+
+class TestDeciders:
+    """Pods of other schedulers, and clusters with an autoscaler."""
+
+    FULL = (node("a", {GPU: 1}), pod("x", {GPU: 1}, on="a"))
+    POOL = api_object("NodePool", "gpu")
+
+    def test_causes_of_another_scheduler_are_possible(self) -> None:
+        finding = answer(*self.FULL, pod("p", {GPU: 1}, schedulerName="gang")).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
+
+    def test_another_scheduler_decides_by_its_own_words(self) -> None:
+        waiting = pod("p", {GPU: 1}, schedulerName="kai-scheduler")
+        said = event(waiting, "Unschedulable", "OverLimit", source={"component": "kai-scheduler"})
+        finding = answer(*self.FULL, waiting, said).finding
+        assert (finding.reason, finding.message) == (PendingReason.SCHEDULER_MESSAGE, "kai-scheduler: OverLimit")
+        assert "by the rules of default-scheduler: GPUsAllocated" in finding.evidence
+
+    def test_of_a_resource_of_another_scheduler_nothing_is_said(self) -> None:
+        waiting = pod("p", {"nvidia.com/gpumem": 1}, schedulerName="hami-scheduler", message="CardInsufficient")
+        finding = answer(*self.FULL, waiting).finding
+        assert finding.message == "hami-scheduler: CardInsufficient"
+        assert not any("by the rules" in line for line in finding.evidence)
+
+    def test_a_pod_with_a_fraction_of_a_gpu_is_a_gpu_pod(self) -> None:
+        fraction = {"annotations": {"gpu-fraction": "0.5"}}
+        finding = answer(*self.FULL, pod("p", schedulerName="kai-scheduler", metadata=fraction)).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.NO_SCHEDULER_MESSAGE, Certainty.POSSIBLE)
+
+    def test_what_a_new_node_would_cure_is_possible_where_an_autoscaler_may_add_one(self) -> None:
+        finding = answer(*self.FULL, self.POOL, pod("p", {GPU: 1})).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
+        assert any(line.startswith("an autoscaler may add such a node (NodePool gpu): ") for line in finding.evidence)
+
+    def test_a_gate_is_no_cause_that_a_new_node_would_cure(self) -> None:
+        finding = answer(*self.FULL, self.POOL, pod("p", {GPU: 1}, schedulingGates=GATES)).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.SCHEDULING_GATES, Certainty.CERTAIN)
+
+    def test_an_autoscaler_that_refused_adds_no_node(self) -> None:
+        waiting, words = pod("p", {GPU: 1}), "pod didn't trigger scale-up: 1 max node group size reached"
+        said = event(waiting, "NotTriggerScaleUp", words, source={"component": "cluster-autoscaler"})
+        finding = answer(*self.FULL, waiting, said).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.CERTAIN)
+        assert f"cluster-autoscaler: {words}" in finding.evidence

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from rules_engine.model.kubernetes.cluster import Freshness
-from rules_engine.model.rules.decision import Action, Decision, Step
+from rules_engine.model.rules.decision import Action, Step
 from rules_engine.server.http.admission_record import AdmissionRecord
 from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.families import (
@@ -103,30 +103,14 @@ COUNTED = (REQUESTS, STEPS, FALLBACKS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CL
 FAMILIES = tuple(it for it in [*globals().values()] if isinstance(it, Family))
 """All metrics of the server."""
 
-MAX_REQUEST_KINDS = 64
-"""Kinds of requests that are counted before their samples are: the pods of one Job are of one kind."""
-
 Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
-RequestKind: TypeAlias = tuple[str, str, bool, tuple[Sample, ...]]
-"""Requests that increment the same samples: endpoint, outcome, dry run, samples of steps."""
 
-
-def _request_kind(record: AdmissionRecord) -> RequestKind:
-    decision = record.decision
-    steps = () if decision is None else _trace_samples(decision)
-    return record.endpoint, record.outcome, record.dry_run, steps
-
-
-def _kind_samples(requests: RequestKind) -> Iterator[Sample]:
-    endpoint, outcome, dry_run, steps = requests
-    yield REQUESTS.name, endpoint, outcome, "true" if dry_run else "false"
-    yield from steps
-
-
-def _trace_samples(decision: Decision) -> tuple[Sample, ...]:
-    return tuple(sample for step in decision.trace for sample in _step_samples(step))
+def _record_samples(record: AdmissionRecord) -> Iterator[Sample]:
+    yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
+    for step in () if record.decision is None else record.decision.trace:
+        yield from _step_samples(step)
 
 
 def _step_samples(step: Step) -> Iterator[Sample]:
@@ -188,33 +172,22 @@ class Metrics(MetricsCollector):
         self._now = now
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
-        self._request_kinds: Counter[RequestKind] = Counter()
-        """Requests by kind, at most MAX_REQUEST_KINDS of them: one increment per request instead of one per step."""
         self._durations: dict[str, _Durations] = {}
         super().__init__()
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Count one admission record."""
-        requests = _request_kind(record)
+        samples = [*_record_samples(record)]
         with self._lock:
-            self._request_kinds[requests] += 1
-            if len(self._request_kinds) > MAX_REQUEST_KINDS:
-                self._count_samples()
+            self._counts.update(samples)
             durations = self._durations.get(record.endpoint)
             if durations is None:
                 durations = self._durations[record.endpoint] = _Durations()
             durations.add(record.seconds)
 
-    def _count_samples(self) -> None:
-        for requests, count in self._request_kinds.items():
-            for sample in _kind_samples(requests):
-                self._counts[sample] += count
-        self._request_kinds.clear()
-
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also without samples."""
         with self._lock:
-            self._count_samples()
             self._delete_series_of_former_rules()
             counts = dict(self._counts)
             durations = {name: (list(sums.counts), sums.sum) for name, sums in self._durations.items()}

@@ -14,7 +14,6 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from threading import Thread
 from time import monotonic
-from typing import Protocol
 
 import orjson
 
@@ -22,7 +21,7 @@ from rules_engine.model.json.lenient import Object, as_mapping, controller_refer
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.rules.decision import Action
-from rules_engine.server.cluster.connection import ApiError, api_path
+from rules_engine.server.cluster.connection import ApiError, Connection, api_path
 from rules_engine.server.http.admission_record import AdmissionRecord
 from rules_engine.server.timing import rfc3339
 
@@ -50,13 +49,6 @@ STOP_SECONDS = 2.0
 """Timeout for the pending call at shutdown."""
 
 _log = logging.getLogger(__name__)
-
-
-class Sender(Protocol):
-    """Client that changes objects of the API server."""
-
-    def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
-        """Send a request and return the response's body. Raises ApiError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +122,9 @@ class Events:
     """
 
     def __init__(
-        self, sender: Sender, *, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = monotonic
+        self, connection: Connection, *, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._sender = sender
+        self._connection = connection
         self._quiet_seconds = quiet_seconds
         self._clock = clock
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
@@ -210,7 +202,7 @@ class Events:
         body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
         try:
             path = api_path("events", namespace=event.namespace)
-            self._sender.send("POST", path, "application/json", body)
+            self._connection.send("POST", path, "application/json", body)
         except ApiError as error:
             self.dropped += 1
             if not self._failing:

@@ -11,6 +11,7 @@ from datetime import datetime
 from prometheus_client.core import Metric
 
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
+from rules_engine.server.telemetry.events import Events
 from rules_engine.server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,
@@ -25,7 +26,6 @@ from rules_engine.server.telemetry.families import (
     counter,
     gauge,
 )
-from rules_engine.server.telemetry.metrics import OutputCounts
 
 FINDINGS = gauge("doctor_findings", "Objects with a finding at the last diagnosis.", "reason", "severity", "certainty")
 PENDING = gauge("doctor_pending_pods", "Unscheduled pods that request GPUs at the last diagnosis.")
@@ -74,7 +74,7 @@ class WatchState:
 class FindingMetrics(MetricsCollector):
     """Collector of the current state."""
 
-    def __init__(self, state: Callable[[], WatchState], events: OutputCounts | None) -> None:
+    def __init__(self, state: Callable[[], WatchState], events: Events | None) -> None:
         self._state = state
         self._events = events
         super().__init__()

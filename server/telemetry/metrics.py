@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from threading import Lock
 from time import monotonic
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
@@ -19,6 +19,8 @@ from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.model.rules.decision import Action, Step
 from rules_engine.server.http.admission_record import AdmissionRecord
 from rules_engine.server.state import ServerState
+from rules_engine.server.telemetry.decision_log import DecisionLog
+from rules_engine.server.telemetry.events import Events
 from rules_engine.server.telemetry.families import (
     BUILD_INFO,
     EVENTS_DROPPED,
@@ -135,24 +137,6 @@ def _step_samples(step: Step) -> Iterator[Sample]:
         yield CLUSTER_UNKNOWN.name, rule, mode
 
 
-class OutputCounts(Protocol):
-    """Counts of an output that drops items over its limits."""
-
-    @property
-    def sent(self) -> int: ...
-    @property
-    def dropped(self) -> int: ...
-
-
-class LogCounts(OutputCounts, Protocol):
-    """Counts of a log that also truncates long lines. `unrecorded`: lines without their requests."""
-
-    @property
-    def truncated(self) -> int: ...
-    @property
-    def unrecorded(self) -> int: ...
-
-
 class Metrics(MetricsCollector):
     """Observer that counts admission records, and collector of all metrics. Safe for use from several threads."""
 
@@ -160,8 +144,8 @@ class Metrics(MetricsCollector):
         self,
         state: ServerState,
         *,
-        decision_log: LogCounts | None = None,
-        events: OutputCounts | None = None,
+        decision_log: DecisionLog | None = None,
+        events: Events | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -248,16 +232,14 @@ class Metrics(MetricsCollector):
         yield from self._output_values()
 
     def _output_values(self) -> Iterator[Value]:
-        for losses, sent, dropped in (
-            (self._decision_log, LOG_WRITTEN, LOG_DROPPED),
-            (self._events, EVENTS_SENT, EVENTS_DROPPED),
-        ):
-            if losses is not None:
-                yield sent, (), losses.sent
-                yield dropped, (), losses.dropped
-        if self._decision_log is not None:
-            yield LOG_TRUNCATED, (), self._decision_log.truncated
-            yield LOG_UNRECORDED, (), self._decision_log.unrecorded
+        if (log := self._decision_log) is not None:
+            yield LOG_WRITTEN, (), log.sent
+            yield LOG_DROPPED, (), log.dropped
+            yield LOG_TRUNCATED, (), log.truncated
+            yield LOG_UNRECORDED, (), log.unrecorded
+        if (events := self._events) is not None:
+            yield EVENTS_SENT, (), events.sent
+            yield EVENTS_DROPPED, (), events.dropped
 
     def _listener_values(self) -> Iterator[Value]:
         for listener in self._state.listeners:

@@ -2,18 +2,14 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.http import probes
 from rules_engine.server.http.admission_record import Callers, Observer
 from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.decision_log import DecisionLog
 from rules_engine.server.telemetry.events import Events
 from rules_engine.server.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from rules_engine.server.telemetry.events import Sender
-
 
 STANDARD_OUTPUT = Path("-")
 
@@ -22,14 +18,14 @@ class Telemetry:
     """All observers: metrics, and decision log and Events if enabled.
 
     `log`: the file of the decision log, None if disabled, "-" for stdout; `messages` and `requests`: as in DecisionLog.
-    `sender`: the client that sends Events, None if disabled. `callers`: whose requests cause Events.
+    `connection`: the client that sends Events, None if disabled. `callers`: whose requests cause Events.
     """
 
     def __init__(
         self,
         state: ServerState,
         log: Path | None,
-        sender: "Sender | None",
+        connection: Connection | None,
         *,
         messages: bool = False,
         requests: bool = False,
@@ -37,7 +33,7 @@ class Telemetry:
     ) -> None:
         path = None if log == STANDARD_OUTPUT else log
         decisions = None if log is None else DecisionLog(path, messages=messages, requests=requests)
-        events = None if sender is None else Events(sender)
+        events = None if connection is None else Events(connection)
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)
         self.observers: tuple[Observer, ...] = (

@@ -1,7 +1,7 @@
 """Metrics of findings, with bounded labels."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -9,22 +9,16 @@ from msgspec import structs
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, NotEvaluated
 from rules_engine.questions.doctor.values import UnreadKind
+from rules_engine.server.cluster.connection import Connection
 from rules_engine.server.commands.doctor.watch import count_findings
+from rules_engine.server.telemetry.events import Events
 from rules_engine.server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
 from tests.support.reports import empty_report, group, pod_name, reported_finding, whole_report
 from tests.support.telemetry import series
 from tools.metric_reference import DOCUMENT, exposed_name
 
 
-@dataclass
-class Sent:
-    """Counts of sent Events."""
-
-    sent: int = 3
-    dropped: int = 1
-
-
-def values(state: WatchState, events: Sent | None = None) -> dict[str, float]:
+def values(state: WatchState, events: Events | None = None) -> dict[str, float]:
     """Return the samples of gpu-rules without those of the build and the process."""
     samples = series(FindingMetrics(lambda: state, events))
     return {
@@ -79,7 +73,9 @@ def test_a_failure_keeps_the_findings_of_the_last_diagnosis() -> None:
     last = count_findings(whole_report(), 0.0)
     state = WatchState(last=last, failure="timed out", failures=2, refused="an error", reloads_refused=1)
 
-    samples = values(state, Sent())
+    events = Events(Connection(lambda _: None))
+    events.sent, events.dropped = 3, 1
+    samples = values(state, events)
 
     assert samples["doctor_last_diagnosis_successful"] == 0
     assert samples["doctor_failures_total"] == 2

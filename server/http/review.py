@@ -166,15 +166,7 @@ def respond_decision(uid: str, decision: Decision, annotations: Mapping[str, str
     if annotations:
         edits = merge_edits(decision.edits, {ANNOTATIONS: annotations})
         decision = Decision(trace=decision.trace, patch=patch_operations(decision.object, edits))
-    return b"".join((_BEFORE_UID, orjson.dumps(uid), _encode_after_uid(decision)))
-
-
-_BEFORE_UID = b'{"apiVersion":"%b","kind":"%b","response":{"uid":' % (API_VERSION.encode(), KIND.encode())
-
-
-def _encode_after_uid(decision: Decision) -> bytes:
-    """Return the rest of the response, which is the same for all requests with this decision."""
-    response: dict[str, Json] = {"allowed": decision.allowed}
+    response: dict[str, Json] = {"uid": uid, "allowed": decision.allowed}
     status = decision.status
     if status is not None:
         response["status"] = _status_json(status.code, status.reason, status.message)
@@ -188,7 +180,7 @@ def _encode_after_uid(decision: Decision) -> bytes:
         response["auditAnnotations"] = {
             key: _truncate_text(value, MAX_AUDIT_VALUE) for key, value in decision.audit_annotations.items()
         }
-    return b",%b}" % orjson.dumps(response)[1:]
+    return _encode_review(response)
 
 
 def respond_error(error: ReviewError) -> bytes:

@@ -11,9 +11,9 @@ import orjson
 
 from bench.reviews import UID
 from rules_engine.model.rules.decision import Decision
+from rules_engine.rules.evaluation import RuleSet
 from rules_engine.server.commands import main
 from rules_engine.server.http.admission import AdmissionEndpoint, Response
-from rules_engine.server.state import ServedRules
 
 _RESPONSE = Response(
     200,
@@ -34,7 +34,7 @@ def allow(*_arguments: Any, **_more: Any) -> Decision:
 if __name__ == "__main__":
     match sys.argv.pop(1):
         case "allow":
-            ServedRules.mutate = ServedRules.validate = allow  # type: ignore[method-assign]
+            RuleSet.mutate = RuleSet.validate = allow  # type: ignore[method-assign]
         case "nothing":
             AdmissionEndpoint.answer = nothing  # type: ignore[method-assign]
         case other:

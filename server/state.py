@@ -7,10 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from rules_engine.language.cel import Budget
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
-from rules_engine.model.rules.admission import AdmissionRequest
-from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import Rule
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import NativeRules, translate_rules
@@ -35,21 +32,11 @@ class ServedRules:
     kept: bool = False
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    reads_free_devices: bool = field(init=False, repr=False, compare=False)
-    """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
-
-    def mutate(self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget) -> Decision:
-        """Return the decision at /mutate; rules that the index excludes leave no step."""
-        return self.rule_set.mutate(request, cluster, indexed=True, budget=budget)
-
-    def validate(
-        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
-    ) -> Decision:
-        """Return the decision at /validate; rules that the index excludes leave no step."""
-        return self.rule_set.validate(request, cluster, indexed=True, budget=budget)
+    @cached_property
+    def reads_free_devices(self) -> bool:
+        """True if a rule reads free devices: `offered: Available`, cluster.available."""
+        return cluster_requirements(self.rule_set).pods
 
     @property
     def rules_by_kind(self) -> Mapping[str, int]:

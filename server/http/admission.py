@@ -110,13 +110,13 @@ class AdmissionEndpoint:
         source, reserves = self._state.source, self._callers.include(record)
         created = record.endpoint == "validate"
         served = self._state.served
-        rules = served.without_exported if http_request.path in _NATIVE else served
-        decide = rules.validate if created else rules.mutate
+        rule_set = (served.without_exported if http_request.path in _NATIVE else served).rule_set
+        decide = rule_set.validate if created else rule_set.mutate
         budget = partial(deadline, request.object)
         # Another thread may reserve the devices first: then decide again, on the newer view.
         for _ in range(DECISIONS):
             cluster = source.view_for(request) if reserves and not created else source.current()
-            decision = decide(request, cluster, budget=budget)
+            decision = decide(request, cluster, indexed=True, budget=budget)
             reservation = source.reserve(request, decision, budget, created=created) if reserves else ""
             if reservation is not None or cluster is source.current():
                 break

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.server.cluster.source import ClusterSource, FixedCluster, Live
 from rules_engine.server.http.admission import AdmissionEndpoint
@@ -104,7 +103,6 @@ def serve(settings: ServerSettings) -> None:
             settings.rules,
             state,
             test=settings.test_on_reload,
-            before_adoption=_before_adoption(source),
             after_adoption=lambda: _after_adoption(drift_monitor, overpromises),
         )
         if kept_rules:
@@ -255,17 +253,6 @@ def _offers_writer(settings: ServerSettings, state: ServerState, stack: ExitStac
     writer = OffersWriter(_create_connection(settings), settings.offers, state)
     stack.callback(writer.stop)
     return writer
-
-
-def _before_adoption(source: ClusterSource) -> Callable[[RuleSet], None]:
-    """Return a function that reads the collections that changed rules need. It raises UnusableError if it cannot."""
-
-    def adopt(rule_set: RuleSet) -> None:
-        if not source.need(cluster_requirements(rule_set)):
-            problems = "; ".join(source.problems) or "timed out"
-            raise UnusableError(f"the cluster data that these rules need cannot be read: {problems}")
-
-    return adopt
 
 
 def _after_adoption(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarning) -> None:

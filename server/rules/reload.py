@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.server.rules.folder_watch import MAX_ROUNDS, files_signature
 from rules_engine.server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
 from rules_engine.server.state import Reload, ServerState
@@ -30,15 +30,13 @@ def read_stable_rules(paths: Sequence[Path], *, test: bool = False) -> Rules:
     Raises UnusableError.
     """
     for _ in range(MAX_ROUNDS):
-        before = files_signature(paths)
+        before, failure = files_signature(paths), None
         try:
             rules = prepare_rules(paths)
             if test and rules.tests:
                 _run_tests(paths, rules.digest)
         except UnusableError as error:
-            failure: UnusableError | None = error
-        else:
-            failure = None
+            failure = error
         if files_signature(paths) == before:
             break
     if failure is not None:
@@ -47,8 +45,7 @@ def read_stable_rules(paths: Sequence[Path], *, test: bool = False) -> Rules:
 
 
 class Reloader:
-    """Activates changed rules in `state`. `before_adoption` gets a rule set before it is used, and may raise
-    UnusableError to refuse it; `after_adoption` is called once it is active."""
+    """Activates changed rules in `state`, once its cluster has what they read; `after_adoption` is called then."""
 
     def __init__(
         self,
@@ -56,13 +53,11 @@ class Reloader:
         state: ServerState,
         *,
         test: bool,
-        before_adoption: Callable[[RuleSet], None] | None = None,
         after_adoption: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = tuple(paths)
         self._state = state
         self._test = test
-        self._before_adoption = before_adoption
         self._after_adoption = after_adoption
         self._refused: tuple[str, str | None] | None = None
         """Diagnostics and digest of the last set, if it was refused."""
@@ -72,8 +67,10 @@ class Reloader:
         now = datetime.now(UTC)
         try:
             rules = read_stable_rules(self._paths, test=self._test)
-            if self._before_adoption is not None:
-                self._before_adoption(rules.rule_set)
+            source = self._state.source
+            if not source.need(cluster_requirements(rules.rule_set)):
+                problems = "; ".join(source.problems) or "timed out"
+                raise UnusableError(f"the cluster data that these rules need cannot be read: {problems}")
         except UnusableError as error:
             self._refuse(now, error)
             return False

@@ -24,7 +24,7 @@ from rules_engine.server.rules import folder_watch
 from rules_engine.server.rules.folder_watch import MAX_ROUNDS, Watcher, files_signature
 from rules_engine.server.rules.reload import MAX_REPORT, Reloader, read_stable_rules
 from rules_engine.server.rules.sources import MAX_REFUSED, Rules, UnusableError, prepare_rules
-from rules_engine.server.serve import _after_adoption, _before_adoption
+from rules_engine.server.serve import _after_adoption
 from rules_engine.server.signals import Signals
 from rules_engine.server.state import ServedRules
 from rules_engine.server.telemetry.observers import OverpromiseWarning
@@ -318,8 +318,8 @@ def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> N
     rules, before = tmp_path / "rules.yaml", ServedRules(rule_set=RuleSet(), digest="before")
     rules.write_text(saying("one"))
     state = state_of(before)
-    reloader = Reloader([rules], state, test=False, before_adoption=_before_adoption(Unreadable(Cluster())))
-    assert not reloader.reload()
+    state.source = Unreadable(Cluster())
+    assert not Reloader([rules], state, test=False).reload()
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None
     expected = "the cluster data that these rules need cannot be read: pods: forbidden"

@@ -74,7 +74,7 @@ def read_claim(raw: Object) -> Claim:
 def read_namespace(raw: Object) -> Namespace:
     """Read a namespace. Raises UnreadableError."""
     metadata = as_mapping(raw.get("metadata"))
-    return Namespace(_read_name(metadata), _read_labels(metadata))
+    return Namespace(_read_name(metadata), as_string_map(metadata.get("labels")))
 
 
 def read_pod(raw: Object) -> HeldPod:
@@ -94,11 +94,6 @@ def read_pod(raw: Object) -> HeldPod:
     if len(held) > MAX_RESOURCES:
         raise UnreadableError(f"{key.name}: more than {MAX_RESOURCES} resources")
     return HeldPod(key, intern(bound_to), held)
-
-
-def _read_labels(metadata: Object) -> Mapping[str, str]:
-    # Interned: thousands of namespaces have the same few labels.
-    return {intern(key): intern(value) for key, value in as_string_map(metadata.get("labels")).items()}
 
 
 def _read_name(metadata: Object) -> str:

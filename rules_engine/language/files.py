@@ -118,6 +118,15 @@ def each_of(items: "str | Path | Iterable[T]") -> "Iterable[str | Path | T]":
     return [items] if isinstance(items, str | Path) else items
 
 
+def file_state(path: str | Path) -> object:
+    """Return a value that differs once a file was written, replaced, added or removed; it is not read."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - Path.stat does the same
+    except OSError as error:
+        return error.errno
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def find_files(
     paths: Sequence[Path], problems: Problems, limit: int = MAX_FILES, *, packed: bool = False
 ) -> tuple[Path, ...]:

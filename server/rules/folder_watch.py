@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-from rules_engine.language.files import find_files
+from rules_engine.language.files import file_state, find_files
 from rules_engine.model.problems.problem import Problems
 from rules_engine.server.timing import PeriodicTask
 
@@ -31,15 +31,7 @@ Signature: TypeAlias = tuple[tuple[str, object], ...]
 
 def files_signature(paths: Sequence[Path]) -> Signature:
     """Return the state of the files under paths, without reading them."""
-    return tuple((str(path), _file_identity(path)) for path in find_files(paths, Problems()))
-
-
-def _file_identity(path: Path) -> object:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return error.errno
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return tuple((str(path), file_state(path)) for path in find_files(paths, Problems()))
 
 
 class Watcher:

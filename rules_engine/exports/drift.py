@@ -39,7 +39,7 @@ def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[s
         texts = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
         texts = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _find_differences(webhook, calls)]
-        if not texts and _digest_of(configuration) != calls.digest:
+        if not texts and _annotations(configuration).get(DIGEST_ANNOTATION) != calls.digest:
             texts = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in texts)
 
@@ -111,10 +111,6 @@ def _webhooks_of_endpoint(configuration: Object | None, calls: Calls) -> list[Ob
     """Return the endpoint's webhooks; a configuration may also have webhooks of others."""
     webhooks = _webhooks_of(configuration)
     return [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
-
-
-def _digest_of(configuration: Object | None) -> Json:
-    return _annotations(configuration).get(DIGEST_ANNOTATION)
 
 
 def _annotations(document: Object | None) -> Object:
@@ -194,9 +190,5 @@ def _operations_called(webhook: Object, resource: str) -> set[str]:
 
 
 def _list_rules(rules: Iterable[Rule]) -> str:
-    return _list_names([rule.id for rule in rules])
-
-
-def _list_names(names: Iterable[str]) -> str:
-    in_order = sorted(names)
+    in_order = sorted(rule.id for rule in rules)
     return ", ".join(in_order[:MAX_LISTED_RULES]) + (" and more" if len(in_order) > MAX_LISTED_RULES else "")

@@ -16,6 +16,7 @@ from rules_engine.exports.match_condition import match_condition, selection_of_h
 from rules_engine.exports.settings import FAIL, IGNORE, Service, Settings
 from rules_engine.language.cel.program import constant_arguments
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.native_objects import GROUP
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
@@ -258,27 +259,10 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
         "name": calls.endpoint.webhook,
         "admissionReviewVersions": ["v1"],
         "clientConfig": _client_config(calls.endpoint, settings),
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": [*calls.operations],
-                "resources": [*calls.resources],
-                "scope": "Namespaced",
-            }
-        ],
+        "rules": [pod_rule(calls.operations, calls.resources)],
         "matchPolicy": "Equivalent",
         "matchConditions": calls.match_conditions,
-        "namespaceSelector": {
-            "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": [*sorted({SYSTEM_NAMESPACE, settings.namespace})],
-                },
-                {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
-            ]
-        },
+        "namespaceSelector": namespace_selector(settings),
         "sideEffects": "NoneOnDryRun",
         "failurePolicy": settings.failure_policies.get(calls.endpoint, IGNORE),
         "timeoutSeconds": settings.timeout_seconds,
@@ -286,6 +270,28 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
     if calls.endpoint is Endpoint.MUTATE:
         webhook["reinvocationPolicy"] = "IfNeeded"
     return webhook
+
+
+def pod_rule(operations: Sequence[str], resources: Sequence[str]) -> dict[str, Json]:
+    """Return the rule of a webhook or policy for operations of pods or their subresources."""
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": [*operations],
+        "resources": [*resources],
+        "scope": "Namespaced",
+    }
+
+
+def namespace_selector(settings: Settings) -> dict[str, Json]:
+    """Return the selector of the namespaces of a webhook or policy."""
+    excluded = sorted({SYSTEM_NAMESPACE, settings.namespace})
+    return {
+        "matchExpressions": [
+            {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [*excluded]},
+            {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
+        ]
+    }
 
 
 def _client_config(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:

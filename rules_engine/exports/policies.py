@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rules_engine.exports.configuration import (
-    BREAK_GLASS_LABEL,
-    BREAK_GLASS_VALUE,
     CONDITION_NAME,
     DELETION_CONDITION,
     RESIZE,
-    SYSTEM_NAMESPACE,
+    namespace_selector,
+    pod_rule,
 )
 from rules_engine.exports.match_condition import match_condition, selection_of_rule
 from rules_engine.exports.offers import API_VERSION, DEFINITION, DEFINITION_NAME
@@ -172,28 +171,14 @@ class NativeObjects:
         }
 
     def _constraints(self, operations: Collection[Operation]) -> dict[str, Json]:
-        expressions: list[Json] = [
-            {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": [*sorted({SYSTEM_NAMESPACE, self._settings.namespace})],
-            },
-            {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
-        ]
         resource_rules: list[Json] = [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": [operation.value],
-                "resources": ["pods", RESIZE] if operation is Operation.UPDATE else ["pods"],
-                "scope": "Namespaced",
-            }
+            pod_rule([operation.value], ["pods", RESIZE] if operation is Operation.UPDATE else ["pods"])
             for operation in Operation
             if operation in operations
         ]
         return {
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {"matchExpressions": expressions},
+            "namespaceSelector": namespace_selector(self._settings),
             "resourceRules": resource_rules,
         }
 

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from msgspec import Meta, field
@@ -110,8 +111,7 @@ class CoverageRecorder:
         self._outcomes: dict[Location, Counter[bool]] = {}
         self._conditions: dict[Location, Sequence[_RecordedProgram]] = {}
         self._records: dict[Location, _RuleCoverage] = {}
-        self._files: dict[str, str] = {}
-        """Path of each file after links, by its name."""
+        self._real_path: Callable[[str], str] = cache(os.path.realpath)
         self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_RecordedProgram]]] = {}
         """Diagnostics that were compiled without error, with their conditions."""
 
@@ -165,10 +165,7 @@ class CoverageRecorder:
         return self._outcomes.setdefault(self._place(location), Counter())
 
     def _place(self, location: Location) -> Location:
-        file = self._files.get(location.file)
-        if file is None:
-            file = self._files[location.file] = os.path.realpath(location.file)
-        return Location(file, location.line, location.column)
+        return Location(self._real_path(location.file), location.line, location.column)
 
 
 def _rule_items(record: _RuleCoverage) -> Iterator[tuple[CoverageItem, int]]:

@@ -415,13 +415,10 @@ def cluster_option(
                 check_live_options(context, "--cluster kubeconfig or configmap:NAMESPACE/NAME")
             function(*args, **values)
 
-        return option((admission if creates else _unchanged)(live_options(command)))
+        decorated = live_options(command)
+        return option(admission(decorated) if creates else decorated)
 
     return decorate
-
-
-def _unchanged(command: Callable[..., None]) -> Callable[..., None]:
-    return command
 
 
 def read_load(

@@ -33,16 +33,15 @@ from rules_engine.cli.program import (
 
 if TYPE_CHECKING:
     from rules_engine.questions.explain.explain import ExplainedPod
-    from rules_engine.questions.explain.field_documentation import FieldDocumentation
     from rules_engine.rules.sources.rule_sources import RuleSource
 
 
-class FieldPathParamType(click.ParamType["FieldDocumentation"]):
+class FieldPathParamType(click.ParamType[str]):
     """A kind, or a field of one, as kubectl explain takes it."""
 
     name = "KIND[.FIELD...]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "FieldDocumentation":
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from rules_engine.questions.explain.field_documentation import UnknownFieldError, field_documentation
 
         if Path(value).exists():
@@ -97,7 +96,7 @@ class FieldPathParamType(click.ParamType["FieldDocumentation"]):
 @click.pass_context
 def explain(
     context: click.Context,
-    field: "FieldDocumentation | None",
+    field: str | None,
     manifests: tuple[Path, ...],
     rules: "tuple[RuleSource, ...]",
     cluster: ClusterArgument | None,
@@ -119,7 +118,7 @@ def explain(
     """
     if field is not None:
         _check_only(context, frozenset({"field"}), "the documentation of a field")
-        click.echo(field.text())
+        click.echo(field)
         return
     if log is not None or pod is not None:
         _explain_recorded(context, log, pod, every=every, output=output)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rules_engine.language.headers import DOCUMENT_KINDS
@@ -17,33 +16,11 @@ class UnknownFieldError(ValueError):
     """A path that names no field; the message is for the command line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldDocumentation:
-    """A field: its path, its schema, and the schema of its kind."""
+def field_documentation(path: str) -> str:
+    """Return the documentation of a field and of the fields below it, as `kubectl explain` lays it out.
 
-    path: str
-    node: Schema
-    whole: Schema
-    required: bool
-
-    def text(self) -> str:
-        """Return the documentation, and that of the fields below it, as `kubectl explain` lays it out."""
-        lines = [_title(self.path, self.node, self.whole, required=self.required)]
-        lines.append(f"    {self.node.get('description', '')}")
-        lines += [f"    {name}: {value}" for name, value in _details(self.node)]
-        owner = _members(self.node, self.whole)
-        for name, value in owner.get("properties", {}).items():
-            field = _resolve(value, self.whole)
-            title = _title(name, field, self.whole, required=name in owner.get("required", ()))
-            lines += ["", f"  {title}", f"    {field.get('description', '')}"]
-            lines += [f"    {label}: {text}" for label, text in _details(field) if label != "example"]
-        return "\n".join(lines)
-
-
-def field_documentation(path: str) -> FieldDocumentation:
-    """Return the documentation of a field, such as `FallbackLadder.spec.rungs`. Raises UnknownFieldError.
-
-    Lists and maps need no index or key: `rungs.when` is a field of each rung.
+    Lists and maps need no index or key: `FallbackLadder.spec.rungs.when` is a field of each rung. Raises
+    UnknownFieldError.
     """
     kind, *names = path.split(".")
     here = {each.casefold(): each for each in DOCUMENT_KINDS}.get(kind.casefold())
@@ -58,7 +35,15 @@ def field_documentation(path: str) -> FieldDocumentation:
         if name not in fields:
             raise UnknownFieldError(f"{here} has no field '{truncate(name)}'{did_you_mean(name, fields)}")
         node, here, required = _resolve(fields[name], whole), f"{here}.{name}", name in owner.get("required", ())
-    return FieldDocumentation(path=here, node=node, whole=whole, required=required)
+    lines = [_title(here, node, whole, required=required), f"    {node.get('description', '')}"]
+    lines += [f"    {name}: {value}" for name, value in _details(node)]
+    owner = _members(node, whole)
+    for name, value in owner.get("properties", {}).items():
+        field = _resolve(value, whole)
+        title = _title(name, field, whole, required=name in owner.get("required", ()))
+        lines += ["", f"  {title}", f"    {field.get('description', '')}"]
+        lines += [f"    {label}: {text}" for label, text in _details(field) if label != "example"]
+    return "\n".join(lines)
 
 
 def _title(name: str, node: Schema, whole: Schema, *, required: bool) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from io import TextIOWrapper
 from itertools import pairwise
+from math import ceil
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -238,7 +239,7 @@ def _curve_levels(curve: values.Curve) -> str:
     edges = [column * len(curve.means) // columns for column in range(columns + 1)]
     means = [sum(curve.means[start:end], Fraction()) / (end - start) for start, end in pairwise(edges)]
     top = len(LEVELS) - 1
-    return "".join(LEVELS[min(-(-mean * top // curve.capacity), top)] for mean in means)
+    return "".join(LEVELS[min(ceil(mean * top), top)] for mean in means)
 
 
 def _terminal_columns(stream: TextIO) -> int:

@@ -110,11 +110,10 @@ class Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The use of a resource over time: the means of intervals of equal length, and the time at the end."""
+    """The use of a resource over time: means of intervals of equal length, as shares of the capacity; and the end."""
 
     name: str
     means: Sequence[Fraction]
-    capacity: int
     end: str
     text: str
 

@@ -48,7 +48,7 @@ def blocks(text: str = "x") -> list[Block]:
         ),
         Items(items=[Item(objects=[f"{text} {n}" for n in range(5)])], noun="item"),
         Tree(line=text, children=[Tree(line=span)]),
-        Curves(curves=[Curve(name=text, means=[Fraction(1)], capacity=2, end="1h", text=text)]),
+        Curves(curves=[Curve(name=text, means=[Fraction(1, 2)], end="1h", text=text)]),
         Drawings(
             drawings=[Drawing(name=text, text=text, height=10, shapes=shapes, area="M0,0Z")],
             ticks=("0s", "1h"),
@@ -116,9 +116,9 @@ def test_every_block_is_rendered() -> None:
 
 
 def test_long_paths_are_drawn_whole() -> None:
-    means = [Fraction(number % 7) for number in range(200)]
-    curves = Curves(curves=[Curve(name="x", means=means, capacity=7, end="1h", text="")])
-    path = area_path(means, 7, 40)
+    means = [Fraction(number % 7, 7) for number in range(200)]
+    curves = Curves(curves=[Curve(name="x", means=means, end="1h", text="")])
+    path = area_path(means, 1, 40)
     drawing = Drawing(name="x", text="x", height=40, shapes=(), area=path)
     drawn = page(curves, Drawings(drawings=[drawing], ticks=(), legend=(), more=0)).having("area")
     assert len(path) > MAX_TEXT

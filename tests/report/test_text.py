@@ -74,8 +74,8 @@ def test_numbers_are_on_the_right_and_wide_characters_have_two_columns() -> None
 
 def test_a_curve_has_columns_of_equal_time_and_only_idle_ones_are_empty() -> None:
     def curve(*means: int) -> str:
-        parts = [Fraction(mean) for mean in means]
-        (line,) = shown(Curves(curves=[Curve(name="gpu", means=parts, capacity=8, end="1h", text="")]))
+        parts = [Fraction(mean, 8) for mean in means]
+        (line,) = shown(Curves(curves=[Curve(name="gpu", means=parts, end="1h", text="")]))
         return line
 
     assert curve(0, 1, 4, 8) == "  gpu  0s ▕ ▁▄█▏ 1h"

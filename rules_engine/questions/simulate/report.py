@@ -152,7 +152,6 @@ def _card_curves(answer: SimulationAnswer) -> Sequence[Curve]:
         Curve(
             name=name,
             means=[mean / largest for mean in used],
-            capacity=1,
             end=format_seconds(answer.results[0].ended_seconds),
             text=f"{share} of {round(float(size), 1):,g} cards on average",
         )
@@ -223,7 +222,6 @@ def _use_blocks(result: Result) -> Iterator[Block]:
             Curve(
                 name=short_name(name),
                 means=[mean / Fraction(use.capacity) for mean in use.curve],
-                capacity=1,
                 end=format_seconds(result.ended_seconds),
                 text=f"{format_percent(use.share)} used on average",
             )

@@ -7,9 +7,8 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from rules_engine.model.kubernetes.cluster import Freshness
-from rules_engine.model.rules.rule import Rule
 from rules_engine.server.http.limits import STALLED_SECONDS
-from rules_engine.server.state import OffersStatus, ServerState, WebhookComparison
+from rules_engine.server.state import ServerState, WebhookComparison
 from rules_engine.server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -63,10 +62,13 @@ def rules_page(state: ServerState) -> Page:
         "digest": served.digest,
         "since": rfc3339(served.since),
         "rulesByKind": served.rules_by_kind,
-        "rules": [_rule_json(rule) for rule in served.listed[:MAX_LISTED]],
+        "rules": [
+            {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
+            for rule in served.listed[:MAX_LISTED]
+        ],
         "lastReload": None,
         "webhooks": None,
-        "offers": None if state.offers is None else _offers_json(state.offers),
+        "offers": None,
     }
     if reload is not None:
         report["lastReload"] = {
@@ -75,17 +77,12 @@ def rules_page(state: ServerState) -> Page:
             "digest": reload.digest,
             "refused": reload.refused,
         }
+    if (offers := state.offers) is not None:
+        at = rfc3339(offers.at)
+        report["offers"] = {"name": offers.name, "at": at, "omitted": offers.omitted, "problem": offers.problem}
     if state.webhooks is not None:
         report["webhooks"] = {endpoint: _comparison_json(webhook) for endpoint, webhook in state.webhooks.items()}
     return HTTPStatus.OK, report
-
-
-def _rule_json(rule: Rule) -> dict[str, Any]:
-    return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
-
-
-def _offers_json(offers: OffersStatus) -> dict[str, Any]:
-    return {"name": offers.name, "at": rfc3339(offers.at), "omitted": offers.omitted, "problem": offers.problem}
 
 
 def _comparison_json(comparison: WebhookComparison) -> dict[str, Any]:

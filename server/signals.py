@@ -4,10 +4,10 @@ import logging
 import os
 import select
 import signal
+import sys
 from collections import deque
 from collections.abc import Sequence
 from time import monotonic
-from types import FrameType
 
 from rules_engine.server.rules.folder_watch import Watcher
 
@@ -22,7 +22,7 @@ def exit_on_signals() -> None:
     As process 1 of a container, SIGTERM would otherwise do nothing.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _raise_exit)
+        signal.signal(number, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
@@ -45,7 +45,7 @@ class Signals:
         self._readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in _NUMBERS:
-            signal.signal(number, _ignore_signal)
+            signal.signal(number, lambda *_: None)  # the signal is read from the pipe
 
     def wait(self, seconds: float | None) -> int | None:
         """Wait for the next signal; return None if none arrives in time."""
@@ -65,11 +65,3 @@ class Signals:
             if not poll.poll(left):
                 return None
             self._pending.extend(os.read(self._readable, 64))
-
-
-def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the signal is read from the pipe."""
-
-
-def _raise_exit(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -76,11 +77,10 @@ def serve(settings: ServerSettings) -> None:
     prepared = _read_sources(settings, kept_rules)
     with ExitStack() as stack:
         bound = stack.enter_context(_bind_address(settings.listen))
-        rules = prepared.rules
         source = _cluster_source(settings, prepared)
         source.start()
         stack.callback(source.stop)
-        served = rules.served(kept=prepared.refused is not None)
+        served = replace(prepared.rules, kept=prepared.refused is not None, since=datetime.now(UTC))
         state = ServerState(served, source)
         state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
         state.reserves = _can_reserve(settings)

@@ -22,5 +22,5 @@ def application(*rules: str, cluster: str | None = None) -> Flask:
     prepared, report = prepare_sources([Path(path) for path in rules], None if cluster is None else Path(cluster))
     if report:
         _log.warning("%s", report)
-    state = ServerState(prepared.rules.served(), FixedCluster(prepared.cluster))
+    state = ServerState(prepared.rules, FixedCluster(prepared.cluster))
     return create_app(state, AdmissionEndpoint(state))

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -81,11 +82,12 @@ class Reloader:
         generation = served.generation if unchanged else served.generation + 1
         # Unchanged rules may have other locations: their files have other comments, tests or names.
         since = served.since if unchanged else now
-        self._state.served = rules.served(generation=generation, since=since)
+        self._state.served = replace(rules, generation=generation, since=since)
         if unchanged:
             _log.info("rules unchanged: generation %d stays active", generation)
         else:
-            _log.info("rules generation %d, digest %.12s, active: %s", generation, rules.digest, _kind_counts(rules))
+            counts = ", ".join(f"{count} {kind}" for kind, count in rules.rules_by_kind.items())
+            _log.info("rules generation %d, digest %.12s, active: %s", generation, rules.digest, counts)
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._after_adoption()
@@ -100,10 +102,6 @@ class Reloader:
         self._state.reloads_refused += 1
         generation = self._state.served.generation
         _log.error("changed rules refused, generation %d stays active:\n%s", generation, diagnostics)
-
-
-def _kind_counts(rules: Rules) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in rules.rules_by_kind.items())
 
 
 def _run_tests(paths: Sequence[Path], digest: str) -> None:

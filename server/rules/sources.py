@@ -1,18 +1,14 @@
 """Sources of rules and cluster: rules read and compiled, a cluster read."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rules_engine.cluster.read.clusters import read_cluster
 from rules_engine.language.files import SourceFile
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Problem, render_problem
-from rules_engine.model.rules.rule import Rule
-from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import sort_rules
 from rules_engine.rules.sources.load import load_texts
 from rules_engine.rules.sources.rule_files import (
@@ -30,27 +26,12 @@ MAX_REFUSED = 1_000
 """Problems of a refused set in `GET /rules`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Compiled rules, and all `listed` by kind, in order of evaluation.
+@dataclass(frozen=True, kw_only=True)
+class Rules(ServedRules):
+    """Rules as read. `tests`: the number of RuleTests among them. `diagnostics`: their warnings."""
 
-    `digest`: of the rule documents. `texts`: their files, by name. `tests`: the number of RuleTests among them.
-    """
-
-    rule_set: RuleSet
-    listed: tuple[Rule, ...]
-    digest: str
-    texts: Mapping[str, str]
     tests: int
     diagnostics: str
-
-    @property
-    def rules_by_kind(self) -> Mapping[str, int]:
-        return Counter(rule.kind for rule in self.listed)
-
-    def served(self, **more: Any) -> ServedRules:
-        """Return these rules as active ones, with `more` of their members."""
-        return ServedRules(rule_set=self.rule_set, digest=self.digest, listed=self.listed, texts=self.texts, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +79,9 @@ def _check_rules(rules: RuleFiles, searched: str) -> Rules:
     loaded = rules.loaded
     diagnostics = _render_problems(rules.problems, loaded.sources)
     if rules.failed:
-        raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_problem_place, rules.problems)))
+        # Without their messages, which quote names and values.
+        places = (f"{each.location}: {each.severity.value} [{each.code}]" for each in rules.problems)
+        raise UnusableError(diagnostics, loaded.digest, places=tuple(places))
     if not loaded.rules:
         message = f"gpu-rules serve: no rules in {searched}: a server without rules admits every pod"
         raise UnusableError(message, loaded.digest)
@@ -141,13 +124,16 @@ def prepare_sources(
     diagnostics = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
         raise UnusableError(diagnostics)
+    cluster_from = str(place or "the packaged inventory two-workers")
+    if isinstance(place, Live):
+        cluster_from = f"live ({place.value}){f' and {declared}' if declared else ''}"
     prepared = PreparedServer(
         rules=rules,
         refused=refused,
         cluster=cluster,
         rules_from=("kept rules in place of " if refused else "") + " ".join(map(str, paths))
         or f"the packaged set {DEFAULT_RULES.name}",
-        cluster_from=_cluster_from(place, declared),
+        cluster_from=cluster_from,
     )
     return prepared, diagnostics
 
@@ -163,17 +149,5 @@ def _read_cluster(
     return reading.cluster, reading.problems, reading.sources
 
 
-def _cluster_from(place: Path | Live | None, declared: Path | None) -> str:
-    if isinstance(place, Live):
-        beside = f" and {declared}" if declared else ""
-        return f"live ({place.value}){beside}"
-    return str(place or "the packaged inventory two-workers")
-
-
 def _render_problems(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(render_problem(problem, lines) for problem in problems)
-
-
-def _problem_place(problem: Problem) -> str:
-    """Render location and code of a problem, without its message, which quotes names and values."""
-    return f"{problem.location}: {problem.severity.value} [{problem.code}]"

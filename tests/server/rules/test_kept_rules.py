@@ -56,7 +56,7 @@ class Replica:
     def mount(self, files: Mapping[str, str]) -> None:
         for name, text in files.items():
             (self.folder / name).write_text(text)
-        self.state.served = prepare_rules([self.folder]).served()
+        self.state.served = prepare_rules([self.folder])
 
     @property
     def digest(self) -> str:

@@ -1,6 +1,6 @@
 """Outcomes of pods under one rule set."""
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -53,7 +53,8 @@ class Outcomes:
         if mutation.allowed:
             validation = self._rule_set.validate(validation_request(submitted.request, pod), cluster)
         admission = Admission(request=submitted.request, mutation=mutation, validation=validation)
-        rules = tuple(effect for decision in admission.decisions for effect in _rule_effects(decision))
+        effective = (step for step in admission.trace if step.decides or (step.warnings and not step.audit))
+        rules = tuple(map(_rule_effect, effective))
         enforced = (step for step in admission.trace if not step.audit)
         dependent = self._reads.dependent_rules(enforced, submitted.missing)
         if dependent:
@@ -102,10 +103,6 @@ class Outcomes:
     def _contents(self) -> Hashable:
         """The contents of all rules: equal for rule sets that decide alike."""
         return tuple(map(_rule_content, self._rules.values()))
-
-
-def _rule_effects(decision: Decision) -> Sequence[RuleEffect]:
-    return [_rule_effect(step) for step in decision.trace if step.decides or (step.warnings and not step.audit)]
 
 
 def _rule_effect(step: Step) -> RuleEffect:

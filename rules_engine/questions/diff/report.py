@@ -23,28 +23,20 @@ _TONES: Mapping[Kind, Tone] = {Kind.DENIED: Tone.BAD, Kind.ADMITTED: Tone.GOOD, 
 def difference_report(answer: DifferenceAnswer) -> Report:
     """Return the report of an answer: its result, the changes with their workloads, then the totals."""
     changes = group_changes(answer.changes)
-    sections = [_change_section(answer, changes)] if changes else []
+    sections: list[Section] = []
+    if changes:
+        items = Items(items=[_change_item(answer, change) for change in changes], noun="change")
+        sections.append(Section(title="Changes", summary=format_count(len(changes), "change"), blocks=(items,)))
     recorded = () if answer.recorded is None else _replay_sentences(answer.recorded)
     if recorded:
-        sections.append(
-            Section(title="Recorded admissions", blocks=(Lines(lines=recorded, noun="reason"),), folded=False)
-        )
+        sections.append(Section(title="Recorded admissions", blocks=(Lines(lines=recorded, noun="reason"),)))
     sections += _totals_sections(answer)
     return Report(
         title="Difference of rules",
         about=(f"{answer.old} → {answer.new}",),
-        answer=_summary_sentences(answer),
+        answer=[f"{_prefix(answer, each)}{text}" for each in answer.clusters for text in _cluster_summary(each)],
         sections=sections,
         notices=_notice_sentences(answer),
-    )
-
-
-def _change_section(answer: DifferenceAnswer, changes: Sequence[ShownChange]) -> Section:
-    number = format_count(len(changes), "change")
-    return Section(
-        title="Changes",
-        summary=number,
-        blocks=(Items(items=[_change_item(answer, change) for change in changes], noun="change"),),
     )
 
 
@@ -99,11 +91,6 @@ def _totals_sections(answer: DifferenceAnswer) -> Iterator[Section]:
 def _column_heads(answer: DifferenceAnswer, only: str) -> tuple[str, ...]:
     """Return the headers of the clusters' columns; `only` for a single cluster."""
     return tuple(each.name for each in answer.clusters) if len(answer.clusters) > 1 else (only,)
-
-
-def _summary_sentences(answer: DifferenceAnswer) -> Sequence[str]:
-    """Return sentences for each cluster: on the number of changed pods, and on changes of GPUs."""
-    return [f"{_prefix(answer, each)}{sentence}" for each in answer.clusters for sentence in _cluster_summary(each)]
 
 
 def _prefix(answer: DifferenceAnswer, cluster: ClusterTotals) -> str:

@@ -52,7 +52,10 @@ def group_changes(changes: Iterable[PodChange]) -> Sequence[ShownChange]:
     """Return changes as displayed, denials first; changes of equal kinds by descending number of pods."""
     groups: dict[tuple[tuple[Kind, ...], tuple[Difference, ...]], dict[str, Counter[str]]] = {}
     for change in changes:
-        key = change.kinds, (*_outcome_differences(change), *_rule_differences(change))
+        rules = [
+            Difference(each.rule, _location_text(each.before), _location_text(each.after)) for each in change.rules
+        ]
+        key = change.kinds, (*_outcome_differences(change), *rules)
         for workload in change.workloads:
             name = object_title(workload.kind, workload.name, workload.namespace)
             groups.setdefault(key, {}).setdefault(name, Counter())[workload.cluster] += workload.pods
@@ -69,11 +72,6 @@ def _outcome_differences(change: PodChange) -> Sequence[Difference]:
     if before.allowed != after.allowed or before.unknown or after.unknown:
         return [Difference("admission", _admission_text(before), _admission_text(after))]
     return [*_part_differences(before, after)]
-
-
-def _rule_differences(change: PodChange) -> Sequence[Difference]:
-    """Return the rules with different effects, each with the file and line that decided before and after."""
-    return [Difference(each.rule, _location_text(each.before), _location_text(each.after)) for each in change.rules]
 
 
 def _admission_text(outcome: Outcome) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from sys import intern
 from typing import TypeVar, cast
 
@@ -23,7 +22,7 @@ from rules_engine.model.kubernetes.devices import (
     Version,
 )
 from rules_engine.model.kubernetes.placement import read_node_terms
-from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 
 DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 """The kinds of resource.k8s.io/v1 that are read."""
@@ -179,7 +178,7 @@ def _read_device(raw: Object, driver: str) -> Device:
     return Device(
         name=intern(text_member(raw, "name")),
         attributes=_by_domain(raw.get("attributes"), driver, _read_attribute),
-        capacity=_by_domain(raw.get("capacity"), driver, _read_capacity),
+        capacity=_by_domain(raw.get("capacity"), driver, _read_quantity),
         consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
         tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
         shared=raw.get("allowMultipleAllocations") is True,
@@ -226,17 +225,9 @@ _VALUE_MEMBERS = {"value", *(name for name, _ in _KINDS_OF_VALUE)}
 """One of these is in each capacity, and in each attribute with which not every selector fails."""
 
 
-def _read_capacity(raw: Json) -> Quantity:
-    return _read_quantity(as_mapping(raw).get("value"))
-
-
-def _read_quantity(value: Json) -> Quantity:
-    return _parse_quantity(str(value) if isinstance(value, str | int | float) else "")
-
-
-@lru_cache(10_000)  # cards have the same few amounts
-def _parse_quantity(text: str) -> Quantity:
-    return Quantity.parse(text)
+def _read_quantity(raw: Json) -> Quantity:
+    value = as_mapping(raw).get("value")
+    return parse_quantity(str(value) if isinstance(value, str | int | float) else "")
 
 
 def _read_counters(raw: Json, name: str) -> Counters:
@@ -245,5 +236,5 @@ def _read_counters(raw: Json, name: str) -> Counters:
     for counter_set in object_items(raw):
         set_name = text_member(counter_set, name)
         for counter, value in as_mapping(counter_set.get("counters")).items():
-            counters[intern(set_name), intern(counter)] = _read_quantity(as_mapping(value).get("value")).nanos
+            counters[intern(set_name), intern(counter)] = _read_quantity(value).nanos
     return counters

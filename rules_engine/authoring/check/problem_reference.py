@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
-from typing import Any
 
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import MAX_NAME, Severity, did_you_mean
@@ -113,17 +112,8 @@ def _read_entries(path: Path, codes: type[ProblemCode]) -> Iterator[ProblemEntry
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     area = tables.pop("area")
     for code, table in tables.items():
-        yield _read_entry(codes(code), area, table)
-
-
-def _read_entry(code: ProblemCode, area: str, table: dict[str, Any]) -> ProblemEntry:
-    severity, kind = Severity(table.pop("severity")), table.pop("kind", "")
-    if kind:
-        for name in table.keys() & {"wrong", "right"}:
-            table[name] = _wrap_spec(kind, table[name])
-    return ProblemEntry(code=code, area=area, severity=severity, **table)
-
-
-def _wrap_spec(kind: str, spec: str) -> str:
-    """Return a whole document from the text of its spec."""
-    return f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: example}}\nspec:\n{indent(spec, '  ')}"
+        if kind := table.pop("kind", ""):
+            # The text of its spec.
+            begin = f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: example}}\nspec:\n"
+            table |= {name: begin + indent(table[name], "  ") for name in table.keys() & {"wrong", "right"}}
+        yield ProblemEntry(code=codes(code), area=area, severity=Severity(table.pop("severity")), **table)

@@ -130,17 +130,14 @@ class Placements:
 def placements(card: str) -> Mapping[str, Placements]:
     """Return the placements of each profile of a card, in the order of their size; none if they are not published."""
     printed = catalogue().card(card).profiles
-    placed = (name for name, starts in printed.items() if starts)
-    return {name: _read_placements(printed[name]) for name in sorted(placed, key=_placement_order)}
+    placed = [name for name, starts in printed.items() if starts]
+    placed.sort(key=lambda name: (not name.endswith("gb"), profile_order(name), name))
+    return {name: _read_placements(printed[name]) for name in placed}
 
 
 def placed_cards() -> Sequence[str]:
     """Return the cards whose placements are published."""
     return [each.name for each in catalogue().cards if any(each.profiles.values())]
-
-
-def _placement_order(profile: str) -> tuple[bool, tuple[int, int], str]:
-    return not profile.endswith("gb"), profile_order(profile), profile
 
 
 def _read_placements(printed: str) -> Placements:

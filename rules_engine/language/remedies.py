@@ -162,8 +162,6 @@ def for_labels(node: MapNode, fields: Mapping[str, object]) -> str:
     """Return the selector for labels that stand in its place, or an empty string."""
     if any(name in fields or not isinstance(value, ScalarNode) for name, (_, value) in node.members.items()):
         return ""
-    return yaml_flow({"matchLabels": {name: value.source.text for name, value in _scalar_members(node)}})
-
-
-def _scalar_members(node: MapNode) -> Iterator[tuple[str, ScalarNode]]:
-    return ((name, value) for name, (_, value) in node.members.items() if isinstance(value, ScalarNode))
+    members = node.members.items()
+    labels = {name: value.source.text for name, (_, value) in members if isinstance(value, ScalarNode)}
+    return yaml_flow({"matchLabels": {**labels}})

@@ -486,7 +486,8 @@ class _Fault:
         elif "{{" in text:
             hint = f": templates are not expanded{', use messageExpression' if self._title == 'message' else ''}"
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.remedy_clause(remedy) or hint
-        return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
+        article = "an" if self._title[0] in "aeiou" else "a"
+        return Code.WRONG_FORM, f"'{truncate(text)}' is not {article} {self._title}{hint}", node
 
     def _key(self, name: str) -> nodes.YamlNode:
         key = self._node.key(name) if isinstance(self._node, nodes.MapNode) else None
@@ -553,7 +554,3 @@ def spelling_hint(name: str, candidates: Iterable[str]) -> str:
     """Return a "did you mean" clause that ignores upper and lower case."""
     same = {candidate.casefold(): candidate for candidate in candidates}
     return did_you_mean(same.get(name.casefold(), name), same.values())
-
-
-def _article(title: str) -> str:
-    return "an" if title[0] in "aeiou" else "a"

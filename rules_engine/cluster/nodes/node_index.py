@@ -98,7 +98,7 @@ class NodeIndex:
             if old is not None:
                 number = next(n for n in numbers_of(self.by_name.values[old.name]) if nodes.get(n) == old)
             elif new is not None:
-                number = _lowest_free_number(every)
+                number = (~every & (every + 1)).bit_length() - 1  # the lowest free one
             else:
                 continue
             moves.append((number, old, new))
@@ -149,10 +149,6 @@ def _is_uncertain(node: Node | None) -> bool:
 
 def _total_bytes(capacities: Mapping[NodeQuery, Capacity]) -> int:
     return sum(capacity.bytes for capacity in capacities.values())
-
-
-def _lowest_free_number(every: NodeSet) -> int:
-    return (~every & (every + 1)).bit_length() - 1
 
 
 _INDEX: Final = "node index"

@@ -114,13 +114,14 @@ def _build_simulation(
     spec = map_field(root, "spec")
     name, location, _ = document_name(root)
     objects = inventory.objects() if inventory is not None else None
+    unlisted = frozenset(kind for kind in _NAMED_KINDS if objects is not None and not objects.of(kind))
     until = _read_duration(spec.get("until"), problems)
     reader = ArrivalReader(problems, references, None if objects is None else priority_classes(objects))
     return simulation.Simulation(
         name=name,
         location=location,
         cluster=inventory.cluster if inventory is not None else Cluster(),
-        objects=ClusterObjects({}) if objects is None else _with_unlisted(add_to_pods(objects)),
+        objects=ClusterObjects({}) if objects is None else add_to_pods(objects).with_objects({}, absent=unlisted),
         arrivals=tuple(_read_arrivals(map_items(spec, "arrivals"), reader, objects, until, problems)),
         events=tuple(_read_events(map_items(spec, "events"), objects, until, problems)),
         running_for=_read_distribution(spec.get("runningFor"), problems),
@@ -139,10 +140,6 @@ _NAMED_KINDS = (
     "StorageClass",
 )
 """Kinds whose objects pods name. A cluster of a Simulation that has none may not have listed them."""
-
-
-def _with_unlisted(objects: ClusterObjects) -> ClusterObjects:
-    return objects.with_objects({}, absent=frozenset(kind for kind in _NAMED_KINDS if not objects.of(kind)))
 
 
 def _read_scheduler(fields: MapNode) -> simulation.SchedulerOptions:

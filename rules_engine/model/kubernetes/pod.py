@@ -5,7 +5,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.edits import Edits, apply_edits, merge_edits
@@ -73,10 +73,8 @@ class Container(Struct, frozen=True, kw_only=True):
         requests, limits = edits.get(self.requests_path), edits.get(self.limits_path)
         if requests is None and limits is None:
             return self
-        return Container(
-            name=self.name,
-            role=self.role,
-            path=self.path,
+        return structs.replace(
+            self,
             requests=_edit_amounts(self.requests, requests or {}),
             limits=_edit_amounts(self.limits, limits or {}),
         )
@@ -256,13 +254,9 @@ class Pod(Struct, frozen=True, kw_only=True):
             item for container in containers if (item := container.edited(edits)).requests or item.limits
         )
         amounts = _container_amounts(containers)
-        return Pod(
-            original=self.original,
+        return structs.replace(
+            self,
             edits=merge_edits(self.edits, edits),
-            name=self.name,
-            namespace=self.namespace,
-            node_name=self.node_name,
-            labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
             containers=containers,
             resources=_positive_resources(amounts),
@@ -270,7 +264,6 @@ class Pod(Struct, frozen=True, kw_only=True):
             amount_count=sum(map(len, amounts)),
             requests=_edit_amounts(self.requests, edits.get(POD_REQUESTS, {})),
             limits=_edit_amounts(self.limits, edits.get(POD_LIMITS, {})),
-            overhead=self.overhead,
         )
 
 

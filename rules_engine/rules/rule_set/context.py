@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Set
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from rules_engine.cluster.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
 from rules_engine.cluster.nodes.offers import Reach
@@ -50,15 +50,9 @@ class Context(Struct, frozen=True, kw_only=True):
     def edited(self, edits: Edits, reach: Reach | None = None) -> "Context":
         """Return the context with edits of the pod. `reach`: of the edited pod, if it is known."""
         pod = self.pod.edited(edits)
-        return Context(
-            request=self.request,
-            pod=pod,
-            cluster=self.cluster,
-            budget=self.budget,
-            audit_budget=self.audit_budget,
-            reach=reach or (Reach(pod, self.cluster, self.reach.found) if changes_placement(edits) else self.reach),
-            given=self.given,
-        )
+        if reach is None:
+            reach = Reach(pod, self.cluster, self.reach.found) if changes_placement(edits) else self.reach
+        return structs.replace(self, pod=pod, reach=reach)
 
     def budget_of(self, rule: Rule) -> Budget:
         """Return the budget that a rule's expressions spend."""

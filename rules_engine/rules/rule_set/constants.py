@@ -5,7 +5,7 @@ the same at admission only: there params are objects that may change at any time
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType
 
@@ -35,15 +35,11 @@ _ANY_TYPES = frozenset({"==", "!=", "in"})
 """Operators that accept values of any types at run time, though not when they are checked."""
 
 
-@dataclass(slots=True)
 class Constants:
     """The values of params, and of variables that depend only on them, by their names in expressions."""
 
-    params: Mapping[str, Json]
-    _values: dict[str, object] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._values = {"params": self.params}
+    def __init__(self, params: Mapping[str, Json]) -> None:
+        self._values: dict[str, object] = {"params": params}
 
     def reading(self, program: Program) -> "Reading":
         """Return an expression with these constants."""

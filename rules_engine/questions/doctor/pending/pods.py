@@ -145,31 +145,32 @@ class _Answers:
             *(each for each in claims if not each.case),
             *unset,
         ]
-        unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
         scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
-        if not recorded and scheduler != DEFAULT_SCHEDULER:
-            recorded = next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
-        by_message = explain_by_message(pod, cluster, recorded, unknown, answer.feasible_nodes)
-        if scheduler != DEFAULT_SCHEDULER:
+        if scheduler == DEFAULT_SCHEDULER:
+            unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
+            by_message = explain_by_message(pod, recorded, unknown, answer.feasible_nodes, words)
+            if not unset:
+                explanations += [
+                    *of_nodes,
+                    *explain_claims_in_use(pod, self._claim_users),
+                    *(each for each in claims if each.case),
+                ]
+        else:
+            recorded = recorded or next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
+            by_message = explain_by_message(pod, recorded, (), (), words)
             known = not any(map(scheduler_for, request.amounts)) and not requests_gpus_by_annotation(pod)
-            if recorded or words or not (of_nodes and known):
+            if recorded or not (of_nodes and known):
                 explanations.append(by_message)
                 evidence = [f"by the rules of {DEFAULT_SCHEDULER}: {each.reason}" for each in of_nodes if known]
             else:
                 explanations += [replace(each, certainty=Certainty.POSSIBLE) for each in of_nodes]
-        elif not unset:
-            explanations += [
-                *of_nodes,
-                *explain_claims_in_use(pod, self._claim_users),
-                *(each for each in claims if each.case),
-            ]
         return PendingPod(
             finding=self._finding(pod, explanations or [by_message], broken, recorded, (*evidence, *words)),
             blocking=tuple(finding for findings in broken.values() for finding in findings),
         )
 
     def _unevaluated_answer(self, pod: PodObject, recorded: str, unknown: str) -> PendingPod:
-        explanation = explain_by_message(pod, self._cluster, recorded, (unknown,))
+        explanation = explain_by_message(pod, recorded, (unknown,))
         return PendingPod(finding=_finding_about(pod, explanation))
 
     def _broken_nodes(self, request: PendingRequest, causes: NodeCauses) -> Mapping[str, list[Finding]]:

@@ -122,18 +122,21 @@ def _read_claim_names(pod: PodObject) -> Iterator[str]:
 
 
 def explain_by_message(
-    pod: PodObject, cluster: ClusterObjects, recorded: str, unknown: Sequence[str], feasible: Sequence[str] = ()
+    pod: PodObject, recorded: str, unknown: Sequence[str], feasible: Sequence[str] = (), said: Sequence[str] = ()
 ) -> PendingExplanation:
     """Return the scheduler's message as the reason of a pod for which no other reason is known to be true.
 
-    `unknown`: the parts of the pod that were not evaluated. `feasible`: the nodes that pass all filters.
+    `unknown`: the parts of the pod that were not evaluated. `feasible`: the nodes that pass all filters. `said`: the
+    quoted words of those who decide.
     """
+    cluster, quoted = pod.cluster, {each.partition(": ")[2] for each in said}
     claims = [claim for name in claim_names(pod) if (claim := cluster.find(CLAIM, name, pod.namespace))]
     events = {
-        f"event {text_member(event, 'reason')} of {about.object_name}: {quote_message(text_member(event, 'message'))}"
+        f"event {text_member(event, 'reason')} of {about.object_name}: {message}"
         for about in (pod, *claims)
         for event in cluster.events_about(about)
         if text_member(event, "reason") != "FailedScheduling"
+        if (message := quote_message(text_member(event, "message"))) not in quoted
     }
     # If nodes pass all filters, the cluster has changed since the scheduler counted them.
     outdated = bool(feasible and not unknown and _COUNTED_NODES.match(recorded))

@@ -1126,7 +1126,7 @@ def test_a_request_beyond_each_node_never_waits_for_others() -> None:
     full = [node("a", {GPU: 8, "cpu": 96}), pod("x", {GPU: 8, "cpu": 8}, on="a")]
     finding = answer(*full, pod("p", {GPU: 1, "cpu": 128})).finding
     assert (finding.reason, finding.severity) == (PendingReason.OTHER_RESOURCES, FindingSeverity.ERROR)
-    assert finding.message.endswith("have less cpu than it requests, even without the pods that end")
+    assert finding.message.endswith("has as much cpu as it requests, even without the pods that end")
     assert not any("Wait" in remedy.text for remedy in finding.remedies)
     assert [each.reason for each in finding.remaining] == [PendingReason.ALL_ALLOCATED]
 

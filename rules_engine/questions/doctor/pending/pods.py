@@ -130,7 +130,7 @@ class _Answers:
             # Of nodes that are not Ready without a taint, the scheduler may choose one.
             certainty = Certainty.POSSIBLE if answer.passing else of_nodes[0].certainty
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
-            advises = not broken or of_nodes[0].reason in HELD
+            advises = not broken or (of_nodes[0].reason in HELD and of_nodes[0].case != "Never")
             of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=advises)
         evidence = list[str]()
         if of_nodes and self._autoscalers and not refused_by_autoscaler(pod):

@@ -34,7 +34,7 @@ _QUERY = {"fieldManager": "gpu-rules", "force": "true"}
 _log = logging.getLogger(__name__)
 
 
-class OffersWriter:
+class OffersWriter(PeriodicTask):
     """Keeps the GPUOffers of a name, and `state.offers`, current."""
 
     def __init__(
@@ -49,13 +49,7 @@ class OffersWriter:
         self._body = b""
         self._restore_at = 0.0
         self._status = state.offers = OffersStatus(name=name, at=datetime.now(UTC))
-        self._task = PeriodicTask(self.write, name="offers", doing="offers were written", retry_seconds=RESTORE_SECONDS)
-
-    def start(self) -> None:
-        self._task.start()
-
-    def stop(self) -> None:
-        self._task.stop()
+        super().__init__(self.write, name="offers", doing="offers were written", retry_seconds=RESTORE_SECONDS)
 
     def write(self) -> float:
         """Apply the offers if they changed, or to restore them; return the seconds to wait before the next call."""

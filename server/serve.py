@@ -37,7 +37,7 @@ from rules_engine.server.signals import Signals, exit_on_signals, ignore_signals
 from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.observers import OverpromiseWarning, Telemetry
 from rules_engine.server.telemetry.process_log import logging_config
-from rules_engine.server.timing import rfc3339
+from rules_engine.server.timing import add_jitter, rfc3339
 from rules_engine.server.tls import identity as tls
 from rules_engine.server.tls.renewal import ClientCaRenewal, ExpiryMonitor, Install, Renewal
 
@@ -346,7 +346,7 @@ def _serve_bootstrapped(
     settings: ServerSettings, secret: tuple[str, str], state: ServerState, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
-    from rules_engine.server.tls.bootstrap import Bootstrap, BootstrapNames
+    from rules_engine.server.tls.bootstrap import PERIOD_SECONDS, Bootstrap, BootstrapNames
 
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)
@@ -356,7 +356,7 @@ def _serve_bootstrapped(
     state.certificate_from = str(place)
     bootstrap = Bootstrap(_create_connection(settings), place, clients.serve)
     bootstrap.wait_reconciled()
-    bootstrap.start()
+    bootstrap.start(add_jitter(PERIOD_SECONDS))
     stack.callback(bootstrap.stop)
     until = "" if state.certificate_not_after is None else rfc3339(state.certificate_not_after)
     return f"certificate: {state.certificate_from}, valid until {until}", _client_watchers(clients, before)

@@ -18,16 +18,16 @@ class PeriodicTask:
     """
 
     def __init__(self, step: Callable[[], float], *, name: str, doing: str, retry_seconds: float) -> None:
-        self._step = step
-        self._name = name
+        self._task = step
+        self._thread_name = name
         self._doing = doing
-        self._retry_seconds = retry_seconds
+        self._failed_seconds = retry_seconds
         self._wake = Event()
         self._stopping = False
 
     def start(self, first_seconds: float = 0.0) -> None:
         """Make the first call after `first_seconds`."""
-        Thread(target=self._run, args=(first_seconds,), name=self._name, daemon=True).start()
+        Thread(target=self._run, args=(first_seconds,), name=self._thread_name, daemon=True).start()
 
     def wake(self) -> None:
         """Make the next call now, or once the one under way has ended; does not wait."""
@@ -46,10 +46,10 @@ class PeriodicTask:
             if self._stopping:
                 return
             try:
-                seconds = self._step()
+                seconds = self._task()
             except Exception:
                 _log.exception("unexpected error while %s", self._doing)
-                seconds = self._retry_seconds
+                seconds = self._failed_seconds
 
 
 random = SystemRandom().random

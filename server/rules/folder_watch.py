@@ -34,7 +34,7 @@ def files_signature(paths: Sequence[Path]) -> Signature:
     return tuple((str(path), file_state(path)) for path in find_files(paths, Problems()))
 
 
-class Watcher:
+class Watcher(PeriodicTask):
     """Calls `changed`, in a thread of its own, after each change of the files under paths since `seen`.
 
     `changed` returns True if the files are active. Otherwise it is called again later, even without a change: the
@@ -49,18 +49,12 @@ class Watcher:
         self._checked = False
         self._retry_at = inf
         self._retry_seconds = RETRY_SECONDS
-        self._task = PeriodicTask(self._step, name=name, doing="a change was processed", retry_seconds=POLL_SECONDS)
-
-    def start(self) -> None:
-        self._task.start()
+        super().__init__(self._step, name=name, doing="a change was processed", retry_seconds=POLL_SECONDS)
 
     def check(self) -> None:
         """Check now, and retry refused files; does not wait."""
         self._checked = True
-        self._task.wake()
-
-    def stop(self) -> None:
-        self._task.stop()
+        self.wake()
 
     def _step(self) -> float:
         """Report a change, or retry; return the seconds to wait before the next check."""

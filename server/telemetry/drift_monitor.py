@@ -54,7 +54,7 @@ class _Memory:
         return [text for text in due if text not in still_logged]
 
 
-class DriftMonitor:
+class DriftMonitor(PeriodicTask):
     """Keeps `state.webhooks` up to date for the configurations of a name, and logs differences."""
 
     def __init__(
@@ -74,7 +74,7 @@ class DriftMonitor:
         self._backoff = Backoff(clock, random)
         self._memory = {endpoint: _Memory() for endpoint in Endpoint}
         self._prompted = True
-        self._task = PeriodicTask(
+        super().__init__(
             self.compare,
             name="drift-monitor",
             doing="the webhook configurations were compared with the rules",
@@ -82,16 +82,10 @@ class DriftMonitor:
         )
         state.webhooks = {}
 
-    def start(self) -> None:
-        self._task.start()
-
-    def stop(self) -> None:
-        self._task.stop()
-
     def compare_soon(self) -> None:
         """Compare now, since other rules are active; does not wait."""
         self._prompted = True
-        self._task.wake()
+        self.wake()
 
     def compare(self) -> float:
         """Read and compare both configurations; return the seconds to wait before the next comparison."""

@@ -142,7 +142,7 @@ def serialize_contents(contents: SecretContents) -> dict[str, str]:
     return {name: b64encode(value).decode() for name, value in values.items()}
 
 
-class Bootstrap:
+class Bootstrap(PeriodicTask):
     """Keeps the Secret and the webhook configurations up to date, and calls `serve` with each new certificate."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Bootstrap:
         self._served: tls.Identity | None = None
         self._problem: str | None = None
         self._trusted: tuple[bytes, datetime] | None = None
-        self._task = PeriodicTask(
+        super().__init__(
             self._step, name="bootstrap", doing="the certificate was reconciled", retry_seconds=RETRY_SECONDS
         )
 
@@ -187,13 +187,6 @@ class Bootstrap:
         """Reconcile, and retry until it succeeds."""
         while not self._try_reconcile():
             sleep(RETRY_SECONDS)
-
-    def start(self) -> None:
-        """Reconcile periodically, after `wait_reconciled`."""
-        self._task.start(add_jitter(PERIOD_SECONDS))
-
-    def stop(self) -> None:
-        self._task.stop()
 
     def _step(self) -> float:
         return add_jitter(PERIOD_SECONDS if self._try_reconcile() else RETRY_SECONDS)

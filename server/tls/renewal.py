@@ -155,14 +155,14 @@ class ClientCaRenewal:
         self._state.certificate_not_after = identity.not_after
 
 
-class ExpiryMonitor:
+class ExpiryMonitor(PeriodicTask):
     """Logs the expiry of the serving certificate, once for each; `/readyz` fails from then on."""
 
     def __init__(self, state: ServerState, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._state = state
         self._clock = clock
         self._logged: str | None = None
-        self._task = PeriodicTask(
+        super().__init__(
             self._step, name="expiry", doing="the expiry of the certificate was checked", retry_seconds=PERIOD_SECONDS
         )
 
@@ -175,12 +175,6 @@ class ExpiryMonitor:
                 expired,
             )
         self._logged = expired
-
-    def start(self) -> None:
-        self._task.start()
-
-    def stop(self) -> None:
-        self._task.stop()
 
     def _step(self) -> float:
         """Check; return the seconds to wait before the next check, which is just after an expiry that is near."""

@@ -24,49 +24,52 @@ Install: TypeAlias = Callable[[tls.Identity], None]
 _log = logging.getLogger(__name__)
 
 
-class _Refusals:
-    """Refused certificates: retried, but logged and counted once."""
+class _Renewal:
+    """Serves identities. Refused ones are retried, but logged and counted once."""
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, install: Install, state: ServerState) -> None:
+        self._install = install
         self._state = state
-        self._last: str | None = None
+        self._served: tls.Identity | None = None
+        self._refused: str | None = None
 
-    def log(self, what: str, error: tls.TlsError) -> None:
-        if str(error) != self._last:
+    def _serve(self, identity: tls.Identity) -> None:
+        """Serve an identity. Raises TlsError."""
+        self._install(identity)
+        self._served = identity
+        self._state.certificate_not_after = identity.not_after
+
+    def _refuse(self, what: str, error: tls.TlsError) -> None:
+        if str(error) != self._refused:
             _log.error("%s: %s", what, error)
             self._state.certificates_refused += 1
-        self._last = str(error)
+        self._refused = str(error)
 
-    def clear(self) -> bool:
+    def _accept(self) -> bool:
         """Return True if something was refused since the last call."""
-        refused, self._last = self._last is not None, None
+        refused, self._refused = self._refused is not None, None
         return refused
 
 
-class Renewal:
+class Renewal(_Renewal):
     """Serves the certificate and key of two files; if they are invalid, the previous ones stay in use."""
 
     def __init__(
         self, install: Install, state: ServerState, certificate: Path, key: Path, client_ca: Path | None
     ) -> None:
-        self._install = install
-        self._state = state
+        super().__init__(install, state)
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
-        self._served: tls.Identity | None = None
-        self._refusals = _Refusals(state)
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files to watch."""
         return (self._certificate, self._key, *([self._client_ca] if self._client_ca else []))
 
-    def serve_first(self) -> tls.Identity:
+    def serve_first(self) -> None:
         """Serve the files for the first time. Raises TlsError."""
-        identity = self._read()
-        self._serve(identity)
-        return identity
+        self._serve(self._read())
 
     def renew(self) -> bool:
         """Read the files again. Return True if their certificate is served now."""
@@ -74,14 +77,14 @@ class Renewal:
         try:
             identity = self._read()
             if identity == before:
-                if self._refusals.clear():
+                if self._accept():
                     _log.info("the certificate files match the certificate in use again: %s", self._describe(identity))
                 return True
             self._serve(identity)
         except tls.TlsError as error:
-            self._refusals.log("changed certificate refused, the previous one stays in use", error)
+            self._refuse("changed certificate refused, the previous one stays in use", error)
             return False
-        self._refusals.clear()
+        self._accept()
         if before is not None and replace(before, client_ca=identity.client_ca) == identity:
             _log.info("new client CAs in use: %s", self._client_ca)
         else:
@@ -95,28 +98,23 @@ class Renewal:
     def _serve(self, identity: tls.Identity) -> None:
         """Serve an identity. Raises TlsError, whose message names the file."""
         try:
-            self._install(identity)
+            super()._serve(identity)
         except tls.TlsError as error:
             raise tls.TlsError(f"{self._certificate}: {error}") from None
-        self._served = identity
-        self._state.certificate_not_after = identity.not_after
 
     def _describe(self, identity: tls.Identity) -> str:
         return f"{self._certificate}, valid until {rfc3339(identity.not_after)}"
 
 
-class ClientCaRenewal:
+class ClientCaRenewal(_Renewal):
     """Serves certificates from elsewhere, and requires client certificates of the CAs in a file, which may change."""
 
     def __init__(self, install: Install, state: ServerState, client_ca: Path | None) -> None:
         """Read the file. Raises TlsError if it has no CA."""
-        self._install = install
-        self._state = state
+        super().__init__(install, state)
         self._file = client_ca
         self._cas = None if client_ca is None else tls.read_cas(client_ca)
         self._lock = Lock()
-        self._served: tls.Identity | None = None
-        self._refusals = _Refusals(state)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -136,23 +134,18 @@ class ClientCaRenewal:
             try:
                 cas = tls.read_cas(self._file)
                 if cas == self._cas:
-                    if self._refusals.clear():
+                    if self._accept():
                         _log.info("the client CA file matches the CAs in use again: %s", self._file)
                     return True
                 identity = replace(self._served, client_ca=cas)
                 self._serve(identity)
             except tls.TlsError as error:
-                self._refusals.log("changed client CAs refused, the previous ones stay in use", error)
+                self._refuse("changed client CAs refused, the previous ones stay in use", error)
                 return False
-            self._refusals.clear()
+            self._accept()
             self._cas = cas
         _log.info("new client CAs in use: %s", self._file)
         return True
-
-    def _serve(self, identity: tls.Identity) -> None:
-        self._install(identity)
-        self._served = identity
-        self._state.certificate_not_after = identity.not_after
 
 
 class ExpiryMonitor(PeriodicTask):

@@ -76,8 +76,9 @@ class NodeCauses:
         self._view = view
         self._holders = holders
         self.obstacles = view.search.find(pod, answer)
-        # Nodes with fewer GPUs than requested count only if no node has enough.
-        enough = {name: view.offering(name, nanos) or view.offering(name) for name, nanos in request.gpus.items()}
+        # Nodes with fewer GPUs than requested count only if no node has enough: then those with the most.
+        most = {name: view.largest(name, view.every, free=False)[0] for name in request.gpus if view.every}
+        enough = {name: view.offering(name, min(request.gpus[name], have)) for name, have in most.items()}
         candidates = find_candidates(self.obstacles, view.every, enough)
         self.room, self._alike, self._own = candidates.nodes, candidates.alike, candidates.obstacles
 

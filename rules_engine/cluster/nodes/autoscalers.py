@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from rules_engine.model.json.lenient import as_mapping, text_member
-from rules_engine.model.kubernetes.cluster_objects import AUTOSCALER_STATUS, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import AUTOSCALER_STATUS, ClusterObjects, component_of
 from rules_engine.model.wording import join_names
 
 CLUSTER_AUTOSCALER, DECLARED = "cluster-autoscaler", "declared nodes"
@@ -16,10 +15,7 @@ _UNREAD = {
 
 def autoscalers_of(objects: ClusterObjects) -> tuple[str, ...]:
     """Return what may add nodes to a cluster, as words for a sentence: NodePool gpu."""
-    components = {
-        text_member(as_mapping(event.get("source")), "component") or text_member(event, "reportingComponent")
-        for event in objects.events
-    }
+    components = {component_of(event) for event in objects.events}
     pools = [f"NodePool {pool.name}" for pool in objects.of("NodePool")]
     groups = objects.of(AUTOSCALER_STATUS) or CLUSTER_AUTOSCALER in components
     return (

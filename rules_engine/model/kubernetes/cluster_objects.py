@@ -192,6 +192,11 @@ def involved_object(event: Object) -> ObjectName:
     return ObjectName(kind, text_member(involved, "name"), "" if kind == "Node" else text_member(involved, "namespace"))
 
 
+def component_of(event: Object) -> str:
+    """Return the component that sent an Event."""
+    return text_member(as_mapping(event.get("source")), "component") or text_member(event, "reportingComponent")
+
+
 class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are built on first use.
 

@@ -11,8 +11,8 @@ import msgspec
 from rules_engine.accelerators.resources import requests_gpus_by_annotation
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.language.yaml.documents import read_data
-from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
-from rules_engine.model.kubernetes.cluster_objects import POD_GROUPS, ApiObject, ClusterObjects, PodObject
+from rules_engine.model.json.lenient import as_string_map, object_items, text_member
+from rules_engine.model.kubernetes.cluster_objects import POD_GROUPS, ApiObject, ClusterObjects, PodObject, component_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.questions.doctor.gpu_objects import (
     LONG_AGO,
@@ -105,7 +105,7 @@ def _last_events(item: ApiObject) -> Mapping[str, ApiObject]:
         own = text_member(item.spec, "schedulerName") or DEFAULT_SCHEDULER
     last: dict[str, ApiObject] = {}
     for event in item.cluster.events_about(item):
-        name = text_member(as_mapping(event.get("source")), "component") or text_member(event, "reportingComponent")
+        name = component_of(event)
         repeats = name.startswith(own) and text_member(event, "reason") == "FailedScheduling"
         if name.startswith((own, *deciders)) and not repeats:
             last[name] = max(last.get(name, event), event, key=lambda each: last_seen(each) or LONG_AGO)

@@ -1189,3 +1189,11 @@ class TestDeciders:
         finding = answer(*self.FULL, waiting, said).finding
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.CERTAIN)
         assert f"cluster-autoscaler: {words}" in finding.evidence
+
+
+def test_the_words_of_karpenter_are_not_the_message_of_the_scheduler() -> None:
+    waiting = pod("p", {GPU: 1}, status={"conditions": []})
+    said = event(waiting, "FailedScheduling", "no instance type fits", source={"component": "karpenter"})
+    finding = answer(node("a", {GPU: 1}), pod("x", {GPU: 1}, on="a"), waiting, said).finding
+    assert not any("the scheduler's message" in line for line in finding.evidence)
+    assert "karpenter: no instance type fits" in finding.evidence

@@ -17,7 +17,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.json.lenient import as_mapping, as_string_map, controller_reference, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject, component_of
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, FurtherCause, Remedy
@@ -257,6 +257,11 @@ def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
     scheduled = pod.condition("PodScheduled")
     if scheduled.get("status") == "False" and text_member(scheduled, "message"):
         return quote_message(text_member(scheduled, "message"))
-    events = [event for event in cluster.events_about(pod) if text_member(event, "reason") == "FailedScheduling"]
+    scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
+    events = [
+        event
+        for event in cluster.events_about(pod)
+        if text_member(event, "reason") == "FailedScheduling" and component_of(event) in ("", scheduler)
+    ]
     last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
     return "" if last is None else quote_message(text_member(last, "message"))

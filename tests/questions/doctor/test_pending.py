@@ -1197,3 +1197,11 @@ def test_the_words_of_karpenter_are_not_the_message_of_the_scheduler() -> None:
     finding = answer(node("a", {GPU: 1}), pod("x", {GPU: 1}, on="a"), waiting, said).finding
     assert not any("the scheduler's message" in line for line in finding.evidence)
     assert "karpenter: no instance type fits" in finding.evidence
+
+
+def test_the_severity_is_that_of_the_worst_cause() -> None:
+    gated = pod("p", {GPU: 9}, schedulingGates=GATES)
+    finding = answer(node("a", {GPU: 8}), gated).finding
+    assert (finding.reason, finding.severity) == (PendingReason.SCHEDULING_GATES, FindingSeverity.ERROR)
+    (never,) = finding.remaining
+    assert never.message == f"no node has 9 {GPU}, even when empty"

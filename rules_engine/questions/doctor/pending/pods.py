@@ -213,9 +213,11 @@ class _Answers:
         if recorded and explanation.reason is not PendingReason.SCHEDULER_MESSAGE:
             evidence.append(f"the scheduler's message: {recorded}")
         evidence += further
+        first = _finding_about(pod, explanation, tuple(evidence), tuple(remedies))
         remaining = [_finding_about(pod, each) for each in explanations[1:]]
         return structs.replace(
-            _finding_about(pod, explanation, tuple(evidence), tuple(remedies)),
+            first,
+            severity=min((first.severity, *(each.severity for each in remaining)), key=[*FindingSeverity].index),
             remaining=tuple(
                 FurtherCause(reason=each.reason, message=each.message, remedies=each.remedies) for each in remaining
             ),

@@ -98,12 +98,12 @@ API_KINDS: Mapping[str, ApiKind] = {
     AUTOSCALER_STATUS: ApiKind("configmaps", namespaced=False, optional=True),
     PRIORITY_CLASS: ApiKind("priorityclasses", "scheduling.k8s.io", diagnosed=False, namespaced=False),
     "LimitRange": ApiKind("limitranges", diagnosed=False),
-    "PersistentVolume": ApiKind("persistentvolumes", diagnosed=False, namespaced=False),
+    "PersistentVolume": ApiKind("persistentvolumes", namespaced=False),
     "ReplicationController": ApiKind("replicationcontrollers", diagnosed=False),
     "ControllerRevision": ApiKind("controllerrevisions", "apps", diagnosed=False),
     "PodDisruptionBudget": ApiKind("poddisruptionbudgets", "policy", diagnosed=False),
     "ServiceAccount": ApiKind("serviceaccounts", diagnosed=False),
-    "StorageClass": ApiKind("storageclasses", "storage.k8s.io", diagnosed=False, namespaced=False),
+    "StorageClass": ApiKind("storageclasses", "storage.k8s.io", namespaced=False),
     **{
         kind: ApiKind(resource, "admissionregistration.k8s.io", diagnosed=False, namespaced=False)
         for kind, resource in ADMISSION_POLICIES.items()

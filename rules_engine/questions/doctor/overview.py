@@ -157,6 +157,8 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "StatefulSet": "which StatefulSets lack pods",
     "Job": "which Jobs lack pods",
     "PersistentVolumeClaim": "whether a pod waits for a volume claim that is not bound",
+    "PersistentVolume": "which nodes reach the volumes of a pod",
+    "StorageClass": "whether a volume claim is bound before its pod has a node",
     "RuntimeClass": "whether the runtime class of a pod exists",
     "ResourceQuota": "which quota is exhausted",
     "DeviceClass": "which resources drivers serve",

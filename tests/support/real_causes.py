@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
-from tests.support.naive_causes import World, is_lasting
 from tests.support.real import eventually, kubectl
 from tests.support.real_scheduler import RealScheduler
+from tests.support.waiting_worlds import World, is_lasting
 
 Object = dict[str, Any]
 Seen = tuple[str, str, str]

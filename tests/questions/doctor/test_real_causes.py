@@ -12,10 +12,11 @@ import pytest
 
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.questions.doctor.pending import pending_pods
-from tests.support.naive_causes import World, WorldGenerator, lift_all, minimal_causes, steps_of
+from tests.support.naive_causes import lift_all, minimal_causes, steps_of
 from tests.support.real import REAL
 from tests.support.real_causes import RealWorld
 from tests.support.real_scheduler import RealScheduler, real_scheduler
+from tests.support.waiting_worlds import World, WorldGenerator
 
 pytestmark = REAL
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec import structs
 
@@ -170,13 +170,6 @@ def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
     return replace(files, problems=(*files.problems, problem))
 
 
-class Sides(NamedTuple):
-    """The rules before and after a change, each with its own problems."""
-
-    old: RuleFiles
-    new: RuleFiles
-
-
 def _near_paths(path: Path) -> Sequence[str]:
     """Return the neighbours of a path with similar names, compared without suffixes that many share."""
     try:
@@ -186,8 +179,8 @@ def _near_paths(path: Path) -> Sequence[str]:
         return ()
 
 
-def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
-    """Read and compile the rules of both sides, even if one has errors.
+def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> tuple[RuleFiles, RuleFiles]:
+    """Read and compile the rules before and after a change, even if one side has errors.
 
     An old side without rules is only a warning: the change may be the one that adds the first rules. A path that a git
     revision does not have counts as an empty folder, since git does not store empty folders.
@@ -201,4 +194,4 @@ def read_sides(old: Sequence[RuleSource], new: Sequence[RuleSource]) -> Sides:
         else problem
         for problem in before.problems
     )
-    return Sides(replace(before, problems=problems), read_sources(new))
+    return replace(before, problems=problems), read_sources(new)

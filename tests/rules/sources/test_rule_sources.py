@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
-from rules_engine.rules.sources.rule_files import read_rules
+from rules_engine.rules.sources.rule_files import RuleFiles, read_rules
 from rules_engine.rules.sources.rule_sources import (
     GitSource,
     PackagedSource,
     PathSource,
-    Sides,
     SourceError,
     parse_source,
     read_sides,
@@ -23,7 +22,7 @@ INJECTION = rule("ResourceInjection", "{gpuType: V100, gpuTypeAnnotation: a/b, c
 BROKEN = INJECTION.replace("coefficients", "coeficients")
 
 
-def failed(sides: Sides) -> bool:
+def failed(sides: tuple[RuleFiles, RuleFiles]) -> bool:
     return any(side.failed for side in sides)
 
 
@@ -112,11 +111,11 @@ def test_each_side_has_its_own_problems(here: Path) -> None:
     repository(here, {"rules/a.yaml": INJECTION})
     (here / "rules/a.yaml").write_text(BROKEN, encoding="utf-8")
     before, after = parse_source("git:HEAD:rules"), parse_source("rules")
-    sides = read_sides([before], [after])
-    assert sides.old.problems == ()
-    assert codes(sides.new.problems) == ["missing-field", "unknown-field"]
-    assert {problem.location.file for problem in sides.new.problems} == {"rules/a.yaml"}
-    assert failed(sides)
+    old, new = read_sides([before], [after])
+    assert old.problems == ()
+    assert codes(new.problems) == ["missing-field", "unknown-field"]
+    assert {problem.location.file for problem in new.problems} == {"rules/a.yaml"}
+    assert failed((old, new))
     assert failed(read_sides([after], [before]))
     assert not failed(read_sides([before], [before]))
 
@@ -184,10 +183,10 @@ def test_the_old_side_may_have_no_rules(here: Path, source: str, expected: str) 
     (here / "empty").mkdir()
     repository(here, {"none.yaml": rule("RuleTest", "{}")})
     (here / "rules/a.yaml").write_text(INJECTION, encoding="utf-8")
-    sides = read_sides([parse_source(source)], [parse_source("rules")])
-    [problem] = map(str, sides.old.problems)
+    old, new = read_sides([parse_source(source)], [parse_source("rules")])
+    [problem] = map(str, old.problems)
     assert problem.startswith(f"{expected}: no rules before the change [")
-    assert (failed(sides), sides.old.loaded.rules) == (False, ())
+    assert (failed((old, new)), old.loaded.rules) == (False, ())
     assert failed(read_sides([parse_source("rules")], [parse_source(source)]))
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,14 @@ from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
 from rules_engine.report.answer import Answer
-from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics, diagnostic_adviser
+from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics, diagnostic_compiler
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.sources.documents import DIAGNOSTIC, DOCUMENTS
 from rules_engine.rules.sources.load import RULES
 from rules_engine.rules.sources.rule_files import CompilerOf, LoadedFiles, RuleFiles, read_rules
+
+_ADVISING = partial(Compiler, advice=True)
+"""A compiler that also warns about valid but useless expressions and names."""
 
 NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
@@ -71,7 +75,7 @@ def check_files(
     0
     """
     cluster = None if cluster is None else reading_of(cluster)
-    checked = read_rules([Path(path) for path in each_of(paths)], kinds or DOCUMENTS, advising_compiler)
+    checked = read_rules([Path(path) for path in each_of(paths)], kinds or DOCUMENTS, _ADVISING)
     problems = [
         *checked.problems,
         *analyse_rules(checked.loaded.rules),
@@ -87,7 +91,7 @@ def check_files(
             reasons = diagnostic_reasons(checked.loaded, frozenset(names))
             tested[paths_of_rules] = [rule for name in names for rule in rules[name]], reasons
             continue
-        files = read_test_rules(paths_of_rules, advising_compiler)
+        files = read_test_rules(paths_of_rules, _ADVISING)
         tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts), diagnostic_reasons(files.loaded)
         # Problems of files in `paths` are already reported.
         test_problems = (*files.problems, *_diagnostic_problems(files.loaded))
@@ -119,14 +123,9 @@ def check_files(
     return CheckResult(answer=answer, sources=sources)
 
 
-def advising_compiler(rule: Rule) -> Compiler:
-    """Return a compiler that also warns about valid but useless expressions and names."""
-    return Compiler(rule, advice=True)
-
-
 def _diagnostic_problems(loaded: LoadResult) -> Iterator[Problem]:
     """Yield the problems in expressions of Diagnostics, also of Diagnostics with other errors."""
-    _, problems = compile_diagnostics(loaded.of(Diagnostic), diagnostic_adviser)
+    _, problems = compile_diagnostics(loaded.of(Diagnostic), partial(diagnostic_compiler, advice=True))
     _, draft_problems = compile_diagnostics(loaded.of(Diagnostic, valid=False))
     yield from (*problems, *draft_problems)
 

@@ -127,14 +127,9 @@ def diagnostic_environment(for_each: ForEach) -> Environment:
     )
 
 
-def diagnostic_adviser(diagnostic: Diagnostic) -> ExpressionCompiler:
-    """Return a compiler that also warns of valid but useless expressions and names."""
-    return ExpressionCompiler(diagnostic, diagnostic_environment(diagnostic.for_each), advice=True)
-
-
-def diagnostic_compiler(diagnostic: Diagnostic) -> ExpressionCompiler:
-    """Return a compiler without advice."""
-    return ExpressionCompiler(diagnostic, diagnostic_environment(diagnostic.for_each))
+def diagnostic_compiler(diagnostic: Diagnostic, *, advice: bool = False) -> ExpressionCompiler:
+    """Return a compiler. `advice`: it also warns of valid but useless expressions and names."""
+    return ExpressionCompiler(diagnostic, diagnostic_environment(diagnostic.for_each), advice=advice)
 
 
 def compile_diagnostics(

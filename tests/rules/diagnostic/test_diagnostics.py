@@ -1,6 +1,7 @@
 """Diagnostics: their findings, what they read, and what they cannot say."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import cast
@@ -20,7 +21,7 @@ from rules_engine.rules.diagnostic import (
     Diagnostic,
     Evaluation,
     compile_diagnostics,
-    diagnostic_adviser,
+    diagnostic_compiler,
     evaluate_diagnostics,
 )
 from rules_engine.rules.diagnostic import evaluation as diagnostic_evaluation
@@ -399,7 +400,9 @@ def test_a_message_stands_in_for_an_expression_that_is_empty_or_fails(
 
 def test_advice_is_the_same_as_for_rules(tmp_path: Path) -> None:
     spec = "params: {unused: 1}\nvariables: [{name: also, expression: '1'}]\nwhen: 1 == 1"
-    _, warnings = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], diagnostic_adviser)
+    _, warnings = compile_diagnostics(
+        [diagnostic(spec, tmp_path).diagnostic], partial(diagnostic_compiler, advice=True)
+    )
     assert [problem.code for problem in warnings] == ["constant-condition", "unused-variable", "unused-param"]
     assert "it is found for every object" in warnings[0].message
 

@@ -101,32 +101,15 @@ def plan(
     >>> plan(load_rules(["set:gpu-allocation"]), load, (4, "A100-40GB")).interrupted
     False
     """
-    if cards[1] not in placed_cards():
-        raise ValueError(f"no MIG placements are published for {cards[1]!r}, only for {', '.join(placed_cards())}")
-    planned = plan_cluster(simulation, keep, nodes, amounts)
-    names = {node.name for node in (*planned.nodes, *planned.base.cluster.nodes)}
+    number, card = cards
+    if card not in placed_cards():
+        raise ValueError(f"no MIG placements are published for {card!r}, only for {', '.join(placed_cards())}")
+    cluster = plan_cluster(simulation, keep, nodes, amounts)
+    names = {node.name for node in (*cluster.nodes, *cluster.base.cluster.nodes)}
     lost = next((event.node for event in simulation.events if event.node not in names), None)
     if lost is not None:
         raise LostNodeError(f"the Simulation has an event of node {lost!r}, which is not in the planned cluster")
     end = monotonic() + seconds
-    return make_plan(planned, rule_set, rules, cards, by, expired=lambda: monotonic() > end, progress=progress)
-
-
-def make_plan(
-    cluster: PlannedCluster,
-    rule_set: RuleSet,
-    rules: str,
-    cards: tuple[int, str],
-    by: By,
-    *,
-    expired: Callable[[], bool],
-    progress: Callable[[int, int], None],
-) -> PlanAnswer:
-    """Return a plan for nodes with a number of cards each. Raises PlanError, and KeyboardInterrupt without any result.
-
-    `expired` returns True once the search must end. `progress` is as for `plan`.
-    """
-    number, card = cards
     demands = [*_read_demands(cluster.base, rule_set)]
     layouts = _find_layouts(card, demands, cluster, rule_set)
     kept = [item for node in cluster.base.cluster.nodes for item in node.allocatable.items()]
@@ -143,7 +126,7 @@ def make_plan(
     interrupted = False
     try:
         for candidate in islice(space.choose(keys, Random(cluster.base.seed)), MAX_TRIED):  # noqa: S311
-            if keys and expired():
+            if keys and monotonic() > end:
                 break
             record = play_simulation(
                 cluster.simulation_on(candidate),

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, islice
-from math import comb
+from math import comb, inf
 from random import Random
 
 import pytest
@@ -17,7 +17,7 @@ from rules_engine.cluster.nodes import Offered
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival, Distribution, Simulation
-from rules_engine.questions.plan.plan import PlanAnswer, PlanError, make_plan, possible_resources
+from rules_engine.questions.plan.plan import PlanAnswer, PlanError, plan, possible_resources
 from rules_engine.questions.plan.report import plan_report
 from rules_engine.questions.plan.space import MAX_TRIED, Candidate, Space, count_devices, plan_cluster
 from rules_engine.questions.simulate.figures import By, FigureKey
@@ -129,10 +129,7 @@ def useful_hours(pod: NaivePod, end: int) -> Fraction:
 
 
 def planned(load: Simulation, rules: RuleSet, nodes: int, cards: int, by: By = By.WAITING) -> PlanAnswer:
-    cluster = plan_cluster(load, (), nodes, {})
-    return make_plan(
-        cluster, rules, "rules", (cards, "A30"), by, expired=lambda: False, progress=lambda _done, _total: None
-    )
+    return plan(rules, load, (cards, "A30"), nodes=nodes, by=by, seconds=inf)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([*RULE_SETS]), st.sampled_from([(1, 1), (1, 2), (2, 1)]))
@@ -151,9 +148,9 @@ def test_the_best_is_that_of_brute_force(seed: int, name: str, size: tuple[int, 
         with pytest.raises(PlanError, match=r"^no layout of A30 serves (Pod|Job)"):
             planned(load, rules, *size, by)
         return
-    plan = planned(load, rules, *size, by)
-    assert by.key(plan.choices[0]) == expected
-    assert plan.complete
+    answer = planned(load, rules, *size, by)
+    assert by.key(answer.choices[0]) == expected
+    assert answer.complete
 
 
 def interrupted(calls: int) -> PlanAnswer:
@@ -168,16 +165,15 @@ def interrupted(calls: int) -> PlanAnswer:
         if next(reports, None) is None:
             raise KeyboardInterrupt
 
-    cluster = plan_cluster(simulation([], *arrivals), (), 1, {})
-    return make_plan(cluster, NO_RULES, "rules", (4, "A30"), By.WAITING, expired=lambda: False, progress=progress)
+    return plan(NO_RULES, simulation([], *arrivals), (4, "A30"), seconds=inf, progress=progress)
 
 
 def test_an_interrupt_ends_with_the_best_so_far() -> None:
-    plan = interrupted(2)
+    answer = interrupted(2)
 
-    assert plan.interrupted
-    assert (plan.simulated, len(plan.choices)) == (2, 2)
-    assert plan_report(plan).about[1] == (
+    assert answer.interrupted
+    assert (answer.simulated, len(answer.choices)) == (2, 2)
+    assert plan_report(answer).about[1] == (
         "interrupted: simulated 2 of 25 candidates in a seeded search: another one may be better"
     )
 
@@ -188,11 +184,10 @@ def test_an_interrupt_before_the_first_result_has_no_answer() -> None:
 
 
 def test_the_end_of_the_time_ends_with_the_best_so_far() -> None:
-    cluster = plan_cluster(simulation([], load("p", pod=template(0, {GPU: "1"}))), (), 1, {})
-    rules, by = OTHER_RULES[0], By.WAITING
-    plan = make_plan(cluster, rules, "rules", (4, "A30"), by, expired=lambda: True, progress=lambda *_: None)
+    workload = simulation([], load("p", pod=template(0, {GPU: "1"})))
+    answer = plan(OTHER_RULES[0], workload, (4, "A30"), seconds=0)
 
-    assert (plan.simulated, plan.complete, plan.interrupted) == (1, False, False)
+    assert (answer.simulated, answer.complete, answer.interrupted) == (1, False, False)
 
 
 def test_rules_say_which_devices_pods_may_get() -> None:

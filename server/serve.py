@@ -83,7 +83,9 @@ def serve(settings: ServerSettings) -> None:
         served = replace(prepared.rules, kept=prepared.refused is not None, since=datetime.now(UTC))
         state = ServerState(served, source)
         state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
-        state.reserves = _can_reserve(settings)
+        # Some request can reserve devices and send Events; a fixed cluster needs no reservations.
+        reserves_for_all = Callers(settings.reserve_for) is Callers.ALL
+        state.reserves = not settings.is_live or settings.client_ca is not None or reserves_for_all
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
@@ -263,11 +265,6 @@ def _after_adoption(drift_monitor: "DriftMonitor | None", overpromises: Overprom
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-
-
-def _can_reserve(settings: ServerSettings) -> bool:
-    """Return True if some request can reserve devices and send Events; a fixed cluster needs no reservations."""
-    return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 
 @contextmanager

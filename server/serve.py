@@ -29,7 +29,7 @@ from rules_engine.server.http.limits import CONNECTIONS, MMAP_THRESHOLD_BYTES, P
 from rules_engine.server.http.listener import Listener
 from rules_engine.server.http.sockets import bind_socket, share_of_connections
 from rules_engine.server.option_types import Address
-from rules_engine.server.rules.folder_watch import Signature, Watcher, files_signature
+from rules_engine.server.rules.folder_watch import Watcher, files_signature
 from rules_engine.server.rules.reload import Reloader
 from rules_engine.server.rules.sources import PreparedServer, UnusableError, prepare_sources
 from rules_engine.server.settings import ServerSettings
@@ -301,52 +301,51 @@ def _serve_certificate(
 ) -> tuple[str, list[Watcher]]:
     """Serve the certificate; return its description, and the watchers that renew it. Raises StartError."""
     try:
-        if settings.tls_bootstrap is not None:
-            return _serve_bootstrapped(settings, settings.tls_bootstrap, state, install, stack)
         if settings.tls_cert is not None and settings.tls_key is not None:
-            files = tls.check_files(settings.tls_cert, settings.tls_key, now=datetime.now(UTC))
+            files = tls.TlsFiles(certificate=settings.tls_cert, key=settings.tls_key)
         elif settings.tls_dir is not None:
             files = tls.localhost_files(settings.tls_dir, now=datetime.now(UTC))
         else:
-            return _serve_localhost(settings, state, install, stack)
+            return _serve_without_files(settings, state, install, stack)
         renewal = Renewal(install, state, files.certificate, files.key, settings.client_ca)
         before = files_signature(renewal.paths)
-        renewal.serve_first()
+        description = renewal.serve_first()
     except tls.TlsError as error:
         raise StartError(f"gpu-rules serve: {error}") from None
     state.certificate_from = str(files.certificate)
-    description = (
-        f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {rfc3339(files.not_after)}"
-    )
-    return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
+    trust = f"CA: {files.ca}" if files.ca else f"certificate: {description}"
+    return trust, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
-def _serve_localhost(
+def _serve_without_files(
     settings: ServerSettings, state: ServerState, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
-    """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
+    """Serve the certificate of a Secret or, by default, one for localhost. Raises TlsError."""
     before = files_signature([settings.client_ca] if settings.client_ca else [])
     clients = ClientCaRenewal(install, state, settings.client_ca)
+    if settings.tls_bootstrap is not None:
+        description = _serve_bootstrapped(settings, settings.tls_bootstrap, state, clients, stack)
+    else:
+        description = _serve_localhost(state, clients, stack)
+    return description, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
+
+
+def _serve_localhost(state: ServerState, clients: ClientCaRenewal, stack: ExitStack) -> str:
+    """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
     issued = tls.issue_certificate("localhost", tls.LOCAL_NAMES, now=datetime.now(UTC), days=tls.VALID_DAYS)
-    clients.serve(tls.Identity(certificate=issued.certificate, key=issued.key, not_after=issued.not_after))
+    clients.serve(issued)
     ca = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-"))) / tls.CA_FILE
     ca.write_bytes(issued.ca)
     state.certificate_from = "the certificate for localhost"
-    return f"CA: {ca}", _client_watchers(clients, before)
-
-
-def _client_watchers(clients: ClientCaRenewal, before: Signature) -> list[Watcher]:
-    return [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
+    return f"CA: {ca}"
 
 
 def _serve_bootstrapped(
-    settings: ServerSettings, secret: tuple[str, str], state: ServerState, install: Install, stack: ExitStack
-) -> tuple[str, list[Watcher]]:
+    settings: ServerSettings, secret: tuple[str, str], state: ServerState, clients: ClientCaRenewal, stack: ExitStack
+) -> str:
     """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
     from rules_engine.server.tls.bootstrap import PERIOD_SECONDS, Bootstrap, BootstrapNames
 
-    before = files_signature([settings.client_ca] if settings.client_ca else [])
-    clients = ClientCaRenewal(install, state, settings.client_ca)
     namespace, name = secret
     service, webhooks = settings.tls_service or "", settings.webhook_name or ""
     place = BootstrapNames(namespace=namespace, secret=name, service=service, webhooks=webhooks)
@@ -356,7 +355,7 @@ def _serve_bootstrapped(
     bootstrap.start(add_jitter(PERIOD_SECONDS))
     stack.callback(bootstrap.stop)
     until = "" if state.certificate_not_after is None else rfc3339(state.certificate_not_after)
-    return f"certificate: {state.certificate_from}, valid until {until}", _client_watchers(clients, before)
+    return f"certificate: {state.certificate_from}, valid until {until}"
 
 
 @contextmanager

@@ -260,9 +260,7 @@ class Bootstrap(PeriodicTask):
         return False
 
     def _serve_current(self, contents: SecretContents) -> None:
-        identity = tls.Identity(
-            certificate=contents.current.certificate, key=contents.current.key, not_after=contents.current.not_after
-        )
+        identity = contents.current
         if identity != self._served:
             self._serve(identity)
             if self._served is not None:

@@ -71,11 +71,10 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files of a matching certificate and key; `ca` is the file to trust if the certificate was made here."""
+    """PEM files of a certificate and its key; `ca` is the file to trust if the certificate was made here."""
 
     certificate: Path
     key: Path
-    not_after: datetime
     ca: Path | None = None
 
 
@@ -89,14 +88,8 @@ class Identity:
     not_after: datetime
 
 
-def check_files(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
-    """Check that the files load, match each other and are valid at `now`. Raises TlsError."""
-    identity = read_identity(certificate, key, now=now)
-    return TlsFiles(certificate=certificate, key=key, not_after=identity.not_after)
-
-
 def read_identity(certificate: Path, key: Path, client_ca: Path | None = None, *, now: datetime) -> Identity:
-    """Read each file once, and check them as `check_files` does. Raises TlsError."""
+    """Read each file once, and check that they match each other and are valid at `now`. Raises TlsError."""
     chain, private_pem = _read_file(certificate), _read_file(key)
     leaf = _parse_certificate(certificate, chain)
     private = _private_key(key, private_pem)
@@ -120,15 +113,15 @@ def localhost_files(folder: Path, *, now: datetime) -> TlsFiles:
     """
     ca, certificate, key = folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE
     try:
-        kept = check_files(certificate, key, now=now + timedelta(days=RENEW_DAYS))
+        read_identity(certificate, key, now=now + timedelta(days=RENEW_DAYS))
         kept_ca = _parse_certificate(ca, _read_file(ca))
         _parse_certificate(certificate, _read_file(certificate)).verify_directly_issued_by(kept_ca)
     except (TlsError, ValueError, TypeError, InvalidSignature):
-        return _write_localhost_files(ca, certificate, key, now)
-    return TlsFiles(certificate=kept.certificate, key=kept.key, not_after=kept.not_after, ca=ca)
+        _write_localhost_files(ca, certificate, key, now)
+    return TlsFiles(certificate=certificate, key=key, ca=ca)
 
 
-def _write_localhost_files(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
+def _write_localhost_files(ca: Path, certificate: Path, key: Path, now: datetime) -> None:
     issued = issue_certificate("localhost", LOCAL_NAMES, now=now, days=VALID_DAYS)
     try:
         ca.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -137,7 +130,6 @@ def _write_localhost_files(ca: Path, certificate: Path, key: Path, now: datetime
         _write_file(key, issued.key, 0o600)
     except OSError as error:
         raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
-    return TlsFiles(certificate=certificate, key=key, not_after=issued.not_after, ca=ca)
 
 
 def read_cas(path: Path) -> bytes:
@@ -212,14 +204,11 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IssuedCertificate:
+class IssuedCertificate(Identity):
     """A certificate with its key, and the CA that signed only it, as PEM."""
 
     ca: bytes
-    certificate: bytes
-    key: bytes
     not_before: datetime
-    not_after: datetime
 
 
 def issue_certificate(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: float) -> IssuedCertificate:

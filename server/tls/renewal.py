@@ -67,9 +67,11 @@ class Renewal(_Renewal):
         """The files to watch."""
         return (self._certificate, self._key, *([self._client_ca] if self._client_ca else []))
 
-    def serve_first(self) -> None:
-        """Serve the files for the first time. Raises TlsError."""
-        self._serve(self._read())
+    def serve_first(self) -> str:
+        """Serve the files for the first time; return a description of them. Raises TlsError."""
+        identity = self._read()
+        self._serve(identity)
+        return self._describe(identity)
 
     def renew(self) -> bool:
         """Read the files again. Return True if their certificate is served now."""

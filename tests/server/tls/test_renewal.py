@@ -352,7 +352,8 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
         stack.callback(until_ended, "bootstrap")
         settings = ServerSettings(tls_service="localhost", webhook_name="rules")
-        _serve_bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
+        clients = ClientCaRenewal(installing(server.listener), state, None)
+        _serve_bootstrapped(settings, ("gpu", "tls"), state, clients, stack)
         first = served_certificate(server)
         # Any step that is due is taken; here, the certificate is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
@@ -402,7 +403,7 @@ def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) ->
         assert two.ca
         assert is_answered(server.port, two.ca.read_text(), stranger)
         assert not is_answered(server.port, two.ca.read_text(), client)
-    assert state.certificate_not_after == two.not_after
+    assert state.certificate_not_after == read_identity(two.certificate, two.key, now=NOW).not_after
 
 
 def application(_environ: Any, start_response: Any) -> list[bytes]:

@@ -370,12 +370,12 @@ def device_sink(
 
 
 def node_sink(store: Store) -> Sink[Node]:
-    return Sink(read_node, store.replace_nodes, store.put_node, store.remove_node)
+    return Sink(read_node, store.replace_nodes, store.set_node, partial(store.set_node, gone=True))
 
 
 def pod_sink(store: Store) -> Sink[HeldPod]:
-    return Sink(read_pod, store.replace_pods, store.put_pod, store.remove_pod)
+    return Sink(read_pod, store.replace_pods, store.set_pod, partial(store.set_pod, gone=True))
 
 
 def namespace_sink(store: Store) -> Sink[Namespace]:
-    return Sink(read_namespace, store.replace_namespaces, store.put_namespace, store.remove_namespace)
+    return Sink(read_namespace, store.replace_namespaces, store.set_namespace, partial(store.set_namespace, gone=True))

@@ -1,6 +1,6 @@
 """State of the cluster, updated by watch events and published as immutable values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from threading import Condition, Event, RLock
@@ -173,20 +173,15 @@ class Store:
             self._facts = facts
         self.publish()
 
-    def put_node(self, node: Node) -> None:
-        self._set_node(node.name, node)
-
-    def remove_node(self, node: Node) -> None:
-        self._set_node(node.name, None)
-
-    def _set_node(self, name: str, node: Node | None) -> None:
+    def set_node(self, node: Node, *, gone: bool = False) -> None:
+        name, new = node.name, None if gone else node
         with self._lock:
             # Most events of a node are heartbeats.
-            if self._facts.get(name) != node:
-                if node is None:
+            if self._facts.get(name) != new:
+                if new is None:
                     del self._facts[name]
                 else:
-                    self._facts[name] = node
+                    self._facts[name] = new
                 self._touch((name,))
 
     def replace_pods(self, pods: Iterable[HeldPod]) -> None:
@@ -211,13 +206,7 @@ class Store:
             self._pods, self._used = bound, used
         self.publish()
 
-    def put_pod(self, pod: HeldPod) -> None:
-        self._set_pod(pod, gone=False)
-
-    def remove_pod(self, pod: HeldPod) -> None:
-        self._set_pod(pod, gone=True)
-
-    def _set_pod(self, pod: HeldPod, *, gone: bool) -> None:
+    def set_pod(self, pod: HeldPod, *, gone: bool = False) -> None:
         with self._lock:
             name = pod.key.name
             old = self._pods.get(name)
@@ -241,13 +230,8 @@ class Store:
             self._namespaces = labels
         self.publish()
 
-    def put_namespace(self, namespace: Namespace) -> None:
-        self._set_namespace(namespace.name, namespace.labels)
-
-    def remove_namespace(self, namespace: Namespace) -> None:
-        self._set_namespace(namespace.name, None)
-
-    def _set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+    def set_namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
+        name, labels = namespace.name, None if gone else namespace.labels
         with self._lock:
             if self._namespaces.get(name) != labels:
                 # A new mapping: published views share the former one.

@@ -79,16 +79,16 @@ class Both:
         amounts = Pod.parse(pod(requests=requests)).effective_requests()
         self.view.reservations.drop(PodKey(f"ml/{name}", ""))
         self.view.hold(node, amounts, 1)
-        self.store.put_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage_of_requests(amounts.items())))
+        self.store.set_pod(HeldPod(PodKey(f"ml/{name}", ""), node, usage_of_requests(amounts.items())))
 
     def release(self, name: str, node: str, requests: Mapping[str, str]) -> None:
         self.view.hold(node, Pod.parse(pod(requests=requests)).effective_requests(), -1)
-        self.store.remove_pod(HeldPod(PodKey(f"ml/{name}", ""), "", ()))
+        self.store.set_pod(HeldPod(PodKey(f"ml/{name}", ""), "", ()), gone=True)
 
     def change(self, name: str, state: NodeState) -> None:
         self.view.change(name, lambda found: node_in_state(found, state))
         [found] = [one for one in self.store.cluster.nodes if one.name == name]
-        self.store.put_node(node_in_state(replace(found, used={}), state))
+        self.store.set_node(node_in_state(replace(found, used={}), state))
         self.store.publish()
 
     def check(self) -> None:

@@ -132,9 +132,9 @@ def test_events_lead_to_the_cluster_of_an_equal_file(
 
 def test_a_deletion_of_an_unknown_object_changes_nothing() -> None:
     store = Store()
-    store.remove_node(read_node(node("a")))
-    store.remove_pod(read_pod(bound("p", "a", {GPU: 1})))
-    store.remove_namespace(read_namespace(namespace("m")))
+    store.set_node(read_node(node("a")), gone=True)
+    store.set_pod(read_pod(bound("p", "a", {GPU: 1})), gone=True)
+    store.set_namespace(read_namespace(namespace("m")), gone=True)
     before = store.cluster
     store.publish()
     assert store.cluster is before
@@ -232,19 +232,19 @@ def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
     for name in ("bound", "gone", "finished", "waiting"):
         reserve(store, *requesting(name), 0.0)
     assert free(store) == {"a": "0", "b": "8"}
-    store.put_pod(read_pod(bound("bound", "b", {GPU: 1})))
-    store.remove_pod(read_pod(bound("gone", "", {GPU: 1})))
-    store.put_pod(read_pod(bound("finished", "", {GPU: 1}, phase="Failed")))
-    store.put_pod(read_pod(bound("waiting", "", {GPU: 1})))
+    store.set_pod(read_pod(bound("bound", "b", {GPU: 1})))
+    store.set_pod(read_pod(bound("gone", "", {GPU: 1})), gone=True)
+    store.set_pod(read_pod(bound("finished", "", {GPU: 1}, phase="Failed")))
+    store.set_pod(read_pod(bound("waiting", "", {GPU: 1})))
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3", "b": "7"}, 1)
 
 
 def test_another_pod_of_the_same_name_ends_no_reservation() -> None:
     store = store_of(node("a", {GPU: 4}))
-    store.put_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.set_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     reserve(store, *requesting("p"), 0.0)
-    store.remove_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.set_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")), gone=True)
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
@@ -302,10 +302,10 @@ def test_a_reservation_moves_off_a_node_that_an_unexpected_pod_fills() -> None:
     for name in ("o", "p", "q"):
         reserve(store, *requesting(name), 0.0)
     assert free(store) == {"a": "0", "b": "0", "c": "0"}
-    store.put_pod(read_pod(bound("p", "c", {GPU: 1})))
+    store.set_pod(read_pod(bound("p", "c", {GPU: 1})))
     store.publish()
     assert free(store) == {"a": "0", "b": "0", "c": "0"}
-    store.put_pod(read_pod(bound("other", "b", {GPU: 1})))
+    store.set_pod(read_pod(bound("other", "b", {GPU: 1})))
     store.publish()
     assert free(store) == {"a": "0", "b": "-1", "c": "0"}, "there is no other node"
 
@@ -314,7 +314,7 @@ def test_only_as_many_reservations_move_as_a_node_lacks() -> None:
     store = store_of(node("a", {GPU: 2}), node("b", {GPU: 3}))
     for name in ("p", "q"):
         reserve(store, *requesting(name), 0.0)
-    store.put_pod(read_pod(bound("other", "a", {GPU: 1})))
+    store.set_pod(read_pod(bound("other", "a", {GPU: 1})))
     store.publish()
     assert free(store) == {"a": "0", "b": "2"}
 
@@ -326,7 +326,7 @@ def test_a_node_that_loses_all_its_devices_loses_all_reservations() -> None:
         reserve(store, *requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": "0", "b": "0", "c": "100"}
     for name in "ab":
-        store.put_node(read_node(node(name, {})))
+        store.set_node(read_node(node(name, {})))
     store.publish()
     assert free(store) == {"a": "0", "b": "0", "c": "19"}
 
@@ -337,7 +337,7 @@ def test_only_so_many_reservations_move_in_one_update() -> None:
     for number in range(devices):
         key, requested = requesting(f"p{number}")
         reserve(store, PodKey(f"ns{number % 2}/{key.name}", key.uid), requested, 0.0)
-    store.put_node(read_node(node("a", {})))
+    store.set_node(read_node(node("a", {})))
     store.publish()
     assert free(store) == {"a": "-10", "b": str(2 * devices - MAX_RELOCATIONS)}
 

@@ -82,22 +82,17 @@ class PodNameParamType(click.ParamType[tuple[str, str]]):
         return namespace, name
 
 
-class SecretName(click.ParamType[tuple[str, str]]):
-    """`NAMESPACE/SECRET` as a pair."""
+class NamespacedName(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/NAME` of an object as a pair; `name`: the same in messages."""
 
-    name = "NAMESPACE/SECRET"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         namespace, _, name = str(value).partition("/")
         if not (is_label(namespace) and is_subdomain(name)):
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return namespace, name
-
-
-class InstallationName(SecretName):
-    """`NAMESPACE/NAME` of an installation as a pair."""
-
-    name = "NAMESPACE/NAME"
 
 
 class DnsName(click.ParamType[str]):

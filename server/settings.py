@@ -16,10 +16,9 @@ from rules_engine.server.option_types import (
     AddressType,
     ClusterPlace,
     DnsName,
-    InstallationName,
+    NamespacedName,
     RulesPath,
     Seconds,
-    SecretName,
 )
 
 DRAIN_SECONDS = 2.0
@@ -92,7 +91,7 @@ class ServerSettings:
         "--keep-rules",
         None,
         cls=AdvancedOption,
-        type=InstallationName(),
+        type=NamespacedName("NAMESPACE/NAME"),
         help="An existing ConfigMap, in which the server keeps the last rules without errors. If the rule files have "
         "errors at a start, it serves them.",
     )
@@ -218,7 +217,7 @@ class ServerSettings:
         "--tls-bootstrap",
         None,
         cls=AdvancedOption,
-        type=SecretName(),
+        type=NamespacedName("NAMESPACE/SECRET"),
         help="An existing Secret, in which the server keeps a certificate that it issues and renews itself.",
     )
     tls_service: str | None = _setting(

@@ -123,14 +123,15 @@ class LiveCluster:
                 collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflector_options
             )
 
+        slices = device_sink(
+            self._store, ResourceSlice, lambda raw: read_slice(raw, self._slice_reader), self._begin_slices
+        )
         self._all_reflectors: Mapping[str, Reflector[Any]] = {
             "nodes": reflector(NODES, node_sink(self._store)),
             "pods": reflector(PODS, pod_sink(self._store)),
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
             "deviceclasses": reflector(DEVICE_CLASSES, device_sink(self._store, DeviceClass, read_class)),
-            "resourceslices": reflector(
-                RESOURCE_SLICES, device_sink(self._store, ResourceSlice, self._read_slice, self._begin_slices)
-            ),
+            "resourceslices": reflector(RESOURCE_SLICES, slices),
             "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(self._store, Claim, read_claim)),
         }
         self._device_reflectors = tuple(self._all_reflectors.values())[3:]
@@ -196,9 +197,6 @@ class LiveCluster:
         """Return the reader for a new list of slices: it keeps all that classes select by at this moment."""
         self._slice_reader = self._store.devices.next_reader
         return self._slice_reader
-
-    def _read_slice(self, raw: Object) -> ResourceSlice:
-        return read_slice(raw, self._slice_reader)
 
     def _read(self, reflector: Reflector[Any]) -> None:
         """Start the reflector's thread; ResourceSlices and ResourceClaims only once a DeviceClass exists."""

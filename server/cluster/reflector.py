@@ -162,7 +162,7 @@ class Reflector(Generic[T]):
         It is set once the sink has received the object, or all of a list, and not before: a watch that resumes here may
         repeat an event, but misses none.
         """
-        self._contact = -inf
+        self.contact = -inf
         """Time at which the collection was last known to be current; -inf before its first list."""
         self._failure = _FailureLog(collection.name, clock)
         self._watch_failed = False
@@ -181,12 +181,7 @@ class Reflector(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        return self._contact > -inf
-
-    @property
-    def contact(self) -> float:
-        """Time at which the collection was last known to be current."""
-        return self._contact
+        return self.contact > -inf
 
     @property
     def cause(self) -> Cause | None:
@@ -198,7 +193,7 @@ class Reflector(Generic[T]):
         return Health(
             name=self._collection.name,
             synced=self.synced,
-            contact=self._contact,
+            contact=self.contact,
             failure=self._failure.message,
             counts=MappingProxyType(dict(self._counts)),
         )
@@ -385,7 +380,7 @@ class Reflector(Generic[T]):
                 self._relist_at = now + RELIST_SECONDS
             self._watch_failed = False
             self._failure.end()
-        self._contact = now  # after the failure: a thread that sees the collection current sees no failure
+        self.contact = now  # after the failure: a thread that sees the collection current sees no failure
 
     def _record_failure(self, error: ApiError) -> float:
         """Record a failure and choose list or watch for the retry; return the delay in seconds."""

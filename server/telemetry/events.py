@@ -94,25 +94,19 @@ class Event:
 
 
 class _TokenBucket:
-    """A token bucket."""
-
-    __slots__ = ("_burst", "_counted_at", "_left", "_per_second")
+    """A token bucket, of which callers take from `left`."""
 
     def __init__(self, burst: int, per_second: float, now: float) -> None:
         self._burst = float(burst)
         self._per_second = per_second
-        self._left = self._burst
+        self.left = self._burst
         self._counted_at = now
 
     def has_one(self, now: float) -> bool:
         """Return True if one can be taken."""
-        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second)
+        self.left = min(self._burst, self.left + (now - self._counted_at) * self._per_second)
         self._counted_at = now
-        return self._left >= 1
-
-    def take(self) -> None:
-        """Take one."""
-        self._left -= 1
+        return self.left >= 1
 
 
 class Events:
@@ -198,7 +192,7 @@ class Events:
             self.dropped += 1
             return False
         for allowance in allowances:
-            allowance.take()
+            allowance.left -= 1
         body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
         try:
             path = api_path("events", namespace=event.namespace)

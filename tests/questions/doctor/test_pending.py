@@ -15,7 +15,7 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
-from rules_engine.questions.doctor.pending import PendingPod, pending_pods
+from rules_engine.questions.doctor.pending import PendingPod, conflicts, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import RungPlacement, Unplaced, WhenExhausted
@@ -1205,3 +1205,13 @@ def test_the_severity_is_that_of_the_worst_cause() -> None:
     assert (finding.reason, finding.severity) == (PendingReason.SCHEDULING_GATES, FindingSeverity.ERROR)
     (never,) = finding.remaining
     assert never.message == f"no node has 9 {GPU}, even when empty"
+
+
+def test_comparing_with_many_terms_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [{"key": "app", "operator": "In", "values": [*map(str, range(100))]}]
+    terms = [{"labelSelector": {"matchExpressions": values}, "topologyKey": "kubernetes.io/hostname"}]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    objects = (node("a", {GPU: 4}), pod("x", on="a", labels={"app": "7"}), pod("p", {GPU: 1}, affinity=affinity))
+    assert answer(*objects).finding.evidence[-1] == "in its way on a: ml/x"
+    monkeypatch.setattr(conflicts, "MAX_COMPARED", 100)
+    assert "in its way" not in answer(*objects).finding.evidence[-1]

@@ -9,8 +9,8 @@ from rules_engine.cluster.scheduling.requirements import ALL_ADDRESSES, Affinity
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.wording import MAX_JOINED
 
-MAX_COMPARED = 200_000
-"""Pods that are compared in one diagnosis, a second; after that no more are named."""
+MAX_COMPARED = 800_000
+"""Pods, terms and values of labels that are compared in one diagnosis, a second; after that no more pods are named."""
 
 _Bound = tuple[int, str, Footprint]
 """A bound pod: the number of its node, and its name as namespace/name."""
@@ -39,9 +39,9 @@ class Conflicts:
 
         `without`: names of pods that are left out.
         """
-        found: dict[str, None] = {}
+        found, own = dict[str, None](), _count(pod.anti_affinity)
         for number, name, bound in self._candidates(pod, node):
-            self._compared += 1
+            self._compared += 1 + own + _count(bound.anti_affinity)
             if self._compared > MAX_COMPARED or len(found) > MAX_JOINED:
                 break
             if name not in without and self._conflicts(pod, node, bound, number):
@@ -74,6 +74,12 @@ class Conflicts:
     def _is_near(self, term: AffinityTerm, node: int, other: int) -> bool:
         one, two = (self._scheduler.nodes[number].labels.get(term.topology_key) for number in (node, other))
         return one is not None and one == two
+
+
+def _count(terms: Sequence[AffinityTerm]) -> int:
+    """Return the number of terms with their requirements and the values of these."""
+    selectors = [each for term in terms for each in (term.selector, term.namespace_selector) if each is not None]
+    return len(terms) + sum(1 + len(each.values) for selector in selectors for each in selector.requirements)
 
 
 def _is_taken(own: HostPort, other: HostPort) -> bool:

@@ -335,8 +335,9 @@ def lasting_scheduler_of(objects: ClusterObjects) -> KubeScheduler:
 
 
 def never_ends(pod: PodObject) -> bool:
-    """Return True for a pod of a DaemonSet or of a kubelet, which is there as long as its node."""
-    return text_member(controller_reference(pod) or {}, "kind") in _LASTING_OWNERS
+    """Return True for a pod of a DaemonSet or of a kubelet that is not being deleted: it lasts as long as its node."""
+    lasts = text_member(controller_reference(pod) or {}, "kind") in _LASTING_OWNERS
+    return lasts and pod.metadata.get("deletionTimestamp") is None
 
 
 def _make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeScheduler:

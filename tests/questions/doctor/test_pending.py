@@ -1215,3 +1215,9 @@ def test_comparing_with_many_terms_ends_early(monkeypatch: pytest.MonkeyPatch) -
     assert answer(*objects).finding.evidence[-1] == "in its way on a: ml/x"
     monkeypatch.setattr(conflicts, "MAX_COMPARED", 100)
     assert "in its way" not in answer(*objects).finding.evidence[-1]
+
+
+def test_pods_of_daemon_sets_that_are_deleted_end() -> None:
+    times = {"deletionTimestamp": ago(minutes=1)}
+    held = pod("x", {GPU: 4}, on="a", owner=("DaemonSet", "x"), metadata=times)
+    assert answer(node("a", {GPU: 4}), held, pod("p", {GPU: 1})).finding.reason == PendingReason.ALL_ALLOCATED

@@ -741,7 +741,7 @@ class TestFindings:
 
     def test_a_request_beyond_each_node_is_an_error_with_the_most_of_a_node(self) -> None:
         finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 8})).finding
-        assert finding.message == f"no node has 8 {GPU}, even when empty"
+        assert finding.message == f"no node has 8 {GPU}, even without the pods that end"
         assert finding.evidence == (f"{GPU}: 8 requested, at most 4 on one node (a), 8 on all nodes",)
         assert finding.severity is FindingSeverity.ERROR
 
@@ -1221,3 +1221,17 @@ def test_pods_of_daemon_sets_that_are_deleted_end() -> None:
     times = {"deletionTimestamp": ago(minutes=1)}
     held = pod("x", {GPU: 4}, on="a", owner=("DaemonSet", "x"), metadata=times)
     assert answer(node("a", {GPU: 4}), held, pod("p", {GPU: 1})).finding.reason == PendingReason.ALL_ALLOCATED
+
+
+def test_devices_of_daemon_sets_are_not_absent() -> None:
+    """Devices that pods of DaemonSets hold are allocatable: the device plugin is not the cause."""
+    offered = {GPU: 4, RDMA: 1}
+    held = pod("x", offered, on="a", owner=("DaemonSet", "x"))
+    finding = answer(node("a", offered, capacity=offered), held, pod("p", {GPU: 1})).finding
+    assert (finding.reason, finding.message) == (
+        PendingReason.ON_NO_SINGLE_NODE,
+        f"no node has 1 {GPU}, even without the pods that end",
+    )
+    assert finding.evidence[0].endswith("0 on all nodes, beside 4 that pods of DaemonSets hold")
+    rdma = answer(node("a", offered), node("b", {GPU: 1}), held, pod("p", {GPU: 1, RDMA: 1})).finding
+    assert rdma.reason == PendingReason.OTHER_RESOURCES

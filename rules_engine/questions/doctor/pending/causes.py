@@ -106,7 +106,7 @@ class NodeCauses:
         """Yield the causes in their order."""
         request, view = self._request, self._view
         gpus, others = self._lacking(Stage.CHANGE)
-        absent = [name for name in (gpus if view.every else request.gpus) if not view.offering(name)]
+        absent = [name for name in (gpus if view.every else request.gpus) if not view.has(name)]
         if absent:
             yield explain_unserved(absent, view.drivers) or explain_absent_gpus(absent, view)
         if larger := {name: request.gpus[name] for name in gpus if name not in absent}:
@@ -265,7 +265,7 @@ class NodeCauses:
 
     def _explain_too_large(self, others: Sequence[str]) -> Iterator[PendingExplanation]:
         """Yield causes for resources other than GPUs of which the nodes have too little even without pods that end."""
-        absent = [name for name in others if name != PODS and not self._view.offering(name)]
+        absent = [name for name in others if name != PODS and not self._view.has(name)]
         if absent:
             slots = {**self._slots(), "resources": absent}
             yield PendingExplanation(reason=PendingReason.OTHER_ON_NO_NODE, slots=slots, evidence=(*self._steps(),))

@@ -1,5 +1,6 @@
 """The nodes of a cluster as pods that wait see them: amounts and labels, by sets of nodes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -68,6 +69,14 @@ class PendingNodes:
         ]
 
     @cached_property
+    def allocatable(self) -> Mapping[str, int]:
+        """The sums of what nodes have of resources, in nanos, with what pods hold that never end."""
+        totals = Counter[str]()
+        for node in self.scheduler.nodes:
+            totals.update({name: amount.nanos for name, amount in node.allocatable.items()})
+        return totals
+
+    @cached_property
     def products(self) -> frozenset[str]:
         """The products that labels of the nodes name."""
         return frozenset(product_of(node.labels) for node in self.scheduler.nodes)
@@ -87,6 +96,10 @@ class PendingNodes:
 
     def _find_offering(self, resource: str, nanos: int = 1) -> NodeSet:
         return node_set([number for number, (lasting, _) in enumerate(self.amounts(resource)) if lasting >= nanos])
+
+    def has(self, resource: str) -> bool:
+        """Return True if nodes have any of a resource, also if pods that never end hold all of it."""
+        return bool(self.allocatable.get(resource) or self.offering(resource))
 
     def _sum_amounts(self, resource: str, nodes: NodeSet, *, free: bool = True) -> int:
         amounts = self.amounts(resource)

@@ -124,9 +124,11 @@ def explain_too_many_gpus(gpus: Mapping[str, int], view: PendingNodes) -> Pendin
     for resource, nanos in gpus.items():
         total = view.total(resource, view.every, free=False)
         most, best = view.largest(resource, view.every, free=False)
+        held = view.allocatable.get(resource, 0) - total
         evidence.append(
             f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
             f"on one node ({best}), {format_amount(resource, total)} on all nodes"
+            f"{f', beside {format_amount(resource, held)} that pods of DaemonSets hold' if held > 0 else ''}"
         )
     return PendingExplanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,

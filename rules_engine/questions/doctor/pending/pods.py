@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from msgspec import structs
 
@@ -148,7 +148,7 @@ class _Answers:
         scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
         if scheduler == DEFAULT_SCHEDULER:
             unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
-            by_message = explain_by_message(pod, recorded, unknown, answer.feasible_nodes, words)
+            by_message = partial(explain_by_message, pod, recorded, unknown, answer.feasible_nodes, words)
             if not unset:
                 explanations += [
                     *of_nodes,
@@ -157,15 +157,15 @@ class _Answers:
                 ]
         else:
             recorded = recorded or next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
-            by_message = explain_by_message(pod, recorded, (), (), words)
+            by_message = partial(explain_by_message, pod, recorded, (), (), words)
             known = not any(map(scheduler_for, request.amounts)) and not requests_gpus_by_annotation(pod)
             if recorded or not (of_nodes and known):
-                explanations.append(by_message)
+                explanations.append(by_message())
                 evidence = [f"by the rules of {DEFAULT_SCHEDULER}: {each.reason}" for each in of_nodes if known]
             else:
                 explanations += [replace(each, certainty=Certainty.POSSIBLE) for each in of_nodes]
         return PendingPod(
-            finding=self._finding(pod, explanations or [by_message], broken, recorded, (*evidence, *words)),
+            finding=self._finding(pod, explanations or [by_message()], broken, recorded, (*evidence, *words)),
             blocking=tuple(finding for findings in broken.values() for finding in findings),
         )
 

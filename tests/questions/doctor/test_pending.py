@@ -1235,3 +1235,13 @@ def test_devices_of_daemon_sets_are_not_absent() -> None:
     assert finding.evidence[0].endswith("0 on all nodes, beside 4 that pods of DaemonSets hold")
     rdma = answer(node("a", offered), node("b", {GPU: 1}), held, pod("p", {GPU: 1, RDMA: 1})).finding
     assert rdma.reason == PendingReason.OTHER_RESOURCES
+
+
+def test_affinity_to_what_was_not_read_is_possible() -> None:
+    term = {**APART["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]}
+    for selector, certainty in ({"matchLabels": {"team": "a"}}, Certainty.POSSIBLE), (None, Certainty.CERTAIN):
+        affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [{**term, "namespaceSelector": selector}]}
+        waiting = pod("p", {GPU: 1}, affinity={"podAffinity": affinity})
+        finding = answer(node("a", {GPU: 1}), waiting, absent=["Namespace"]).finding
+        assert (finding.reason, finding.certainty) == (PendingReason.OTHER_FILTERS, certainty)
+        assert any("not evaluated" in line for line in finding.evidence) is (certainty is Certainty.POSSIBLE)

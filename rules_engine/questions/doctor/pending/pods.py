@@ -11,9 +11,10 @@ from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_mig, requests_gpus_by_annotation, scheduler_for
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.nodes.autoscalers import autoscalers_of, unknown_nodes
-from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, KubeScheduler
+from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, KubeScheduler
 from rules_engine.cluster.scheduling.bound_volumes import with_bound_volumes
 from rules_engine.cluster.scheduling.requirements import Requirements
+from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.language.cel import EvaluationError
 from rules_engine.model.json.lenient import as_mapping, as_string_map, controller_reference, text_member
 from rules_engine.model.json.strict import PodError, TooLargeError
@@ -126,13 +127,16 @@ class _Answers:
         given_up = explain_given_up(request, answer, view.drivers)
         of_nodes = [*causes.explain()] if given_up is None else [given_up]
         broken = self._broken_nodes(request, causes) if given_up is None else {}
+        unknown, evidence = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")])), list[str]()
         if of_nodes:
+            if of_nodes[0].reason is PendingReason.OTHER_FILTERS and Filter.INTER_POD_AFFINITY in answer.excluded:
+                affine = (NAMESPACE_SELECTORS, cluster.unread("Pod"))
+                evidence += [f"not evaluated for affinity between pods: {each}" for each in unknown if each in affine]
             # Of nodes that are not Ready without a taint, the scheduler may choose one.
-            certainty = Certainty.POSSIBLE if answer.passing else of_nodes[0].certainty
+            certainty = Certainty.POSSIBLE if answer.passing or evidence else of_nodes[0].certainty
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             advises = not broken or (of_nodes[0].reason in HELD and of_nodes[0].case != "Never")
             of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=advises)
-        evidence = list[str]()
         if of_nodes and self._autoscalers and not refused_by_autoscaler(pod):
             of_nodes[0] = replace(of_nodes[0], certainty=Certainty.POSSIBLE)
             evidence += unknown_nodes(self._autoscalers)
@@ -147,7 +151,6 @@ class _Answers:
         ]
         scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
         if scheduler == DEFAULT_SCHEDULER:
-            unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
             by_message = partial(explain_by_message, pod, recorded, unknown, answer.feasible_nodes, words)
             if not unset:
                 explanations += [

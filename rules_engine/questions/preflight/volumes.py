@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import read_amounts
-from rules_engine.cluster.scheduling.bound_volumes import find_bound, node_selector, owner_of
+from rules_engine.cluster.scheduling.bound_volumes import find_bound, node_selector, owner_of, users_of
 from rules_engine.cluster.scheduling.preferences import ZONE
 from rules_engine.cluster.scheduling.requirements import POD_VOLUME, read_selector
 from rules_engine.cluster.scheduling.scheduling import NO_VOLUME, UNBOUND_CLAIMS
@@ -25,6 +25,7 @@ from rules_engine.model.json.lenient import (
 )
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.wording import join_names
 from rules_engine.questions.simulate.admission import Template
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -83,6 +84,8 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
     if found is None and objects.unread("PersistentVolumeClaim", template.namespace):
         why = "which was not read" if claim is None else "which may exist already: persistentvolumeclaims were not read"
         return {"unknown": f"{title}, {why}"}
+    if found is not None and (users := users_of(found)):
+        return {"unknown": f"{title}, which is for one pod at a time, and {join_names(users)} use it"}
     claim = found or claim
     if claim is None:
         return {"claim": key, "candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}

@@ -328,3 +328,13 @@ def test_too_many_volumes_that_match_a_claim_are_not_looked_at() -> None:
 
     assert found(1000).verdict == "Starts"
     assert found(1001).unknown == ("volume claim ml/data, for which there are more than 1,000 volumes",)
+
+
+def test_a_claim_for_one_pod_at_a_time_that_another_uses_is_unknown() -> None:
+    user = pod("user", on="a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    for mode, verdict in ("ReadWriteOncePod", "Unknown"), ("ReadWriteOnce", "Starts"):
+        own = claim(spec={"volumeName": "pv-data", "accessModes": [mode]})
+        found = answer(with_claims("data"), own, volume("data"), user)
+        assert found.verdict == verdict
+        text = "volume claim ml/data, which is for one pod at a time, and ml/user use it"
+        assert (text in found.unknown) is (verdict == "Unknown")

@@ -32,7 +32,6 @@ from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import CONFIG
 from rules_engine.questions.doctor.pending.waiting import (
-    claim_names,
     explain_by_message,
     explain_claims_in_use,
     explain_gates,
@@ -104,15 +103,6 @@ class _Answers:
     def _autoscalers(self) -> Sequence[str]:
         return autoscalers_of(self._cluster)
 
-    @cached_property
-    def _claim_users(self) -> Mapping[tuple[str, str], Sequence[str]]:
-        users: dict[tuple[str, str], list[str]] = {}
-        for node in self._cluster.nodes:
-            for pod in self._cluster.pods_on(node.name):
-                for name in claim_names(pod):
-                    users.setdefault((pod.namespace, name), []).append(f"{pod.namespace}/{pod.name}")
-        return users
-
     def about(self, pod: PodObject) -> PendingPod:
         """Return the answer for one pod."""
         recorded, cluster, view = _scheduler_message(pod, self._cluster), self._cluster, self._view
@@ -155,7 +145,7 @@ class _Answers:
             if not unset:
                 explanations += [
                     *of_nodes,
-                    *explain_claims_in_use(pod, self._claim_users),
+                    *explain_claims_in_use(pod),
                     *(each for each in claims if each.case),
                 ]
         else:

@@ -1,11 +1,12 @@
 """Pods that wait for something other than a node: scheduling gates, volume claims, and what is not evaluated."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rules_engine.accelerators.resources import scheduler_for, webhook_of
 from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER
-from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items, text_member
+from rules_engine.cluster.scheduling.bound_volumes import claim_names, users_of
+from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import join_names
@@ -92,33 +93,12 @@ def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str)
                 yield (name, f"is {phase or 'not bound'}", immediate)
 
 
-def explain_claims_in_use(
-    pod: PodObject, users: Mapping[tuple[str, str], Sequence[str]]
-) -> Iterator[PendingExplanation]:
-    """Explain a pod if other pods use a volume claim that only one pod at a time may use (ReadWriteOncePod).
-
-    `users`: the pods on nodes by the namespace and the name of their claims.
-    """
+def explain_claims_in_use(pod: PodObject) -> Iterator[PendingExplanation]:
+    """Explain a pod if other pods use a volume claim that only one pod at a time may use (ReadWriteOncePod)."""
     for name in claim_names(pod):
         claim = pod.cluster.find(CLAIM, name, pod.namespace)
-        others = users.get((pod.namespace, name))
-        if claim is not None and others and "ReadWriteOncePod" in as_list(claim.spec.get("accessModes")):
+        if claim is not None and (others := users_of(claim)):
             yield PendingExplanation(reason=PendingReason.CLAIM_IN_USE, slots={"claim": name, "pods": others})
-
-
-def claim_names(pod: PodObject) -> Sequence[str]:
-    """Return the names of a pod's volume claims."""
-    return [*dict.fromkeys(_read_claim_names(pod))]
-
-
-def _read_claim_names(pod: PodObject) -> Iterator[str]:
-    volumes: Sequence[Object] = object_items(pod.spec.get("volumes"))
-    for volume in volumes:
-        claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
-        if claim:
-            yield claim
-        elif "ephemeral" in volume:
-            yield f"{pod.name}-{text_member(volume, 'name')}"
 
 
 def explain_by_message(

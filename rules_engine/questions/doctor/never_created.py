@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
 from rules_engine.cluster.read.kubectl import kind_name
@@ -199,11 +200,16 @@ def find_not_admitted(cluster: ClusterObjects) -> tuple[Finding, ...]:
 
     Pods that wait for the queue themselves, with a scheduling gate, have findings of their own.
     """
+
+    @cache
+    def has_pods(owner: ObjectName) -> bool:
+        return owner.kind == "Pod" or not all(map(is_finished, cluster.pods_of(owner)))
+
     return tuple(
         _queue_finding(kind, item)
         for kind in read_deciders()["queued"]
         for item in cluster.of(kind)
-        if _is_queued(item) and _requests_gpus(item) and not _has_pods(item)
+        if _is_queued(item) and _requests_gpus(item) and not has_pods(_owner(item))
     )
 
 
@@ -225,11 +231,6 @@ def _owner(item: ApiObject) -> ObjectName:
     references = object_items(item.metadata.get("ownerReferences"))
     reference = controller_reference(item) or next(iter(references), None)
     return item.object_name if reference is None else owner_name(reference, item)
-
-
-def _has_pods(item: ApiObject) -> bool:
-    owner = _owner(item)
-    return owner.kind == "Pod" or not all(map(is_finished, item.cluster.pods_of(owner)))
 
 
 def _queue_finding(kind: str, item: ApiObject) -> Finding:

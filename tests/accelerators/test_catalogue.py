@@ -224,6 +224,7 @@ FACTS = re.compile(
 )
 ALLOWED = {
     "rules_engine/model/kubernetes/cluster_objects.py": "API groups of kinds that are read",
+    "rules_engine/cluster/nodes/autoscalers.py": "the component of Karpenter's Events",
     "rules_engine/questions/plan/plan.py": "an example in a field's description",
     "rules_engine/rules/ladder/analysis.py": "the label by which Karpenter makes nodes of a pool",
     "rules_engine/rules/injection/value.py": "a default",

@@ -21,7 +21,7 @@ def find_bound(claim: Object, key: str, objects: ClusterObjects) -> dict[str, Js
         return {"unknown": f"volume claim {key}, whose PersistentVolume {volume_name} has {owner}"}
     if bound is None:
         return {"unknown": f"volume of claim {key}, which was not read"}
-    return {"candidates": {"": node_selector(bound)}, "otherwise": OTHER_VOLUME_NODE}
+    return {"claim": key, "candidates": {"": node_selector(bound)}, "otherwise": OTHER_VOLUME_NODE}
 
 
 def node_selector(volume: ApiObject) -> Json:
@@ -42,8 +42,7 @@ def with_bound_volumes(pod: PodObject) -> Object:
         name = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
         claim = pod.cluster.find("PersistentVolumeClaim", name, pod.namespace)
         found = {} if claim is None else find_bound(claim, f"{pod.namespace}/{name}", pod.cluster)
-        known = "candidates" in found
-        volumes.append({"name": name, POD_VOLUME: {**found, "claim": name}} if known else {**volume})
+        volumes.append({"name": name, POD_VOLUME: found} if "candidates" in found else {**volume})
     return {**pod, "spec": {**pod.spec, "volumes": volumes}} if volumes else pod
 
 

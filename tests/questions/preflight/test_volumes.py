@@ -49,6 +49,12 @@ def test_a_pod_starts_where_its_bound_volumes_are() -> None:
     assert answer(with_claims("data", nodeSelector={ZONE: "a"}), *objects).verdict == "Never"
 
 
+def test_where_a_bound_volume_is_is_evidence() -> None:
+    (stopped,) = answer(with_claims("data"), claim(), volume("data", "z")).stopped
+    assert stopped.finding is not None
+    assert "the volume of claim data is on no node of the cluster" in stopped.finding.evidence
+
+
 def test_a_pod_whose_zone_has_no_room_waits() -> None:
     busy = pod("busy", {GPU: 3}, on="b")
     found = answer(with_claims("data", gpus=2), claim(), volume("data", "b"), busy)

@@ -379,8 +379,9 @@ class NodeCauses:
             for each in self._pod.spread
         ]
         volumes = [
-            f"the volume of claim {each.claim} is on {self._view.list(nodes) or 'no node of the cluster'}"
+            f"the volume of claim {name} is on {self._view.list(nodes) or 'no node of the cluster'}"
             for each in self._pod.volumes
+            for name in [each.claim.partition("/")[2]]
             for nodes in [union(self._view.scheduler.selected((), terms) for _, terms in each.candidates)]
         ]
         return PendingExplanation(

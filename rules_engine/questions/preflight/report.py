@@ -115,6 +115,7 @@ def _stopped_fields(stopped: StoppedPods, each: WorkloadAnswer) -> Iterator[Item
     if (finding := stopped.finding) is not None:
         yield ItemField("because", f"{finding.reason}: {finding.message}")
         yield from remaining_fields(finding)
-        yield from (ItemField("evidence", line) for line in finding.evidence[:MAX_EVIDENCE])
-        if (more := len(finding.evidence) - MAX_EVIDENCE) > 0:
+        evidence = [line for line in finding.evidence if line not in each.unknown]
+        yield from (ItemField("evidence", line) for line in evidence[:MAX_EVIDENCE])
+        if (more := len(evidence) - MAX_EVIDENCE) > 0:
             yield ItemField("evidence", f"{more:,} more (--output json has all)")

@@ -205,6 +205,11 @@ def test_what_a_new_node_would_cure_is_unknown(limits: str, changes: set[str]) -
     assert any(line.startswith("    would start: ") for line in lines) is bool(found["wouldStart"] or found["tried"])
 
 
+def test_what_is_unknown_is_no_evidence_again() -> None:
+    shown = text(pod(f"{LARGE}: 9"), on=cluster_text(NODE_POOL), code=3)
+    assert shown.count(MAY_ADD) == 1
+
+
 ON_CPU_1 = "{nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [cpu-1]}]}]}"
 
 

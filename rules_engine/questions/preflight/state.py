@@ -11,6 +11,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rules_engine.accelerators.resources import scheduler_for
 from rules_engine.cluster.creation.quota import Quota, charge, refusal
 from rules_engine.cluster.devices.offers import without_device_offers
 from rules_engine.cluster.nodes import NodeSet
@@ -142,6 +143,9 @@ class ClusterState:
         scheduler = text_member(spec, "schedulerName")
         if scheduler not in ("", DEFAULT_SCHEDULER):
             return (f"scheduler {scheduler}",)
+        requested = admitted.requirements.requests if admitted else {}
+        if other := next(filter(None, map(scheduler_for, requested)), ""):
+            return (f"whether a webhook sets schedulerName: {other}",)
         if admitted is None or not self._autoscalers:
             return ()
         with suppress(CostExceeded):  # too many labels would be compared

@@ -210,6 +210,12 @@ def test_what_is_unknown_is_no_evidence_again() -> None:
     assert shown.count(MAY_ADD) == 1
 
 
+def test_a_pod_whose_scheduler_a_webhook_may_set_is_unknown() -> None:
+    found = workload(pod("nvidia.com/gpumem: 1"), code=3)
+    assert (found["verdict"], found["unknown"]) == ("Unknown", ["whether a webhook sets schedulerName: hami-scheduler"])
+    assert found["stopped"][0]["finding"]["reason"] == "SchedulerNameMissing"
+
+
 ON_CPU_1 = "{nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [cpu-1]}]}]}"
 
 
@@ -407,6 +413,7 @@ FACTS = {
     "a number of pods that the object": (RAY, ()),
     "an object that a workload refers to": (TRAIN_JOB, ()),
     "a scheduler other than": (pod("cpu: 1", schedulerName="volcano"), ()),
+    "whether a webhook sets": (pod("nvidia.com/gpumem: 1"), ()),
     "a volume claim, its StorageClass": (pod("cpu: 1", volumes=VOLUMES), ()),
     "a volume claim whose volume exists": (pod("cpu: 1", volumes=VOLUMES), BOUND),
     "a volume claim whose volume a": (pod("cpu: 1", volumes=VOLUMES), PROVISIONED),

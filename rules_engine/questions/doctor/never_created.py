@@ -46,7 +46,7 @@ _EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), (?P<amounts>request
 _UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:\s]+): (?P<amounts>.*)")
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"\s]+)" denied the request(?:: (?P<why>.*))?')
 _NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"\s]+)"(?:: (?P<why>.*))?')
-_MISSING = re.compile(r"((?:PriorityClass with name|RuntimeClass|serviceaccount) \S+) (?:was |not )found")
+_MISSING = re.compile(r"(PriorityClass|RuntimeClass|serviceaccount)(?: with name)? (\S+) (?:was |not )found")
 _RULES = re.compile(r"(?:^|; )([A-Z][A-Za-z]+/[^\s,:;]+(?:, [A-Z][A-Za-z]+/[^\s,:;]+)*): ")
 _RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
 _OF_POD = re.compile(
@@ -175,7 +175,7 @@ def _parse_refusal(
     refused = _DENIED.search(message) or _NOT_CALLED.search(message)
     if refused is None:
         missing = _MISSING.search(message)
-        slots = {"missing": missing[1]} if missing is not None else {}
+        slots = {"missing": " ".join(missing.groups())} if missing is not None else {}
         return NeverCreatedReason.OTHER, "Missing" if slots else "", slots, (message,)
     webhook, why = refused["webhook"], refused["why"] or ""
     evidence = [why] if why else []

@@ -109,7 +109,7 @@ REASONS = {
     "no PriorityClass": (
         f"{FORBIDDEN}no PriorityClass with name high was found",
         NeverCreatedReason.OTHER,
-        "PriorityClass with name high does not exist",
+        "PriorityClass high does not exist",
     ),
     "no RuntimeClass": (
         f'{FORBIDDEN}pod rejected: RuntimeClass "nvidia" not found',

@@ -1126,7 +1126,7 @@ def test_a_request_beyond_each_node_never_waits_for_others() -> None:
     full = [node("a", {GPU: 8, "cpu": 96}), pod("x", {GPU: 8, "cpu": 8}, on="a")]
     finding = answer(*full, pod("p", {GPU: 1, "cpu": 128})).finding
     assert (finding.reason, finding.severity) == (PendingReason.OTHER_RESOURCES, FindingSeverity.ERROR)
-    assert finding.message.endswith("has as much cpu as it requests, even without the pods that end")
+    assert finding.message.endswith("has as much cpu as it requests, even when empty")
     assert not any("Wait" in remedy.text for remedy in finding.remedies)
     assert [each.reason for each in finding.remaining] == [PendingReason.ALL_ALLOCATED]
 
@@ -1167,6 +1167,8 @@ class TestDeciders:
         waiting = pod("p", {"nvidia.com/gpumem": 1}, schedulerName="hami-scheduler", message="CardInsufficient")
         finding = answer(*self.FULL, waiting).finding
         assert finding.message == "hami-scheduler: CardInsufficient"
+        assert finding.cause == "This scheduler decides by rules and queues of its own, which are not evaluated."
+        assert finding.remedies[0].command == "kubectl describe pod -n ml p"
         assert not any("by the rules" in line for line in finding.evidence)
 
     def test_a_pod_with_a_fraction_of_a_gpu_is_a_gpu_pod(self) -> None:

@@ -279,7 +279,7 @@ class NodeCauses:
         for name in resources:
             most, best = view.largest(name, self.room, free=not case)
             requested = format_amount(name, self._request.others[name])
-            of = f"a node has at most {format_amount(name, most)} without pods that end ({best})"
+            of = f"a node has at most {format_amount(name, most)} beside its DaemonSets ({best})"
             if not case:
                 of = f"free on 0 of {nodes}; at most {format_amount(name, most)} on one ({best})"
             evidence.append(f"{name}: {requested} requested, {of}")

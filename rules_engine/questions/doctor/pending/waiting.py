@@ -123,6 +123,7 @@ def explain_by_message(
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     return PendingExplanation(
         reason=PendingReason.SCHEDULER_MESSAGE if recorded else PendingReason.NO_SCHEDULER_MESSAGE,
+        case="Other" if recorded and scheduler != DEFAULT_SCHEDULER else "",
         slots={"scheduler": scheduler, "recorded": recorded},
         certainty=Certainty.POSSIBLE if outdated else None,
         evidence=(

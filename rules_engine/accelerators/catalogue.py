@@ -97,7 +97,10 @@ class Operand(_Entry, frozen=True, kw_only=True):
 
 
 class Scheduler(_Entry, frozen=True, kw_only=True):
-    """A scheduler, with the resources and the annotations by which pods request GPUs of it alone."""
+    """A scheduler, with the resources and the annotations by which pods request GPUs of it alone.
+
+    `webhook`: how pods get its name, as a clause such as: HAMi's webhook sets it.
+    """
 
     resources: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from rules_engine.accelerators.catalogue import Card, NodeLabel, catalogue
 from rules_engine.accelerators.mig import device_resource, profile_of, profile_order
 from rules_engine.accelerators.resources import is_gpu, is_rdma
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, requests_of
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, once, requests_of
 
 
 def product_of(labels: Mapping[str, str]) -> str:
@@ -116,25 +115,20 @@ def lacking_cards(resource: str, products: Iterable[str]) -> Sequence[str]:
     ]
 
 
-_VIEW: Final = "gpus"
-
-
+@once
 def _find_gpus(objects: ClusterObjects) -> Mapping[str, NodeGpus]:
-    """Return the accelerators by node, found once for a cluster."""
-    found = objects.views.get(_VIEW)
-    if not isinstance(found, dict):
-        drivers = {text_member(each, "nodeName"): text_member(each, "driver") for each in _slices_with_devices(objects)}
-        products = device_products(objects.of("ResourceSlice"))
-        found = {node.name: gpus for node in objects.nodes if (gpus := _known_gpus(node, drivers, products))}
-        # Plugins are Ready on nodes without GPUs, too: they show some only if no node has any, and a pod waits for it.
-        if not found and any(is_gpu(name) for pod in objects.pods if not pod.node_name for name in requests_of(pod)):
-            found = {
-                node.name: NodeGpus(known_from=str(plugin.object_name))
-                for node in objects.nodes
-                for plugin in device_plugins(node)
-                if plugin.condition("Ready").get("status") == "True"
-            }
-        objects.views[_VIEW] = found
+    """Return the accelerators by node."""
+    drivers = {text_member(each, "nodeName"): text_member(each, "driver") for each in _slices_with_devices(objects)}
+    products = device_products(objects.of("ResourceSlice"))
+    found = {node.name: gpus for node in objects.nodes if (gpus := _known_gpus(node, drivers, products))}
+    # Plugins are Ready on nodes without GPUs, too: they show some only if no node has any, and a pod waits for it.
+    if not found and any(is_gpu(name) for pod in objects.pods if not pod.node_name for name in requests_of(pod)):
+        found = {
+            node.name: NodeGpus(known_from=str(plugin.object_name))
+            for node in objects.nodes
+            for plugin in device_plugins(node)
+            if plugin.condition("Ready").get("status") == "True"
+        }
     return found
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
 
-from rules_engine.accelerators.catalogue import MIG_RESOURCE, Catalogue, catalogue
+from rules_engine.accelerators.catalogue import MIG_RESOURCE, Catalogue, Scheduler, catalogue
 from rules_engine.accelerators.mig import mig_share
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map
 
@@ -35,16 +35,11 @@ def is_mig(resource: str) -> bool:
     return resource.startswith(MIG_RESOURCE)
 
 
-def scheduler_for(resource: str) -> str:
-    """Return the only scheduler that allocates a resource; "" for a resource that any scheduler allocates."""
+def scheduler_for(resource: str) -> Scheduler | None:
+    """Return the only scheduler that allocates a resource; None for a resource that any scheduler allocates."""
     return next(
-        (each.name for each in catalogue().schedulers if any(fnmatchcase(resource, p) for p in each.resources)), ""
+        (each for each in catalogue().schedulers if any(fnmatchcase(resource, p) for p in each.resources)), None
     )
-
-
-def webhook_of(scheduler: str) -> str:
-    """Return how pods get the name of a scheduler, as a clause such as `HAMi's webhook sets it`; "" if not known."""
-    return next((each.webhook for each in catalogue().schedulers if each.name == scheduler), "")
 
 
 def requests_gpus_by_annotation(pod: Object) -> Mapping[str, str]:

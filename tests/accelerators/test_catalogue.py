@@ -17,7 +17,6 @@ from rules_engine.accelerators.resources import (
     is_rdma,
     requests_gpus_by_annotation,
     scheduler_for,
-    webhook_of,
 )
 from rules_engine.rules.sources.load import COMMAND_KINDS, load_files
 from tests.support.api import pod
@@ -89,7 +88,9 @@ def test_names_of_resources_are_those_of_added_vendors(resource: str, share: flo
 
 def test_an_added_scheduler_is_known(tmp_path: Path) -> None:
     load_files([write(tmp_path, {"a.yaml": OURS})], COMMAND_KINDS)
-    assert (scheduler_for("example.com/memory"), webhook_of("our-scheduler")) == ("our-scheduler", "ours sets it")
+    found = scheduler_for("example.com/memory")
+    assert found is not None
+    assert (found.name, found.webhook) == ("our-scheduler", "ours sets it")
     annotated = pod(metadata={"annotations": {"example.com/part": "1"}}, schedulerName="our-scheduler")
     assert requests_gpus_by_annotation(annotated) == {"example.com/part": "1"}
 

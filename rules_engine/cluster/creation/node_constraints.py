@@ -5,21 +5,19 @@ extendedresourcetoleration (Admit) and runtimeclass (setOverhead, setScheduling,
 """
 
 from collections.abc import Set
-from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, read_amounts
 from rules_engine.cluster.nodes import is_extended_resource
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, once
 from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 
 EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
 UNKNOWN_PLUGIN = (
     f"whether the admission plugin {EXTENDED_RESOURCE_TOLERATION} is on (--admission {EXTENDED_RESOURCE_TOLERATION})"
 )
-_TAINTS = "keys of taints"
 _SELECTOR_ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
 
 
@@ -70,12 +68,9 @@ def add_resource_tolerations(creation: PodCreation) -> None:
         creation.unknown.append(UNKNOWN_PLUGIN)
 
 
+@once
 def _taint_keys(objects: ClusterObjects) -> Set[str]:
-    view = objects.views.get(_TAINTS)
-    if not isinstance(view, frozenset):
-        taints = (taint for node in objects.nodes for taint in object_items(node.spec.get("taints")))
-        view = objects.views[_TAINTS] = frozenset(text_member(taint, "key") for taint in taints)
-    return view
+    return {text_member(taint, "key") for node in objects.nodes for taint in object_items(node.spec.get("taints"))}
 
 
 def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
@@ -98,6 +93,7 @@ def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
     ]
 
 
+@once
 def _is_on(objects: ClusterObjects) -> bool | None:
     """Return True if the plugin is on, by the option or by a running pod; None if nothing shows it.
 
@@ -105,10 +101,8 @@ def _is_on(objects: ClusterObjects) -> bool | None:
     """
     if EXTENDED_RESOURCE_TOLERATION in objects.plugins:
         return True
-    if EXTENDED_RESOURCE_TOLERATION not in objects.views:
-        shown = [found for pod in objects.pods if (found := _shows_plugin(pod)) is not None]
-        objects.views[EXTENDED_RESOURCE_TOLERATION] = any(shown) if shown else None
-    return cast("bool | None", objects.views[EXTENDED_RESOURCE_TOLERATION])
+    shown = [found for pod in objects.pods if (found := _shows_plugin(pod)) is not None]
+    return any(shown) if shown else None
 
 
 def _shows_plugin(pod: PodObject) -> bool | None:

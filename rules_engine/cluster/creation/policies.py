@@ -9,7 +9,6 @@ denies; and policies that gpu-rules exported, in whose place the rules of the in
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError
 from rules_engine.cluster.scheduling.requirements import read_selector
@@ -29,7 +28,7 @@ from rules_engine.language.cel.reads import ReadPath, Reads
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, once
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, annotation_of
 from rules_engine.model.kubernetes.pod_defaults import with_generated_name
@@ -43,7 +42,6 @@ VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 POLICY_COST = 20_000_000
 """Cost units of the policies of one cluster for all pods, at most some 20 seconds: 1,000 for each of 20,000 pods."""
 
-_VIEW = "admission policies"
 _NOT_EVALUATED = "which is not evaluated"
 
 _ENVIRONMENT = Environment(
@@ -66,10 +64,7 @@ class _UnknownError(Exception):
 
 def validate(creation: PodCreation) -> None:
     """Refuse a pod that a policy denies. Note the policies that could deny or change it."""
-    views = creation.objects.views
-    if _VIEW not in views:
-        views[_VIEW] = _read_policies(creation.objects)
-    policies = cast("Sequence[_Policy]", views[_VIEW])
+    policies = _read_policies(creation.objects)
     if not policies:
         return
     pod = _Pod.of(creation)
@@ -304,6 +299,7 @@ class _Policy:
         return ""
 
 
+@once
 def _read_policies(objects: ClusterObjects) -> Sequence[_Policy]:
     """Return the policies that could deny or change pods, by name."""
     budget, found = Budget(POLICY_COST, "the admission policies of one cluster"), list[_Policy]()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from rules_engine.model.kubernetes.cluster_objects import AUTOSCALER_STATUS, ClusterObjects, component_of
+from rules_engine.model.kubernetes.cluster_objects import AUTOSCALER_STATUS, ClusterObjects, component_of, once
 from rules_engine.model.wording import join_names
 
 CLUSTER_AUTOSCALER, DECLARED = "cluster-autoscaler", "declared nodes"
@@ -13,6 +13,7 @@ _UNREAD = {
 }
 
 
+@once
 def autoscalers_of(objects: ClusterObjects) -> tuple[str, ...]:
     """Return what may add nodes to a cluster, as words for a sentence: NodePool gpu."""
     components = {component_of(event) for event in objects.events}

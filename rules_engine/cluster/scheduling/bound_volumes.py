@@ -1,13 +1,12 @@
 """Volumes that are bound to the claims of pods, the nodes that reach them, and the pods that use them."""
 
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
 
 from rules_engine.cluster.scheduling.requirements import POD_VOLUME
 from rules_engine.cluster.scheduling.scheduling import OTHER_VOLUME_NODE
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject, once
 
 
 def find_bound(claim: Object, key: str, objects: ClusterObjects) -> dict[str, Json]:
@@ -47,29 +46,28 @@ def with_bound_volumes(pod: PodObject) -> Object:
 
 
 def claim_names(pod: PodObject) -> Sequence[str]:
-    """Return the names of a pod's volume claims."""
-    return [*dict.fromkeys(_read_claim_names(pod))]
+    """Return the names of a pod's volume claims, including those of its ephemeral volumes."""
+    names = [
+        f"{pod.name}-{text_member(volume, 'name')}"
+        if "ephemeral" in volume
+        else text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
+        for volume in object_items(pod.spec.get("volumes"))
+    ]
+    return [*dict.fromkeys(filter(None, names))]
 
 
-def _read_claim_names(pod: PodObject) -> Iterator[str]:
-    volumes: Sequence[Object] = object_items(pod.spec.get("volumes"))
-    for volume in volumes:
-        claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
-        if claim:
-            yield claim
-        elif "ephemeral" in volume:
-            yield f"{pod.name}-{text_member(volume, 'name')}"
+@once
+def _users_of_claims(cluster: ClusterObjects) -> Mapping[tuple[str, str], Sequence[str]]:
+    """Return the pods on nodes by the namespace and the name of their claims."""
+    users: dict[tuple[str, str], list[str]] = {}
+    for pod in (pod for node in cluster.nodes for pod in cluster.pods_on(node.name)):
+        for name in claim_names(pod):
+            users.setdefault((pod.namespace, name), []).append(f"{pod.namespace}/{pod.name}")
+    return users
 
 
 def users_of(claim: ApiObject) -> Sequence[str]:
     """Return the pods on nodes that use a claim which only one pod at a time may use (ReadWriteOncePod)."""
     if "ReadWriteOncePod" not in as_list(claim.spec.get("accessModes")):
         return ()
-    cluster = claim.cluster
-    if __name__ not in cluster.views:
-        users: dict[tuple[str, str], list[str]] = {}
-        for pod in (pod for node in cluster.nodes for pod in cluster.pods_on(node.name)):
-            for name in claim_names(pod):
-                users.setdefault((pod.namespace, name), []).append(f"{pod.namespace}/{pod.name}")
-        cluster.views[__name__] = users
-    return cast("dict[tuple[str, str], list[str]]", cluster.views[__name__]).get((claim.namespace, claim.name), ())
+    return _users_of_claims(claim.cluster).get((claim.namespace, claim.name), ())

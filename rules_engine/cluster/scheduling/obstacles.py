@@ -13,7 +13,6 @@ from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import (
     NO_DEVICES,
     NO_TOPOLOGY,
-    NOT_SELECTED,
     TAINTED,
     Filter,
     Scheduling,
@@ -28,13 +27,14 @@ CACHED_RESOURCES = 1_000
 class Stage(IntEnum):
     """How an obstacle goes, in the order in which obstacles must go.
 
-    CHANGE: it stays if all pods end, so the pod or the node has to change; STATE: a state of the node has to pass;
-    OTHERS: other pods have to end, or to start.
+    LACKING: the node has too few GPUs, which counts before all else; CHANGE: it stays if all pods end, so the pod or
+    the node has to change; STATE: a state of the node has to pass; OTHERS: other pods have to end, or to start.
     """
 
-    CHANGE = 0
-    STATE = 1
-    OTHERS = 2
+    LACKING = 0
+    CHANGE = 1
+    STATE = 2
+    OTHERS = 3
 
 
 class Obstacle(Struct, frozen=True):
@@ -43,30 +43,6 @@ class Obstacle(Struct, frozen=True):
     stage: Stage
     filter: Filter
     what: str
-
-
-class Candidates(Struct, frozen=True):
-    """The nodes that a pod could run on after the fewest changes: all have the same obstacles, which are in order.
-
-    `alike`: the nodes that have these obstacles apart from those of the stage OTHERS.
-    """
-
-    obstacles: tuple[Obstacle, ...]
-    nodes: NodeSet
-    alike: NodeSet
-
-
-_ORDER = (
-    Filter.NODE_RESOURCES_FIT,
-    Filter.DYNAMIC_RESOURCES,
-    Filter.NODE_AFFINITY,
-    Filter.TAINT_TOLERATION,
-    Filter.VOLUME_BINDING,
-    Filter.POD_TOPOLOGY_SPREAD,
-    Filter.NODE_PORTS,
-    Filter.INTER_POD_AFFINITY,
-)
-"""The filters in the order of their obstacles within a stage."""
 
 
 class ObstacleSearch:
@@ -90,7 +66,7 @@ class ObstacleSearch:
         )
 
     def find(self, pod: Requirements, answer: Scheduling) -> Mapping[Obstacle, NodeSet]:
-        """Return the obstacles of a pod, each with its nodes; `answer`: the scheduler's."""
+        """Return the obstacles of a pod in the order of stages, each with its nodes; `answer`: the scheduler's."""
         found: dict[Obstacle, NodeSet] = {}
 
         def add(stage: Stage, name: Filter, what: str, nodes: NodeSet) -> None:
@@ -108,6 +84,8 @@ class ObstacleSearch:
         never_free = lacking & ~self._lasting.devices.having(pod.devices, lacking)
         add(Stage.CHANGE, Filter.DYNAMIC_RESOURCES, NO_DEVICES, never_free)
         add(Stage.OTHERS, Filter.DYNAMIC_RESOURCES, NO_DEVICES, lacking & ~never_free)
+        for why, nodes in answer.excluded.get(Filter.NODE_AFFINITY, {}).items():
+            add(Stage.CHANGE, Filter.NODE_AFFINITY, why, nodes)
         tolerations, cordoned = pod.placement.tolerations, answer.excluded.get(Filter.NODE_UNSCHEDULABLE, {})
         repelling = dict(self._scheduler.taints.repelling(tolerations))
         not_ready = Taint(key=NOT_READY, effect="NoSchedule")
@@ -119,17 +97,12 @@ class ObstacleSearch:
             add(stage, Filter.TAINT_TOLERATION, what, nodes)
         for nodes in cordoned.values():
             add(Stage.STATE, Filter.TAINT_TOLERATION, "NodesCordoned", nodes)
-        for name in (
-            Filter.NODE_AFFINITY,
-            Filter.VOLUME_BINDING,
-            Filter.POD_TOPOLOGY_SPREAD,
-            Filter.NODE_PORTS,
-            Filter.INTER_POD_AFFINITY,
-        ):
+        others = (Filter.VOLUME_BINDING, Filter.POD_TOPOLOGY_SPREAD, Filter.NODE_PORTS, Filter.INTER_POD_AFFINITY)
+        for name in others:
             for why, nodes in answer.excluded.get(name, {}).items():
-                stays = name is Filter.VOLUME_BINDING or why in (NOT_SELECTED, NO_TOPOLOGY)
+                stays = name is Filter.VOLUME_BINDING or why == NO_TOPOLOGY
                 add(Stage.CHANGE if stays else Stage.OTHERS, name, why, nodes)
-        return dict(sorted(found.items(), key=lambda item: (item[0].stage, _ORDER.index(item[0].filter))))
+        return dict(sorted(found.items(), key=lambda item: item[0].stage))
 
     def _find_held(self, resource: str) -> NodeSet:
         """Return the nodes of whose amount of a resource pods hold a part that end some time."""
@@ -140,41 +113,27 @@ class ObstacleSearch:
 
 def find_candidates(
     obstacles: Mapping[Obstacle, NodeSet], every: NodeSet, offering: Mapping[str, NodeSet]
-) -> Candidates:
-    """Return the nodes with the fewest obstacles of the first stages; of equal ones those whose GPUs are free.
+) -> tuple[tuple[Obstacle, ...], NodeSet, NodeSet]:
+    """Return the fewest obstacles of the first stages that nodes have, of equal ones those whose GPUs are free.
 
-    `obstacles`: of a pod, in order. `offering`: the nodes that have any of each GPU resource of the pod, which count
-    before all others.
+    They come with the nodes that have them, and with those that have them apart from those of the stage OTHERS.
+    `obstacles`: of a pod, in order. `offering`: the nodes that have each GPU resource of the pod, which come first.
     """
-    groups: list[tuple[int, tuple[Obstacle, ...], NodeSet]] = [(0, (), every)]
-    for having in filter(None, offering.values()):
-        groups = [
-            part
-            for lacking, own, nodes in groups
-            for part in ((lacking, own, nodes & having), (lacking + 1, own, nodes & ~having))
-            if part[2]
-        ]
-    for obstacle, excluded in obstacles.items():
-        groups = [
-            part
-            for lacking, own, nodes in groups
-            for part in ((lacking, (*own, obstacle), nodes & excluded), (lacking, own, nodes & ~excluded))
-            if part[2]
-        ]
+    lacking = {Obstacle(Stage.LACKING, Filter.NODE_RESOURCES_FIT, name): every & ~offering[name] for name in offering}
+    groups: dict[tuple[Obstacle, ...], NodeSet] = {(): every} if every else {}
+    for obstacle, excluded in (*lacking.items(), *obstacles.items()):
+        parts = [(own, nodes & ~excluded) for own, nodes in groups.items()]
+        parts += [((*own, obstacle), nodes & excluded) for own, nodes in groups.items()]
+        groups = {own: nodes for own, nodes in parts if nodes}
 
-    def rank(group: tuple[int, tuple[Obstacle, ...], NodeSet]) -> tuple[int, ...]:
-        lacking, own, nodes = group
+    def rank(own: tuple[Obstacle, ...]) -> tuple[int, ...]:
         counts = Counter(each.stage for each in own)
         held = sum(each.what in offering or each.filter is Filter.DYNAMIC_RESOURCES for each in own)
-        return (lacking, *(counts[stage] for stage in Stage), held, -nodes.bit_count())
+        return (*(counts[stage] for stage in Stage), held, -groups[own].bit_count())
 
-    lacking, own, nodes = min(groups, key=rank, default=(0, (), 0))
-    before = [each for each in own if each.stage is not Stage.OTHERS]
-    alike = union(
-        [
-            members
-            for others, theirs, members in groups
-            if others == lacking and [each for each in theirs if each.stage is not Stage.OTHERS] == before
-        ]
-    )
-    return Candidates(own, nodes, alike)
+    def before_others(own: tuple[Obstacle, ...]) -> list[Obstacle]:
+        return [each for each in own if each.stage is not Stage.OTHERS]
+
+    best = min(groups, key=rank, default=())
+    alike = union(nodes for own, nodes in groups.items() if before_others(own) == before_others(best))
+    return tuple(each for each in best if each not in lacking), groups.get(best, 0), alike

@@ -307,7 +307,6 @@ def _resources_waited_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet)
 
 
 _VIEW: Final = "scheduler"
-_LASTING_VIEW: Final = "scheduler with lasting pods"
 
 _LASTING_OWNERS = ("DaemonSet", "Node")
 """Kinds of the controllers of pods that never end: the others are the kubelet's own pods."""
@@ -322,15 +321,7 @@ def scheduler_of(objects: ClusterObjects) -> KubeScheduler:
     """Return the scheduler of a cluster's objects, built once: building takes a second for 100,000 pods."""
     scheduler = objects.views.get(_VIEW)
     if not isinstance(scheduler, KubeScheduler):
-        scheduler = objects.views[_VIEW] = _make_scheduler(objects)
-    return scheduler
-
-
-def lasting_scheduler_of(objects: ClusterObjects) -> KubeScheduler:
-    """Return a scheduler of a cluster's nodes as if all pods had ended, except those of DaemonSets and of kubelets."""
-    scheduler = objects.views.get(_LASTING_VIEW)
-    if not isinstance(scheduler, KubeScheduler):
-        scheduler = objects.views[_LASTING_VIEW] = _make_scheduler(objects, lasting=True)
+        scheduler = objects.views[_VIEW] = make_scheduler(objects)
     return scheduler
 
 
@@ -340,7 +331,8 @@ def never_ends(pod: PodObject) -> bool:
     return lasts and pod.metadata.get("deletionTimestamp") is None
 
 
-def _make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeScheduler:
+def make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeScheduler:
+    """Return a scheduler of a cluster's nodes and pods; `lasting`: as if all pods had ended that end some time."""
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {

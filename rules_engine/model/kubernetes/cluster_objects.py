@@ -1,11 +1,12 @@
 """Objects of a cluster as its API returns them, with the indexes that a diagnosis needs."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from marshal import dumps
+from typing import TypeVar, cast
 
 from rules_engine.model.json.lenient import (
     Object,
@@ -25,6 +26,8 @@ from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS, OFFERS_R
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,11 @@ def component_of(event: Object) -> str:
     return text_member(as_mapping(event.get("source")), "component") or text_member(event, "reportingComponent")
 
 
+def owner_name(reference: Object, item: ApiObject) -> ObjectName:
+    """Return the name in an owner reference of an object."""
+    return ObjectName(text_member(reference, "kind"), text_member(reference, "name"), item.namespace)
+
+
 class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are built on first use.
 
@@ -329,18 +337,18 @@ class ClusterObjects:
         return self._by_node.get(node, ())
 
     @cached_property
-    def _by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
+    def pods_by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
+        """The pods with a controller, including finished pods."""
         pods: dict[ObjectName, list[PodObject]] = {}
         for pod in self.pods:
             owner = controller_reference(pod)
             if owner is not None:
-                name = ObjectName(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace)
-                pods.setdefault(name, []).append(pod)
+                pods.setdefault(owner_name(owner, pod), []).append(pod)
         return pods
 
     def pods_of(self, owner: ObjectName) -> Sequence[PodObject]:
         """Return the pods that an object of their namespace controls, including finished pods."""
-        return self._by_controller.get(owner, ())
+        return self.pods_by_controller.get(owner, ())
 
     @cached_property
     def _events_by_object(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
@@ -396,6 +404,19 @@ class ClusterObjects:
     def node_view(self, name: str) -> Node | None:
         """Return a node as rules see it, with the amounts that its pods use."""
         return self._node_views.get(name)
+
+
+def once(make: Callable[[ClusterObjects], T]) -> Callable[[ClusterObjects], T]:
+    """Return a function whose result is computed once for the objects of a cluster, and lives as long as they do."""
+    key = f"{make.__module__}.{make.__qualname__}"
+
+    @wraps(make)
+    def find(objects: ClusterObjects) -> T:
+        if key not in objects.views:
+            objects.views[key] = make(objects)
+        return cast(T, objects.views[key])
+
+    return find
 
 
 def is_about(event: Object, subject: ApiObject) -> bool:

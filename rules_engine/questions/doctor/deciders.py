@@ -1,10 +1,9 @@
-"""What those who decide whether a waiting pod starts said last: schedulers, queues and autoscalers."""
+"""The last words of schedulers, queues and autoscalers about waiting pods, in Events and conditions."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
 
 import msgspec
 
@@ -12,19 +11,24 @@ from rules_engine.accelerators.resources import requests_gpus_by_annotation
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import as_string_map, object_items, text_member
-from rules_engine.model.kubernetes.cluster_objects import POD_GROUPS, ApiObject, ClusterObjects, PodObject, component_of
+from rules_engine.model.kubernetes.cluster_objects import (
+    POD_GROUPS,
+    ApiObject,
+    ClusterObjects,
+    PodObject,
+    component_of,
+    once,
+    owner_name,
+)
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.questions.doctor.gpu_objects import (
     LONG_AGO,
     controllers_of,
     is_named,
     last_seen,
-    owner_name,
     parse_timestamp,
 )
 from rules_engine.questions.doctor.wording import quote_message
-
-T = TypeVar("T")
 
 Words = tuple[datetime, str, str]
 """The last words of a component or of a condition: when, from where, and the words; the texts are quoted."""
@@ -40,7 +44,7 @@ def read_deciders() -> Mapping[str, tuple[str, ...]]:
 
 
 def words_about(pod: PodObject) -> tuple[str, ...]:
-    """Return what was said last about a waiting pod, its controllers, Workload or PodGroup, the newest first.
+    """Return the last words about a waiting pod, its controllers, Workload or PodGroup, the newest first.
 
     The message of the pod's own scheduler is left out: the finding about the pod has it.
     """
@@ -50,17 +54,30 @@ def words_about(pod: PodObject) -> tuple[str, ...]:
 
 
 def refused_by_autoscaler(pod: PodObject) -> bool:
-    """Return True if the last Event about a pod of each autoscaler that sent one says that it adds no node."""
+    """Return True if the last Event about a pod of each autoscaler that sent one says that it adds no node.
+
+    After a failure, an autoscaler tries again: its backoff is no refusal.
+    """
     table = read_deciders()
-    last = [f"{name}={text_member(event, 'reason')}" for name, event in _last_events(pod).items()]
+    last = [
+        f"{name}={text_member(event, 'reason')}{'?' if 'backoff' in text_member(event, 'message') else ''}"
+        for name, event in _last_events(pod).items()
+    ]
     said = [each for each in last if each.startswith(table["autoscalers"])]
     return bool(said) and all(each in table["refusals"] for each in said)
 
 
 def last_words(item: ApiObject) -> Sequence[Words]:
     """Return the newest words about an object. They are found once: thousands of pods may have the same controller."""
-    key = f"{__name__} {item.object_name} {text_member(item.metadata, 'uid')}"
-    return _once(item.cluster, key, lambda: _newest(_find_words(item)))
+    known, key = _known_words(item.cluster), (item.object_name, text_member(item.metadata, "uid"))
+    if key not in known:
+        known[key] = _newest(_find_words(item))
+    return known[key]
+
+
+@once
+def _known_words(_: ClusterObjects) -> dict[tuple[ObjectName, str], Sequence[Words]]:
+    return {}
 
 
 def queue_of(group: ApiObject) -> str:
@@ -79,13 +96,6 @@ def _newest(words: Iterable[Words]) -> Sequence[Words]:
     for each in sorted(words, reverse=True):
         texts.setdefault(each[2], each)
     return [*texts.values()][:MAX_WORDS]
-
-
-def _once(cluster: ClusterObjects, key: str, make: Callable[[], T]) -> T:
-    """Return a value that is made once for a cluster."""
-    if key not in cluster.views:
-        cluster.views[key] = make()
-    return cast(T, cluster.views[key])
 
 
 def _state_lines(pod: PodObject) -> Iterator[str]:
@@ -131,7 +141,7 @@ def _find_words(item: ApiObject) -> Iterator[Words]:
 
 def _around(pod: PodObject) -> Iterator[ApiObject]:
     """Yield a pod, its controllers, and the Workloads and PodGroups of each."""
-    groups = _once(pod.cluster, __name__, lambda: _groups_by_name(pod.cluster))
+    groups = _groups_by_name(pod.cluster)
     for item in (pod, *controllers_of(pod)):
         yield item
         named = as_string_map(item.metadata.get("labels")) | as_string_map(item.metadata.get("annotations"))
@@ -140,6 +150,7 @@ def _around(pod: PodObject) -> Iterator[ApiObject]:
             yield from (group for uid, group in groups.get(name, ()) if is_named(item, uid))
 
 
+@once
 def _groups_by_name(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[tuple[str, ApiObject]]]:
     """Return Workloads and PodGroups by their names and those of their owners, with the UIDs of these."""
     found: dict[ObjectName, list[tuple[str, ApiObject]]] = {}

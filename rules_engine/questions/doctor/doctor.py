@@ -88,7 +88,7 @@ def doctor(
         counts=_count_findings(groups),
         pending_pods=len(pending),
         findings=groups,
-        nodes=overview.gpu_nodes(cluster, pods, is_listed),
+        nodes=overview.gpu_nodes(cluster, is_listed),
         device_plugins=overview.device_plugins(cluster, plugins),
         pods=overview.gpu_pods(pods, in_scope),
         errors=recent_errors(cluster, pods, plugins, in_scope, since, owner_of),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rules_engine.cluster.devices.allocation import free_counters
 from rules_engine.cluster.devices.offers import DeviceOffers
@@ -11,7 +11,7 @@ from rules_engine.cluster.devices.pools import Pool, pool_devices
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, once
 from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey, PoolKey
 from rules_engine.model.kubernetes.quantity import NANOS
@@ -176,12 +176,5 @@ class Drivers:
         return join_names(self._taints.get(key, ()))
 
 
-_VIEW: Final = "drivers"
-
-
-def drivers_of(objects: ClusterObjects) -> Drivers:
-    """Return the drivers of a cluster's objects, read once."""
-    drivers = objects.views.get(_VIEW)
-    if not isinstance(drivers, Drivers):
-        drivers = objects.views[_VIEW] = Drivers(objects)
-    return drivers
+drivers_of = once(Drivers)
+"""Return the drivers of a cluster's objects."""

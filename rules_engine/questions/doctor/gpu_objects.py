@@ -11,7 +11,7 @@ from rules_engine.model.json.lenient import (
     object_items,
     text_member,
 )
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject, requests_of
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject, owner_name, requests_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity
 
@@ -42,11 +42,6 @@ def controllers_of(item: ApiObject) -> Iterator[ApiObject]:
             found.cluster = cluster
         item = found
         yield item
-
-
-def owner_name(reference: Object, item: ApiObject) -> ObjectName:
-    """Return the name in an owner reference of an object."""
-    return ObjectName(text_member(reference, "kind"), text_member(reference, "name"), item.namespace)
 
 
 def is_named(item: ApiObject, uid: str) -> bool:

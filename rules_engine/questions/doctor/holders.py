@@ -1,7 +1,6 @@
 """The pods that hold GPUs, by node."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from heapq import nsmallest
@@ -20,19 +19,6 @@ MAX_HOLDERS = 5
 """Pods with the most devices that evidence names; it counts the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A pod that holds GPUs on a node. `since`: the time at which it was bound to the node."""
-
-    pod: PodObject
-    amounts: Mapping[str, int]
-    since: datetime | None
-
-    @property
-    def terminating(self) -> bool:
-        return self.pod.metadata.get("deletionTimestamp") is not None
-
-
 class Holders:
     """The pods of a cluster that hold GPUs."""
 
@@ -42,16 +28,14 @@ class Holders:
         """Return a line for each of the largest holders of a resource on nodes, and a line that counts the others."""
 
     @cached_property
-    def _by_resource(self) -> Mapping[str, Mapping[str, Sequence[Holder]]]:
-        """The pods by resource and node."""
-        by_resource: dict[str, dict[str, list[Holder]]] = {}
+    def _by_resource(self) -> Mapping[str, Mapping[str, Sequence[tuple[int, PodObject]]]]:
+        """The amounts that pods hold, with the pods, by resource and node."""
+        by_resource: dict[str, dict[str, list[tuple[int, PodObject]]]] = {}
         for node in self._cluster.nodes:
             for pod in self._cluster.pods_on(node.name):
-                amounts = requested_gpus(pod)
-                holder = Holder(pod=pod, amounts=amounts, since=binding_time(pod) if amounts else None)
-                for resource, amount in amounts.items():
+                for resource, amount in requested_gpus(pod).items():
                     if amount > 0:
-                        by_resource.setdefault(resource, {}).setdefault(node.name, []).append(holder)
+                        by_resource.setdefault(resource, {}).setdefault(node.name, []).append((amount, pod))
         return by_resource
 
     @cached_property
@@ -68,17 +52,16 @@ class Holders:
     def _evidence(self, resource: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
         by_node = self._by_resource.get(resource, {})
         holders = [holder for node in nodes for holder in by_node.get(node, ())]
-        first = nsmallest(MAX_HOLDERS, holders, key=lambda it: (-it.amounts[resource], it.pod.namespace, it.pod.name))
+        first = nsmallest(MAX_HOLDERS, holders, key=lambda it: (-it[0], it[1].namespace, it[1].name))
         lines = [
-            f"{holder.pod.namespace}/{holder.pod.name} holds {holder.amounts[resource]} {resource} "
-            f"on {holder.pod.node_name}{since_clause(holder.since)}"
-            f"{', and is being deleted' if holder.terminating else ''}"
-            for holder in first
+            f"{pod.namespace}/{pod.name} holds {amount} {resource} on {pod.node_name}{since_clause(binding_time(pod))}"
+            f"{', and is being deleted' if pod.metadata.get('deletionTimestamp') is not None else ''}"
+            for amount, pod in first
         ]
         others = len(holders) - len(first)
         if others:
-            amount = sum(it.amounts[resource] for it in holders) - sum(it.amounts[resource] for it in first)
-            lines.append(f"{format_count(others, 'other pod')} hold {amount} {resource}")
+            left = sum(amount for amount, _ in holders) - sum(amount for amount, _ in first)
+            lines.append(f"{format_count(others, 'other pod')} hold {left} {resource}")
         return tuple(lines)
 
 

@@ -23,13 +23,14 @@ from rules_engine.model.kubernetes.cluster_objects import (
     ClusterObjects,
     involved_object,
     is_about,
+    owner_name,
 )
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import Certainty, Finding
 from rules_engine.questions.doctor.deciders import is_over, last_words, queue_of, read_deciders
-from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, owner_name, parse_timestamp, resource_names
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
 from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.diagnostic import Slots, new_finding
@@ -136,16 +137,13 @@ _LACKS_PODS: Mapping[str, Callable[[ApiObject], bool]] = {
 
 
 def _concerns_gpus(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> bool:
-    if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _is_own_refusal(failure.message):
+    refused = _DENIED.search(failure.message) or _NOT_CALLED.search(failure.message)
+    is_own = refused is not None and refused["webhook"] in OWN_WEBHOOKS
+    if is_own or any(map(is_gpu, _RESOURCE.findall(failure.message))):
         return True
     template = as_mapping(failure.workload.spec.get("template")) if failure.workload is not None else {}
     specs = (as_mapping(template.get("spec")), *(pod.spec for pod in cluster.pods_of(about)))
     return any(is_gpu(name) for spec in specs for name in resource_names(spec))
-
-
-def _is_own_refusal(message: str) -> bool:
-    match = _DENIED.search(message) or _NOT_CALLED.search(message)
-    return match is not None and match["webhook"] in OWN_WEBHOOKS
 
 
 def _build_finding(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> Finding:

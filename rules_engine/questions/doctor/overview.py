@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rules_engine.accelerators.nodes import gpus_of, is_operand
 from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
-from rules_engine.model.json.lenient import as_mapping, controller_reference, integer_member, text_member
+from rules_engine.cluster.devices.offers import without_device_offers
+from rules_engine.model.json.lenient import as_mapping, integer_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     AUTOSCALER_STATUS,
@@ -36,32 +37,18 @@ def device_pods(cluster: ClusterObjects) -> DevicePods:
     return [(pod, devices) for pod, devices in pods if devices or requests_gpus_by_annotation(pod)]
 
 
-def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
+def gpu_nodes(cluster: ClusterObjects, in_scope: InScope) -> tuple[GpuNode, ...]:
     """Return the nodes that have GPUs, by name."""
-    allocated = None if cluster.unread("Pod") else _sum_allocated(pods)
     drivers = drivers_of(cluster)
     nodes = []
     for node, view in zip(cluster.nodes, drivers.view.nodes, strict=True):
         offered = {name: each for name, each in drivers.offered(view).items() if gpu_objects.is_device(name)}
         if (gpus_of(node) or any(map(is_gpu, offered))) and in_scope(node.object_name):
-            nodes.append(_gpu_node(node, view, None if allocated is None else allocated.get(node.name, {}), offered))
+            nodes.append(_gpu_node(node, view, offered))
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _sum_allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
-    """Return the devices that the unfinished pods on each node hold."""
-    allocated: dict[str, dict[str, int]] = {}
-    for pod, devices in pods:
-        if pod.node_name and not is_finished(pod):
-            sums = allocated.setdefault(pod.node_name, {})
-            for resource, amount in devices.items():
-                sums[resource] = sums.get(resource, 0) + amount
-    return allocated
-
-
-def _gpu_node(
-    node: NodeObject, view: Node, allocated: Mapping[str, int] | None, offered: Mapping[str, tuple[int, int]]
-) -> GpuNode:
+def _gpu_node(node: NodeObject, view: Node, offered: Mapping[str, tuple[int, int]]) -> GpuNode:
     """Return a node; `offered`: the devices of drivers, and how many are in use."""
     capacity, allocatable = (
         gpu_objects.device_amounts(as_mapping(node.status.get(member))) for member in ("capacity", "allocatable")
@@ -69,8 +56,11 @@ def _gpu_node(
     gpus = gpus_of(node)
     most = {resource: amount for resource, (amount, _) in offered.items()}
     capacity, allocatable = {**capacity, **most}, {**allocatable, **most}
-    if allocated is not None:
-        allocated = {**allocated, **{resource: in_use for resource, (_, in_use) in offered.items()}}
+    allocated = None
+    if not node.cluster.unread("Pod"):
+        used = without_device_offers(view).used
+        held = {name: each.whole for name, each in used.items() if each.nanos and gpu_objects.is_device(name)}
+        allocated = {**held, **{resource: in_use for resource, (_, in_use) in offered.items()}}
     return GpuNode(
         name=node.name,
         product=(gpus.product or gpus.vendor) if gpus else "",
@@ -107,17 +97,10 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
 
 def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
     """Return the pods of each DaemonSet that GPU nodes need."""
-    pods_by_daemon_set: dict[ObjectName, list[PodObject]] = {
-        daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_operand(daemon_set.name)
-    }
-    for pod in cluster.pods:
-        owner = controller_reference(pod)
-        if owner is None or text_member(owner, "kind") != "DaemonSet":
-            continue
-        name = ObjectName("DaemonSet", text_member(owner, "name"), pod.namespace)
-        if name in pods_by_daemon_set or ("DaemonSet" in cluster.absent and is_operand(name.name)):
-            pods_by_daemon_set.setdefault(name, []).append(pod)
-    return pods_by_daemon_set
+    names: Iterable[ObjectName] = (each.object_name for each in cluster.daemon_sets)
+    if "DaemonSet" in cluster.absent:
+        names = (name for name in cluster.pods_by_controller if name.kind == "DaemonSet")
+    return {name: cluster.pods_of(name) for name in names if is_operand(name.name)}
 
 
 def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[PodObject]]) -> tuple[DevicePlugin, ...]:

@@ -21,7 +21,6 @@ class PendingReason(StrEnum):
     CORDON = "NodesCordoned"
     NOT_READY = "NodesNotReady"
     UNDER_PRESSURE = "NodesUnderPressure"
-    PRESSURE = "NodesUnderPressure"
     NOT_INITIALIZED = "NodesNotInitialized"
     BEING_REMOVED = "NodesBeingRemoved"
     COUNTERS_EXHAUSTED = "DeviceCountersExhausted"

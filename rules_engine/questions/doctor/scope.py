@@ -7,9 +7,10 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
+from rules_engine.cluster.scheduling.bound_volumes import claim_names
+from rules_engine.model.json.lenient import controller_reference, text_member
 from rules_engine.model.json.output import Output
-from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects, PodObject, owner_name
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import did_you_mean
 
@@ -85,16 +86,12 @@ def _names_around(pod: ObjectName, cluster: ClusterObjects) -> set[ObjectName]:
     """Return the names of a Pod, its node, its controller and its volume claims."""
     names = {pod}
     pod_object = cluster.find("Pod", pod.name, pod.namespace)
-    if pod_object is None:
+    if not isinstance(pod_object, PodObject):
         return names
     node = text_member(pod_object.spec, "nodeName")
     if node:
         names.add(ObjectName("Node", node))
     owner = controller_reference(pod_object)
     if owner is not None:
-        names.add(ObjectName(text_member(owner, "kind"), text_member(owner, "name"), pod.namespace))
-    for volume in object_items(pod_object.spec.get("volumes")):
-        claim = text_member(as_mapping(volume.get("persistentVolumeClaim")), "claimName")
-        if claim:
-            names.add(ObjectName("PersistentVolumeClaim", claim, pod.namespace))
-    return names
+        names.add(owner_name(owner, pod_object))
+    return names | {ObjectName("PersistentVolumeClaim", claim, pod.namespace) for claim in claim_names(pod_object)}

@@ -114,7 +114,6 @@ class ClusterState:
         for item in sorted(objects.of("ResourceQuota"), key=lambda item: item.name):
             self.quotas.setdefault(item.namespace, []).append(Quota.read(item, objects.pods))
         self._empty = _empty_cycle(simulation)
-        self._autoscalers = autoscalers_of(objects)
 
     @contextmanager
     def simulated(self, arrivals: Sequence[Arrival], *, ending: int | None = None) -> Iterator[PodsByWorkload]:
@@ -144,16 +143,17 @@ class ClusterState:
         if scheduler not in ("", DEFAULT_SCHEDULER):
             return (f"scheduler {scheduler}",)
         requested = admitted.requirements.requests if admitted else {}
-        if other := next(filter(None, map(scheduler_for, requested)), ""):
-            return (f"whether a webhook sets schedulerName: {other}",)
-        if admitted is None or not self._autoscalers:
+        if other := next(filter(None, map(scheduler_for, requested)), None):
+            return (f"whether a webhook sets schedulerName: {other.name}",)
+        autoscalers = autoscalers_of(self.simulation.objects)
+        if admitted is None or not autoscalers:
             return ()
         with suppress(CostExceeded):  # too many labels would be compared
             answer = self.play.cycle.explain(admitted)
             lacks = (nodes for by in answer.excluded.values() for why, nodes in by.items() if why in _LACKED)
             if not (answer.rejected or answer.failure or answer.by_name is not None or answer.every in lacks):
                 declared = self.could_hold(admitted) >> len(self.simulation.objects.nodes)
-                return tuple(unknown_nodes(each for each in self._autoscalers if each != DECLARED or declared))
+                return tuple(unknown_nodes(each for each in autoscalers if each != DECLARED or declared))
         return ()
 
     def could_hold_together(self, gang: Sequence[SimulatedPod]) -> Counter[int]:

@@ -7,7 +7,6 @@ plugin/pkg/admission/storage/storageclass/setdefault/admission.go.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from rules_engine.cluster.creation.pod_creation import read_amounts
 from rules_engine.cluster.scheduling.bound_volumes import find_bound, node_selector, owner_of, users_of
@@ -24,12 +23,11 @@ from rules_engine.model.json.lenient import (
     text_member,
 )
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, once
 from rules_engine.model.wording import join_names
 from rules_engine.questions.simulate.admission import Template
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_AVAILABLE = "available PersistentVolumes"
 MAX_CANDIDATES = 1000
 """PersistentVolumes that may be bound to one claim: each is looked at on each node for each pod."""
 
@@ -87,10 +85,9 @@ def _find_volume(volume: Object, template: Template, objects: ClusterObjects) ->
     if found is not None and (users := users_of(found)):
         return {"unknown": f"{title}, which is for one pod at a time, and {join_names(users)} use it"}
     claim = found or claim
-    if claim is None:
-        return {"claim": key, "candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" not found'}
-    if as_mapping(claim.get("metadata")).get("deletionTimestamp") is not None:
-        return {"claim": key, "candidates": {}, "otherwise": f'persistentvolumeclaim "{claim_name}" is being deleted'}
+    if claim is None or as_mapping(claim.get("metadata")).get("deletionTimestamp") is not None:
+        why = f'persistentvolumeclaim "{claim_name}" {"not found" if claim is None else "is being deleted"}'
+        return {"claim": key, "candidates": {}, "otherwise": why}
     if not text_member(as_mapping(claim.get("spec")), "volumeName"):
         return _find_unbound(claim, name, key, title, objects)
     return find_bound(claim, key, objects)
@@ -124,13 +121,11 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     return found
 
 
+@once
 def _available(objects: ClusterObjects) -> Sequence[ApiObject]:
     """Return the PersistentVolumes that are not bound yet, the smallest first."""
-    if _AVAILABLE not in objects.views:
-        volumes = [each for each in objects.of("PersistentVolume") if text_member(each.status, "phase") == "Available"]
-        volumes.sort(key=lambda each: (_storage(each.spec.get("capacity")), each.name))
-        objects.views[_AVAILABLE] = volumes
-    return cast("Sequence[ApiObject]", objects.views[_AVAILABLE])
+    volumes = [each for each in objects.of("PersistentVolume") if text_member(each.status, "phase") == "Available"]
+    return sorted(volumes, key=lambda each: (_storage(each.spec.get("capacity")), each.name))
 
 
 def _class_name(spec: Object, objects: ClusterObjects) -> str | None:

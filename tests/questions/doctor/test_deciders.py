@@ -218,7 +218,7 @@ def test_a_nominated_node_is_said_and_evicted_pods_only_if_there_are_some() -> N
     ("events", "refused"),
     [
         ([("cluster-autoscaler", "NotTriggerScaleUp")], True),
-        ([("cluster-autoscaler", "TriggeredScaleUp"), ("cluster-autoscaler", "FailedScaleUp")], True),
+        ([("cluster-autoscaler", "TriggeredScaleUp"), ("cluster-autoscaler", "FailedScaleUp")], False),
         ([("cluster-autoscaler", "NotTriggerScaleUp"), ("cluster-autoscaler", "TriggeredScaleUp")], False),
         ([("karpenter", "FailedScheduling")], True),
         ([("eks-auto-mode/compute", "FailedScheduling")], True),

@@ -22,7 +22,7 @@ def everything(_name: ObjectName) -> bool:
 
 
 def nodes(cluster: ClusterObjects) -> tuple[GpuNode, ...]:
-    return gpu_nodes(cluster, device_pods(cluster), everything)
+    return gpu_nodes(cluster, everything)
 
 
 def pods(cluster: ClusterObjects) -> tuple[GpuPod, ...]:

@@ -1094,9 +1094,7 @@ class TestLadders:
         )
 
     def test_a_ladder_says_why_it_leaves_the_pool_of_a_pod(self) -> None:
-        evidence = self.evidence(
-            compiled(self.POOLS), card_node("a100"), pod("p", {GPU: 1}, nodeSelector={"card": "x"})
-        )
+        evidence = self.evidence(compiled(self.POOLS), card_node("a100"), pod("p", {GPU: 1}, nodeSelector={"card": "x"}))
         assert evidence[-1] == (
             "FallbackLadder/cards would skip the pod: the pod selects card=x, which is no pool of the ladder"
         )
@@ -1146,11 +1144,13 @@ def test_no_state_of_a_node_is_to_be_tolerated() -> None:
     assert "pressure" not in "".join(remedy.text for remedy in finding.remedies)
 
 
+POOL = api_object("NodePool", "gpu")
+
+
 class TestDeciders:
     """Pods of other schedulers, and clusters with an autoscaler."""
 
     FULL = (node("a", {GPU: 1}), pod("x", {GPU: 1}, on="a"))
-    POOL = api_object("NodePool", "gpu")
 
     def test_causes_of_another_scheduler_are_possible(self) -> None:
         finding = answer(*self.FULL, pod("p", {GPU: 1}, schedulerName="gang")).finding
@@ -1177,12 +1177,12 @@ class TestDeciders:
         assert (finding.reason, finding.certainty) == (PendingReason.NO_SCHEDULER_MESSAGE, Certainty.POSSIBLE)
 
     def test_what_a_new_node_would_cure_is_possible_where_an_autoscaler_may_add_one(self) -> None:
-        finding = answer(*self.FULL, self.POOL, pod("p", {GPU: 1})).finding
+        finding = answer(*self.FULL, POOL, pod("p", {GPU: 1})).finding
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
         assert any(line.startswith("an autoscaler may add such a node (NodePool gpu): ") for line in finding.evidence)
 
     def test_a_gate_is_no_cause_that_a_new_node_would_cure(self) -> None:
-        finding = answer(*self.FULL, self.POOL, pod("p", {GPU: 1}, schedulingGates=GATES)).finding
+        finding = answer(*self.FULL, POOL, pod("p", {GPU: 1}, schedulingGates=GATES)).finding
         assert (finding.reason, finding.certainty) == (PendingReason.SCHEDULING_GATES, Certainty.CERTAIN)
 
     def test_an_autoscaler_that_refused_adds_no_node(self) -> None:
@@ -1206,7 +1206,7 @@ def test_the_severity_is_that_of_the_worst_cause() -> None:
     finding = answer(node("a", {GPU: 8}), gated).finding
     assert (finding.reason, finding.severity) == (PendingReason.SCHEDULING_GATES, FindingSeverity.ERROR)
     (never,) = finding.remaining
-    assert never.message == f"no node has 9 {GPU}, even when empty"
+    assert never.message == f"no node has 9 {GPU}, even without the pods that end"
 
 
 def test_comparing_with_many_terms_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1226,7 +1226,7 @@ def test_pods_of_daemon_sets_that_are_deleted_end() -> None:
 
 
 def test_devices_of_daemon_sets_are_not_absent() -> None:
-    """Devices that pods of DaemonSets hold are allocatable: the device plugin is not the cause."""
+    """Devices that DaemonSets hold are allocatable: the device plugin is not the cause."""
     offered = {GPU: 4, RDMA: 1}
     held = pod("x", offered, on="a", owner=("DaemonSet", "x"))
     finding = answer(node("a", offered, capacity=offered), held, pod("p", {GPU: 1})).finding
@@ -1234,7 +1234,7 @@ def test_devices_of_daemon_sets_are_not_absent() -> None:
         PendingReason.ON_NO_SINGLE_NODE,
         f"no node has 1 {GPU}, even without the pods that end",
     )
-    assert finding.evidence[0].endswith("0 on all nodes, beside 4 that pods of DaemonSets hold")
+    assert finding.evidence[0].endswith("0 on all nodes, beside 4 that DaemonSets hold")
     rdma = answer(node("a", offered), node("b", {GPU: 1}), held, pod("p", {GPU: 1, RDMA: 1})).finding
     assert rdma.reason == PendingReason.OTHER_RESOURCES
 
@@ -1247,3 +1247,23 @@ def test_affinity_to_what_was_not_read_is_possible() -> None:
         finding = answer(node("a", {GPU: 1}), waiting, absent=["Namespace"]).finding
         assert (finding.reason, finding.certainty) == (PendingReason.OTHER_FILTERS, certainty)
         assert any("not evaluated" in line for line in finding.evidence) is (certainty is Certainty.POSSIBLE)
+
+
+def test_a_pod_that_is_pinned_to_a_node_has_the_causes_of_that_node() -> None:
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["a"]}]
+    pinned = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}
+        }
+    }
+    finding = answer(node("a", {GPU: 4}), node("b", {GPU: 8}), pod("p", {GPU: 8}, affinity=pinned)).finding
+    assert finding.reason == PendingReason.ON_NO_SINGLE_NODE
+
+
+def test_one_autoscaler_of_two_may_add_a_node() -> None:
+    waiting = pod("p", {GPU: 1})
+    refused = event(waiting, "NotTriggerScaleUp", "max size reached", source={"component": "cluster-autoscaler"})
+    backoff = event(waiting, "NotTriggerScaleUp", "1 in backoff", source={"component": "cluster-autoscaler"})
+    full = [node("a", {GPU: 1}), pod("x", {GPU: 1}, on="a"), waiting]
+    by_certainty = [answer(*full, *more).finding.certainty for more in ((refused,), (refused, POOL), (backoff,))]
+    assert by_certainty == [Certainty.CERTAIN, Certainty.POSSIBLE, Certainty.POSSIBLE]

@@ -311,7 +311,7 @@ def test_the_holders_of_devices_are_evidence() -> None:
 def test_many_holders_are_counted() -> None:
     names = [f"gpu-{number}" for number in range(7)]
     objects = [node("a"), CLASS, resource_slice("a", *map(device, names)), *map(held, names), pod("p", {GPU: 1})]
-    assert answer(*objects).finding.evidence[-1] == "2 other devices are allocated"
+    assert answer(*objects).finding.evidence[-1] == "2 other allocated devices"
 
 
 def test_the_partitions_that_consume_counters_are_evidence() -> None:

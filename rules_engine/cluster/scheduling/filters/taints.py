@@ -70,8 +70,5 @@ class Taints:
         self.untolerated.cache_clear()
 
     def _find_untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
-        tolerated = Tolerated(tolerations)
-        every = union(
-            [nodes for taints, nodes in self._groups.nodes.items() if not all(map(tolerated.includes, taints))]
-        )
-        return Untolerated(every, 0 if tolerated.includes(CORDON) else self._cordoned)
+        cordoned = 0 if Tolerated(tolerations).includes(CORDON) else self._cordoned
+        return Untolerated(union(self.repelling(tolerations).values()), cordoned)

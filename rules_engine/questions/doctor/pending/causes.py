@@ -1,6 +1,7 @@
 """The causes for which no node can run a pod, in the order in which they must go."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from rules_engine.accelerators.resources import is_gpu
@@ -11,7 +12,7 @@ from rules_engine.cluster.scheduling.obstacles import Obstacle, Stage, find_cand
 from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.scheduling import TAINTED
 from rules_engine.cluster.scheduling.state_taints import state_of
-from rules_engine.model.kubernetes.placement import NodeTerm
+from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, format_amount, format_count, join_names
 from rules_engine.questions.doctor.holders import Holders
@@ -20,7 +21,6 @@ from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import explain_absent_gpus, explain_too_many_gpus
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.rules.diagnostic import Slots
 
 _STATES: Mapping[str, str] = {
     PendingReason.CORDON: "cordons",
@@ -36,26 +36,18 @@ EXCLUDED = frozenset(
 )
 """Reasons for which nodes with the GPUs of a pod repel or exclude it."""
 
-HELD = frozenset(
-    {
-        PendingReason.ALL_ALLOCATED,
-        PendingReason.DEVICES_ALLOCATED,
-        PendingReason.COUNTERS_EXHAUSTED,
-        PendingReason.ON_NO_SINGLE_NODE,
-        PendingReason.OTHER_RESOURCES,
-        PendingReason.OTHER_FILTERS,
-    }
-)
-"""Reasons for which a pod waits for others."""
-
 _FITS = (Filter.NODE_RESOURCES_FIT, Filter.DYNAMIC_RESOURCES)
-
 _REQUIREMENTS = {
     Filter.NODE_AFFINITY: "its node selector or affinity",
     Filter.VOLUME_BINDING: "its volumes",
     Filter.POD_TOPOLOGY_SPREAD: "the label of its topology spread constraints",
 }
 
+_REASONS = {
+    Filter.VOLUME_BINDING: PendingReason.VOLUME_ELSEWHERE,
+    Filter.POD_TOPOLOGY_SPREAD: PendingReason.OTHER_FILTERS,
+}
+"""Reasons for which these filters exclude nodes whatever ends."""
 
 MAX_NODES = 20
 """Nodes on which it is found out what remains when GPU pods end, in a millisecond each."""
@@ -76,23 +68,24 @@ class NodeCauses:
         self._view = view
         self._holders = holders
         self.obstacles = view.search.find(pod, answer)
+        # The controller of a DaemonSet pins each pod to a node.
+        every = answer.by_name or view.every
         # Nodes with fewer GPUs than requested count only if no node has enough: then those with the most.
-        most = {name: view.largest(name, view.every, free=False)[0] for name in request.gpus if view.every}
+        most = {name: view.largest(name, every, free=False)[0] for name in request.gpus if every}
         enough = {name: view.offering(name, min(request.gpus[name], have)) for name, have in most.items()}
-        candidates = find_candidates(self.obstacles, view.every, enough)
-        self.room, self._alike, self._own = candidates.nodes, candidates.alike, candidates.obstacles
+        self._own, self.room, self._alike = find_candidates(self.obstacles, every, enough)
+
+    @property
+    def held_by_others(self) -> bool:
+        """True if only other pods keep the pod off the nodes of `room`."""
+        return all(each.stage is Stage.OTHERS for each in self._own)
 
     @property
     def repairable(self) -> NodeSet:
         """The nodes that could run the pod if they had enough GPUs, and a good state."""
         states = (PendingReason.NOT_READY, PendingReason.UNDER_PRESSURE)
-        solved, others = 0, 0
-        for obstacle, nodes in self.obstacles.items():
-            if self._is_gpu(obstacle) or obstacle.what in states:
-                solved |= nodes
-            else:
-                others |= nodes
-        return solved & ~others
+        solved = {each for each in self.obstacles if self._is_gpu(each) or each.what in states}
+        return self._having(solved.__contains__) & ~self._having(lambda each: each not in solved)
 
     def explain_rejected(self) -> Iterator[PendingExplanation]:
         """Yield a cause if the scheduler looks at no node, since a volume claim of the pod is missing or not bound."""
@@ -111,19 +104,22 @@ class NodeCauses:
             yield explain_unserved(absent, view.drivers) or explain_absent_gpus(absent, view)
         if larger := {name: request.gpus[name] for name in gpus if name not in absent}:
             yield with_lost_devices(explain_too_many_gpus(larger, view), view.drivers)
-        yield from self._explain_too_large(others)
-        own = {(each.filter, each.what) for each in self._own if each.stage is Stage.CHANGE}
-        by_filter = {name for name, _ in own}
-        if Filter.NODE_AFFINITY in by_filter:
+        absent = [name for name in others if name != PODS and not view.has(name)]
+        if absent:
+            yield self._cause(PendingReason.OTHER_ON_NO_NODE, resources=absent)
+        if too_large := [name for name in others if name not in absent]:
+            yield self._explain_others(too_large, "Never")
+        excluding = {each.filter for each in self._own if each.stage is Stage.CHANGE}
+        if Filter.NODE_AFFINITY in excluding:
             yield self._explain_mismatch()
-        if Filter.TAINT_TOLERATION in by_filter:
-            yield self._explain_taints()
-        if Filter.VOLUME_BINDING in by_filter and not self._answer.rejected:
-            yield self._explain_filters(PendingReason.VOLUME_ELSEWHERE, {Filter.VOLUME_BINDING})
-        if Filter.POD_TOPOLOGY_SPREAD in by_filter:
-            yield self._explain_filters(PendingReason.OTHER_FILTERS, {Filter.POD_TOPOLOGY_SPREAD})
-        for reason in dict.fromkeys(each.what for each in self._own if each.stage is Stage.STATE):
-            yield self._explain_state(PendingReason(reason))
+        if Filter.TAINT_TOLERATION in excluding:
+            taints = self._taints(self.room)
+            yield self._cause(PendingReason.TAINT, self._taint_lines(taints), taints=[each.text for each in taints])
+        for name, reason in _REASONS.items():
+            if name in excluding and self._answer.rejected not in self._answer.excluded[name]:
+                yield self._explain_filters(reason, {name})
+        states = dict.fromkeys(PendingReason(each.what) for each in self._own if each.stage is Stage.STATE)
+        yield from map(self._explain_state, states)
         gpus, others = self._lacking(Stage.OTHERS)
         filters = {each.filter for each in self._own if each.stage is Stage.OTHERS} - {*_FITS}
         if gpus:
@@ -148,7 +144,7 @@ class NodeCauses:
                 given = len(ended) * NANOS if name == PODS else sum(pod.get(name, 0) for pod in ended.values())
                 most, free = self._view.amounts(name)[number]
                 # A request beyond what the node has was a cause before.
-                if free + given >= min(self._request.others.get(name, NANOS), most):
+                if free + given >= min(self._request.amounts.get(name, NANOS), most):
                     left.remove(name)
             find = partial(self._view.conflicts.find, self._pod, number)
             blocked = blocked and not (find() and not find(ended))
@@ -166,19 +162,14 @@ class NodeCauses:
         gpus = [name for name in lacking if name in self._request.gpus]
         return gpus, [name for name in lacking if name not in gpus]
 
-    def _nodes(self, *stages: Stage, filters: Collection[Filter] = (), what: str = "") -> NodeSet:
-        """Return the nodes with an obstacle of these stages, by these filters or of this name, if given."""
-        return union(
-            nodes
-            for each, nodes in self.obstacles.items()
-            if each.stage in stages and (not filters or each.filter in filters) and what in ("", each.what)
-        )
+    def _having(self, condition: Callable[[Obstacle], bool]) -> NodeSet:
+        """Return the nodes with an obstacle for which a condition is true."""
+        return union(nodes for each, nodes in self.obstacles.items() if condition(each))
 
     @property
     def _offering(self) -> NodeSet:
         """The nodes that have all GPUs that the pod requests, held by others or not."""
-        lacking = [nodes for each, nodes in self.obstacles.items() if each.stage is Stage.CHANGE and self._is_gpu(each)]
-        return self._view.every & ~union(lacking)
+        return self._view.every & ~self._having(lambda each: each.stage is Stage.CHANGE and self._is_gpu(each))
 
     def _is_gpu(self, obstacle: Obstacle) -> bool:
         return obstacle.what in self._request.gpus or obstacle.filter is Filter.DYNAMIC_RESOURCES
@@ -195,46 +186,42 @@ class NodeCauses:
                 yield f"excluded by {_requirement(obstacle)}: {view.list(excluded)}"
                 left &= ~excluded
 
-    def _taints(self, among: NodeSet, reason: str = "") -> dict[str, NodeSet]:
-        """Return the untolerated taints on nodes as kubectl prints them: those that report no state, or of a reason."""
+    def _taints(self, among: NodeSet, reason: str = "") -> Mapping[Taint, NodeSet]:
+        """Return the untolerated taints on nodes: those that report no state, or a state of a reason."""
         repelling = self._view.scheduler.taints.repelling(self._pod.placement.tolerations)
         return {
-            taint.text: nodes & among
+            taint: nodes & among
             for taint, nodes in repelling.items()
             if nodes & among
             if (state.reason if (state := state_of(taint.key)) else "") == reason
         }
 
-    def _taint_lines(self, taints: Mapping[str, NodeSet]) -> Iterator[str]:
-        return (f"{text} on {self._view.list(nodes)}" for text, nodes in taints.items())
+    def _taint_lines(self, taints: Mapping[Taint, NodeSet]) -> Iterator[str]:
+        return (f"{taint.text} on {self._view.list(nodes)}" for taint, nodes in taints.items())
 
-    def _slots(self) -> Slots:
-        """Return the slots that the entries of most reasons have."""
+    def _cause(
+        self, reason: PendingReason, lines: Iterable[str] = (), case: str = "", **slots: str | Sequence[str]
+    ) -> PendingExplanation:
+        """Return a cause with the slots that most reasons have, and evidence of what excludes nodes before it."""
         nodes = {"nodes": self._view.list(self.room), "node": self._view.names(self.room)[0]}
-        return {"request": self._request.text, **nodes}
-
-    def _explain_taints(self) -> PendingExplanation:
-        taints = self._taints(self.room)
         return PendingExplanation(
-            reason=PendingReason.TAINT,
-            slots={**self._slots(), "taints": [*taints]},
-            evidence=(*self._steps(), *self._taint_lines(taints)),
+            reason=reason,
+            case=case,
+            slots={"request": self._request.text, **nodes, **slots},
+            evidence=(*self._steps(), *lines),
         )
 
     def _explain_mismatch(self) -> PendingExplanation:
-        view, selected = self._view, ~self._nodes(Stage.CHANGE, filters=(Filter.NODE_AFFINITY,))
-        tainted = self._nodes(Stage.CHANGE, what=TAINTED) & self._offering
+        selected = ~self._having(lambda each: each.filter is Filter.NODE_AFFINITY)
+        tainted = self._having(lambda each: each.what == TAINTED) & self._offering
         # Taints of the nodes of `room` are a cause of their own.
         taints = {} if tainted & self.room else self._taints(tainted & selected)
-        return PendingExplanation(
-            reason=PendingReason.SELECTOR_OR_AFFINITY,
-            case="Untainted" if tainted & ~self.room else "",
-            slots={**self._slots(), "taints": [*taints]},
-            evidence=(
-                *self._steps(),
-                *self._mismatch_lines(),
-                *(f"nodes that match have the taint {taint}: {view.list(nodes)}" for taint, nodes in taints.items()),
-            ),
+        lines = (f"nodes that match have the taint {each.text}: {self._view.list(taints[each])}" for each in taints)
+        return self._cause(
+            PendingReason.SELECTOR_OR_AFFINITY,
+            (*self._mismatch_lines(), *lines),
+            "Untainted" if tainted & ~self.room else "",
+            taints=[each.text for each in taints],
         )
 
     def _mismatch_lines(self) -> Iterator[str]:
@@ -248,8 +235,12 @@ class NodeCauses:
         if placement.terms is not None:
             matched = view.scheduler.selected((), placement.terms) & excluded
             if matched != excluded:
-                terms = [_term_text(term) for term in placement.terms]
-                yield f"required node affinity {' or '.join(terms[:MAX_JOINED])}: {_match_count(matched, excluded)}"
+                terms = [
+                    ", ".join(f"{each.key} {each.operator} {join_names(each.values)}".rstrip() for each in requirements)
+                    for term in placement.terms[:MAX_JOINED]
+                    for requirements in [(*term.expressions, *term.fields)]
+                ]
+                yield f"required node affinity {' or '.join(terms)}: {_match_count(matched, excluded)}"
 
     def _explain_state(self, reason: PendingReason) -> PendingExplanation:
         view, taints = self._view, self._taints(self.room, reason)
@@ -257,20 +248,7 @@ class NodeCauses:
         lines = [*self._taint_lines(taints)]
         if untainted:
             lines.append(f"no taint for NotReady on {view.list(untainted)}, whose condition Ready is not True")
-        return PendingExplanation(
-            reason=reason,
-            slots={**self._slots(), "states": [*view.states(self._pod.placement.tolerations, self.room, reason)]},
-            evidence=(*self._steps(), *lines),
-        )
-
-    def _explain_too_large(self, others: Sequence[str]) -> Iterator[PendingExplanation]:
-        """Yield causes for resources other than GPUs of which the nodes have too little even without pods that end."""
-        absent = [name for name in others if name != PODS and not self._view.has(name)]
-        if absent:
-            slots = {**self._slots(), "resources": absent}
-            yield PendingExplanation(reason=PendingReason.OTHER_ON_NO_NODE, slots=slots, evidence=(*self._steps(),))
-        if larger := [name for name in others if name not in absent]:
-            yield self._explain_others(larger, "Never")
+        return self._cause(reason, lines, states=[*view.states(taints, self.room)])
 
     def _explain_others(self, lacking: Sequence[str], case: str = "") -> PendingExplanation:
         view, nodes = self._view, format_count(self.room.bit_count(), "node")
@@ -278,72 +256,48 @@ class NodeCauses:
         evidence = []
         for name in resources:
             most, best = view.largest(name, self.room, free=not case)
-            requested = format_amount(name, self._request.others[name])
+            requested = format_amount(name, self._request.amounts[name])
             of = f"a node has at most {format_amount(name, most)} beside its DaemonSets ({best})"
             if not case:
                 of = f"free on 0 of {nodes}; at most {format_amount(name, most)} on one ({best})"
             evidence.append(f"{name}: {requested} requested, {of}")
         if full := self.room if PODS in lacking else 0:
             evidence.append(f"nodes with as many pods as they may have: {view.list(full)}")
-        return PendingExplanation(
-            reason=PendingReason.OTHER_RESOURCES,
-            case=case,
-            slots={
-                **self._slots(),
-                "lacking": [*resources, *(["room for pods"] if PODS in lacking else [])],
-                "nodes": nodes,
-                "resources": resources,
-            },
-            evidence=(*self._steps(), *evidence, *self._room_elsewhere()),
+        return self._cause(
+            PendingReason.OTHER_RESOURCES,
+            (*evidence, *self._room_elsewhere()),
+            case,
+            lacking=["room for pods" if name == PODS else name for name in lacking],
+            nodes=nodes,
+            resources=resources,
         )
 
     def _room_elsewhere(self) -> Iterator[str]:
         """Yield a line if the pod would fit on nodes that exclude it, such as a cordoned one."""
-        fitting = self._view.every & ~self._nodes(*Stage, filters=_FITS) & ~self._alike
+        fitting = self._view.every & ~self._having(lambda each: each.filter in _FITS) & ~self._alike
         if fitting:
             yield f"enough is free on nodes that exclude the pod: {self._view.list(fitting)}"
 
     def _explain_held(self, gpus: Sequence[str]) -> PendingExplanation:
         """Explain GPUs that other pods hold on the nodes that the pod could use."""
         view, requested = self._view, self._request.gpus
-        held = union(
-            nodes for each, nodes in self.obstacles.items() if each.stage is Stage.OTHERS and self._is_gpu(each)
-        )
-        nodes = self._alike & held
+        nodes = self._alike & self._having(lambda each: each.stage is Stage.OTHERS and self._is_gpu(each))
         short = [name for name in gpus if view.total(name, nodes) < requested[name]]
-        names = short or gpus
-        slots = {
-            "resources": names,
-            "nodes": format_count(nodes.bit_count(), "node"),
-            "node": next(iter(view.names(nodes))),
-        }
-        lines = [self._amount_line(name, nodes) for name in names]
-        if short:
-            explanation = PendingExplanation(
-                reason=PendingReason.ALL_ALLOCATED,
-                case="" if any(view.total(name, nodes) for name in short) else "NoneFree",
-                slots=slots,
-                evidence=(
-                    *self._steps(),
-                    *lines,
-                    *(line for name in short for line in self._holders.evidence(name, view.names(nodes))),
-                    *self._spare_lines(short, nodes),
-                    *self._room_elsewhere(),
-                ),
-                missing=tuple(short),
-            )
-        else:
-            best = view.least_lacking({name: requested[name] for name in gpus}, nodes)
-            holders = (
-                line for name in gpus for line in self._holders.evidence(name, (view.scheduler.nodes[best].name,))
-            )
-            explanation = PendingExplanation(
-                reason=PendingReason.ON_NO_SINGLE_NODE,
-                slots={**slots, "node": view.scheduler.nodes[best].name},
-                evidence=(*self._steps(), *lines, *holders, *self._room_elsewhere()),
-                missing=tuple(gpus),
-            )
-        return explain_taken(explanation, nodes, view.drivers)
+        names, reason, case, shown = short or gpus, PendingReason.ALL_ALLOCATED, "", view.names(nodes)
+        if not short:
+            reason, best = PendingReason.ON_NO_SINGLE_NODE, view.least_lacking(requested, gpus, nodes)
+            shown = (view.scheduler.nodes[best].name,)
+        elif not any(view.total(name, nodes) for name in short):
+            case = "NoneFree"
+        lines = (
+            *(self._amount_line(name, nodes) for name in names),
+            *(line for name in names for line in self._holders.evidence(name, shown)),
+            *(self._spare_lines(short, nodes) if short else ()),
+            *self._room_elsewhere(),
+        )
+        count = format_count(nodes.bit_count(), "node")
+        explanation = self._cause(reason, lines, case, resources=names, nodes=count, node=shown[0])
+        return explain_taken(replace(explanation, missing=tuple(names)), nodes, view.drivers)
 
     def _amount_line(self, name: str, nodes: NodeSet) -> str:
         view = self._view
@@ -384,19 +338,17 @@ class NodeCauses:
             for name in [each.claim.partition("/")[2]]
             for nodes in [union(self._view.scheduler.selected((), terms) for _, terms in each.candidates)]
         ]
-        return PendingExplanation(
-            reason=reason,
-            slots={
-                **self._slots(),
-                "exclusions": [count for _, count in excluding],
-                "filters": [*dict.fromkeys(name for name, _ in excluding)],
-            },
-            evidence=(
-                *self._steps(),
+        first = numbers_of(self.room)[0]
+        names = self._view.conflicts.find(self._pod, first)
+        return self._cause(
+            reason,
+            (
                 *(constraints if Filter.POD_TOPOLOGY_SPREAD in filters else ()),
                 *(volumes if Filter.VOLUME_BINDING in filters else ()),
-                *self._view.conflict_lines(self._pod, self.room),
+                *([f"in its way on {self._view.scheduler.nodes[first].name}: {join_names(names)}"] if names else ()),
             ),
+            exclusions=[count for _, count in excluding],
+            filters=[*dict.fromkeys(name for name, _ in excluding)],
         )
 
 
@@ -405,12 +357,6 @@ def _requirement(obstacle: Obstacle) -> str:
     if obstacle.filter is Filter.TAINT_TOLERATION:
         return _STATES.get(obstacle.what, "taints that the pod does not tolerate")
     return _REQUIREMENTS.get(obstacle.filter, f"too little {obstacle.what}")
-
-
-def _term_text(term: NodeTerm) -> str:
-    """Return the expressions of a node selector term."""
-    requirements = (*term.expressions, *term.fields)
-    return ", ".join(f"{each.key} {each.operator} {join_names(each.values)}".rstrip() for each in requirements)
 
 
 def _match_count(matched: NodeSet, excluded: NodeSet) -> str:

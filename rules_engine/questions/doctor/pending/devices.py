@@ -1,9 +1,8 @@
 """Pods that wait for devices of drivers: for a DeviceClass that serves their resource, or for their claims."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from rules_engine.cluster.devices.pools import Pool, reaches
 from rules_engine.cluster.nodes import NodeSet, numbers_of, union
@@ -20,8 +19,6 @@ from rules_engine.questions.doctor.drivers import Drivers, Matching
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
-
-T = TypeVar("T")
 
 CLAIM = "ResourceClaim"
 
@@ -70,11 +67,10 @@ def _explain_failure(
 
 def explain_unserved(absent: Sequence[str], drivers: Drivers) -> PendingExplanation | None:
     """Explain a request of resources that no node has, if a DeviceClass serves one of them."""
-    served = next((name for name in absent if name in drivers.classes), None)
-    return None if served is None else _explain_no_device(served, drivers.classes[served], drivers)
-
-
-def _explain_no_device(resource: str, device_class: DeviceClass, drivers: Drivers) -> PendingExplanation:
+    resource = next((name for name in absent if name in drivers.classes), None)
+    if resource is None:
+        return None
+    device_class = drivers.classes[resource]
     slots = {"class": device_class.name, "resource": resource}
     explanation = partial(PendingExplanation, slots=slots, missing=(resource,))
     matching = drivers.matching(device_class, drivers.every)
@@ -162,48 +158,30 @@ def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> Pend
 
 def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
     """Yield lines about devices in use, blocked by counters, or tainted, and about unused pools."""
-    yield from _first_lines(
-        matching.allocated,
-        lambda each: f"{_name(*each)} is allocated to {drivers.holder(each[0].key(each[1]))}",
-        "other device is allocated",
-        "other devices are allocated",
-    )
-    yield from _first_lines(
-        matching.blocked,
-        lambda each: f"{_name(*each)} lacks counters: {_blockers_text(*each, drivers)}",
-        "other device lacks counters",
-        "other devices lack counters",
-    )
-    yield from _first_lines(
-        matching.tainted,
-        lambda each: f"{_name(*each)} has the taint {drivers.taints(each[0].key(each[1]))}",
-        "other device is tainted",
-        "other devices are tainted",
-    )
-    pools = [pool for pool in drivers.pools_of(device_class)[0] if pool in drivers.unusable_pools]
-    yield from _first_lines(
-        pools,
-        lambda pool: quote_message(f"the pool {'/'.join(pool)}: {drivers.unusable_pools[pool]}"),
-        "other pool is not used",
-        "other pools are not used",
-    )
+    for pool, device in matching.allocated[:MAX_JOINED]:
+        yield f"{_name(pool, device)} is allocated to {drivers.holder(pool.key(device))}"
+    yield from _others_line(matching.allocated, "allocated device")
+    for pool, device in matching.blocked[:MAX_JOINED]:
+        blockers = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
+        yield f"{_name(pool, device)} lacks counters: {join_names(blockers) or 'the pool has too few'}"
+    yield from _others_line(matching.blocked, "blocked device")
+    for pool, device in matching.tainted[:MAX_JOINED]:
+        yield f"{_name(pool, device)} has the taint {drivers.taints(pool.key(device))}"
+    yield from _others_line(matching.tainted, "tainted device")
+    unused = [key for key in drivers.pools_of(device_class)[0] if key in drivers.unusable_pools]
+    for key in unused[:MAX_JOINED]:
+        yield quote_message(f"the pool {'/'.join(key)}: {drivers.unusable_pools[key]}")
+    yield from _others_line(unused, "unused pool")
 
 
 def _name(pool: Pool, device: Device) -> str:
     return quote_message(f"{pool.driver}/{pool.name}/{device.name}")
 
 
-def _blockers_text(pool: Pool, device: Device, drivers: Drivers) -> str:
-    held = [f"{key[2]} (allocated to {drivers.holder(key)})" for key in drivers.blockers(pool, device)]
-    return join_names(held) or "the pool has too few"
-
-
-def _first_lines(items: Sequence[T], line: Callable[[T], str], one: str, several: str) -> Iterator[str]:
-    """Yield lines about the first items, and a line that counts the others."""
-    yield from map(line, items[:MAX_JOINED])
-    more = len(items) - MAX_JOINED
-    if more > 0:
-        yield f"{more:,} {one if more == 1 else several}"
+def _others_line(items: Sequence[object], noun: str) -> Iterator[str]:
+    """Yield a line that counts the items after the first ones, if there are any."""
+    if len(items) > MAX_JOINED:
+        yield format_count(len(items) - MAX_JOINED, f"other {noun}")
 
 
 def explain_claims(
@@ -223,46 +201,35 @@ def explain_claims(
         own, template = text_member(each, "name"), text_member(each, "resourceClaimTemplateName")
         name = text_member(each, "resourceClaimName") or created.get(own, "")
         claim = cluster.find(CLAIM, name, pod.namespace)
-        explanation: PendingExplanation | None
-        if claim is not None and claim.metadata.get("deletionTimestamp") is not None:
-            explanation = _explain_missing("Deleted", name)
-        elif claim is not None:
-            explanation = _explain_elsewhere(claim, drivers, room)
-        elif name:
-            explanation = _explain_missing("", name)
-        else:
-            events = [
-                quote_message(text_member(event, "message"))
-                for event in cluster.events_about(pod)
-                if text_member(event, "reason") == CLAIM_NOT_CREATED
-            ]
-            explanation = _explain_missing("NotCreated", own, template, events) if events else None
-        if explanation is not None:
-            yield explanation
+        events = [
+            f"event {CLAIM_NOT_CREATED}: {quote_message(text_member(event, 'message'))}"
+            for event in (() if name else cluster.events_about(pod))
+            if text_member(event, "reason") == CLAIM_NOT_CREATED
+        ]
+        if claim is not None and claim.metadata.get("deletionTimestamp") is None:
+            yield from _explain_elsewhere(claim, drivers, room)
+        elif name or events:
+            yield PendingExplanation(
+                reason=PendingReason.CLAIM_MISSING,
+                case="Deleted" if claim is not None else "" if name else "NotCreated",
+                slots={"claim": name or own, "template": template},
+                evidence=tuple(events[:MAX_JOINED]),
+            )
 
 
-def _explain_missing(case: str, claim: str, template: str = "", events: Sequence[str] = ()) -> PendingExplanation:
-    return PendingExplanation(
-        reason=PendingReason.CLAIM_MISSING,
-        case=case,
-        slots={"claim": claim, "template": template},
-        evidence=tuple(f"event {CLAIM_NOT_CREATED}: {event}" for event in events[:MAX_JOINED]),
-    )
-
-
-def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> PendingExplanation | None:
+def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Iterator[PendingExplanation]:
     selector = as_mapping(claim.status.get("allocation")).get("nodeSelector")
     if selector is None or not room:
-        return None
+        return
     try:
         selection = NodeSelection(terms=read_node_terms(selector, ("status", "allocation", "nodeSelector")))
     except (PodError, TooLargeError):  # the API server writes none
-        return None
+        return
     nodes = drivers.view.nodes
     if any(reaches(selection, nodes[number]) for number in numbers_of(room)):
-        return None
+        return
     reached = [node.name for node in nodes if reaches(selection, node)]
-    return PendingExplanation(
+    yield PendingExplanation(
         reason=PendingReason.CLAIM_ELSEWHERE,
         slots={"claim": claim.name},
         evidence=(

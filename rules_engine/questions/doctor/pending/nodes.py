@@ -3,19 +3,17 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import islice
 
 from rules_engine.accelerators.nodes import product_of
 from rules_engine.cluster.nodes import NO_LABEL, NodeSet, node_set, numbers_of
 from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.amounts import nanos_of
 from rules_engine.cluster.scheduling.obstacles import ObstacleSearch
-from rules_engine.cluster.scheduling.requirements import Requirements
-from rules_engine.cluster.scheduling.scheduler import lasting_scheduler_of, never_ends
+from rules_engine.cluster.scheduling.scheduler import make_scheduler, never_ends
 from rules_engine.cluster.scheduling.state_taints import state_of
 from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of
-from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, join_names
 from rules_engine.questions.doctor.drivers import drivers_of
@@ -35,7 +33,7 @@ class PendingNodes:
 
     def __init__(self, objects: ClusterObjects, scheduler: KubeScheduler) -> None:
         self.scheduler = scheduler
-        self.lasting = lasting_scheduler_of(objects)
+        self.lasting = make_scheduler(objects, lasting=True)
         self.search = ObstacleSearch(scheduler, self.lasting)
         self.drivers = drivers_of(objects)
         self.every: NodeSet = scheduler.index.every
@@ -50,11 +48,8 @@ class PendingNodes:
         """Return the largest amount that one of the nodes has, and the name of the first such node."""
         self.names = lru_cache(MAX_CACHED)(self._find_names)
         """Return the names of nodes, in order of the nodes."""
-        self.list = lru_cache(MAX_CACHED)(self._list_names)
-        """Return the first names of nodes, and the number of the others."""
         self.resources = lru_cache(MAX_CACHED)(self._sum_resources)
         """Return the total of each resource that nodes have, or have free."""
-
         self.pods_with = lru_cache(MAX_CACHED)(self._find_pods)
         """Return what pods on a node request that hold one of some resources and end some time, in nanos, by name."""
 
@@ -129,15 +124,15 @@ class PendingNodes:
     def _find_names(self, nodes: NodeSet) -> tuple[str, ...]:
         return tuple([self.scheduler.nodes[number].name for number in numbers_of(nodes)])
 
-    def _list_names(self, nodes: NodeSet) -> str:
-        numbers = islice(numbers_of(nodes), MAX_JOINED)
-        return join_names([self.scheduler.nodes[number].name for number in numbers], of=nodes.bit_count())
+    def list(self, nodes: NodeSet) -> str:
+        """Return the first names of nodes, and the number of the others."""
+        return join_names(self.names(nodes)[:MAX_JOINED], of=nodes.bit_count())
 
-    def least_lacking(self, amounts: Mapping[str, int], nodes: NodeSet) -> int:
-        """Return the number of the node that lacks the least of these amounts."""
+    def least_lacking(self, requested: Mapping[str, int], names: Sequence[str], nodes: NodeSet) -> int:
+        """Return the number of the node that lacks the least of some resources of a request."""
         return min(
             numbers_of(nodes),
-            key=lambda number: sum(max(nanos - self.amounts(name)[number][1], 0) for name, nanos in amounts.items()),
+            key=lambda number: sum(max(requested[name] - self.amounts(name)[number][1], 0) for name in names),
         )
 
     def _find_pods(self, gpus: tuple[str, ...], number: int) -> Mapping[str, Mapping[str, int]]:
@@ -148,18 +143,11 @@ class PendingNodes:
         }
         return {name: amounts for name, amounts in requests.items() if any(amounts.get(each) for each in gpus)}
 
-    def states(self, tolerations: tuple[Toleration, ...], nodes: NodeSet, reason: str) -> Iterator[str]:
+    def states(self, taints: Mapping[Taint, NodeSet], nodes: NodeSet) -> Iterator[str]:
         """Yield the states behind taints of nodes, each with its time, for the first nodes."""
-        taints = self.scheduler.taints.repelling(tolerations)
         for number in numbers_of(nodes)[:MAX_JOINED]:
             node = self._objects.nodes[number]
             for state in {state_of(taint.key): None for taint, having in taints.items() if having >> number & 1}:
-                if state is not None and state.reason == reason:
+                if state is not None:
                     since = parse_timestamp(node.condition(state.condition), "lastTransitionTime")
                     yield f"{node.name} {state.state}{since_clause(since)}"
-
-    def conflict_lines(self, pod: Requirements, nodes: NodeSet) -> Iterator[str]:
-        """Yield a line about the pods that keep a pod off the first of some nodes, by a port or anti-affinity."""
-        first = numbers_of(nodes)[0]
-        if names := self.conflicts.find(pod, first):
-            yield f"in its way on {self.scheduler.nodes[first].name}: {join_names(names)}"

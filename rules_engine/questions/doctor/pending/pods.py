@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 from msgspec import structs
 
@@ -25,7 +25,7 @@ from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.deciders import refused_by_autoscaler, words_about
 from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.holders import Holders, requested_gpus
-from rules_engine.questions.doctor.pending.causes import EXCLUDED, HELD, NodeCauses
+from rules_engine.questions.doctor.pending.causes import EXCLUDED, NodeCauses
 from rules_engine.questions.doctor.pending.devices import explain_claims, explain_given_up
 from rules_engine.questions.doctor.pending.ladders import ActiveLadders
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
@@ -99,25 +99,27 @@ class _Answers:
         self._view = PendingNodes(cluster, scheduler)
         self._holders = Holders(cluster)
 
-    @cached_property
-    def _autoscalers(self) -> Sequence[str]:
-        return autoscalers_of(self._cluster)
-
     def about(self, pod: PodObject) -> PendingPod:
         """Return the answer for one pod."""
-        recorded, cluster, view = _scheduler_message(pod, self._cluster), self._cluster, self._view
+        recorded, cluster, view = _scheduler_message(pod), self._cluster, self._view
         if "Node" in cluster.absent:
-            return self._unevaluated_answer(pod, recorded, "nodes were not read")
+            return PendingPod(finding=_finding_about(pod, explain_by_message(pod, recorded, ("nodes were not read",))))
         try:
             request, requirements = PendingRequest.of(pod), Requirements.of(with_bound_volumes(pod))
             answer = view.scheduler.answer(requirements, pod.name)
             causes = NodeCauses(request, requirements, answer, view, self._holders)
         except (PodError, TooLargeError, EvaluationError) as error:
-            return self._unevaluated_answer(pod, recorded, f"the pod was not evaluated: {error}")
+            explanation = explain_by_message(pod, recorded, (f"the pod was not evaluated: {error}",))
+            return PendingPod(finding=_finding_about(pod, explanation))
         given_up = explain_given_up(request, answer, view.drivers)
         of_nodes = [*causes.explain()] if given_up is None else [given_up]
         broken = self._broken_nodes(request, causes) if given_up is None else {}
-        unknown, evidence = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")])), list[str]()
+        unknown = (*answer.not_modelled, *filter(None, [cluster.unread("Pod")]))
+        autoscalers = autoscalers_of(cluster) if of_nodes else ()
+        # Of several, one that is silent may add a node.
+        if len(autoscalers) == 1 and refused_by_autoscaler(pod):
+            autoscalers = ()
+        evidence = [*unknown_nodes(autoscalers)]
         if of_nodes:
             if of_nodes[0].reason is PendingReason.OTHER_FILTERS and Filter.INTER_POD_AFFINITY in answer.excluded:
                 affine = (NAMESPACE_SELECTORS, cluster.unread("Pod"))
@@ -125,29 +127,20 @@ class _Answers:
             # Of nodes that are not Ready without a taint, the scheduler may choose one.
             certainty = Certainty.POSSIBLE if answer.passing or evidence else of_nodes[0].certainty
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
-            advises = not broken or (of_nodes[0].reason in HELD and of_nodes[0].case != "Never")
-            of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=advises)
-        if of_nodes and self._autoscalers and not refused_by_autoscaler(pod):
-            of_nodes[0] = replace(of_nodes[0], certainty=Certainty.POSSIBLE)
-            evidence += unknown_nodes(self._autoscalers)
+            of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=causes.held_by_others or not broken)
         unset = [*explain_unset_scheduler(pod, request, view)]
-        claims = explain_unbound_claims(pod, cluster, recorded)
         explanations = [
             *explain_gates(pod),
             *explain_claims(pod, cluster, view.drivers, 0 if of_nodes else causes.room),
             *causes.explain_rejected(),
-            *(each for each in claims if not each.case),
+            *explain_unbound_claims(pod, recorded, ""),
             *unset,
         ]
         scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
         if scheduler == DEFAULT_SCHEDULER:
             by_message = partial(explain_by_message, pod, recorded, unknown, answer.feasible_nodes, words)
             if not unset:
-                explanations += [
-                    *of_nodes,
-                    *explain_claims_in_use(pod),
-                    *(each for each in claims if each.case),
-                ]
+                explanations += [*of_nodes, *explain_claims_in_use(pod), *explain_unbound_claims(pod, recorded, "Late")]
         else:
             recorded = recorded or next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
             by_message = partial(explain_by_message, pod, recorded, (), (), words)
@@ -161,10 +154,6 @@ class _Answers:
             finding=self._finding(pod, explanations or [by_message()], broken, recorded, (*evidence, *words)),
             blocking=tuple(finding for findings in broken.values() for finding in findings),
         )
-
-    def _unevaluated_answer(self, pod: PodObject, recorded: str, unknown: str) -> PendingPod:
-        explanation = explain_by_message(pod, recorded, (unknown,))
-        return PendingPod(finding=_finding_about(pod, explanation))
 
     def _broken_nodes(self, request: PendingRequest, causes: NodeCauses) -> Mapping[str, list[Finding]]:
         """Return the nodes that could run a pod once the problems in their findings are solved."""
@@ -199,10 +188,8 @@ class _Answers:
             lines, resources = self._ladders.apply(pod, missing, self._view.drivers.view, excluded=excluded)
             evidence.extend(lines)
             if resources:
-                case = "" if controller_reference(pod) is None else "Controlled"
-                remedies += new_finding(
-                    "LadderWouldMove", pod.object_name, case=case, slots={"resources": resources}
-                ).remedies
+                case, slots = "" if controller_reference(pod) is None else "Controlled", {"resources": resources}
+                remedies += new_finding("LadderWouldMove", pod.object_name, case=case, slots=slots).remedies
         if recorded and explanation.reason is not PendingReason.SCHEDULER_MESSAGE:
             evidence.append(f"the scheduler's message: {recorded}")
         evidence += further
@@ -247,7 +234,7 @@ def _finding_about(
     return structs.replace(finding, remedies=(*remedies, *(finding.remedies if explanation.advises else ())))
 
 
-def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
+def _scheduler_message(pod: PodObject) -> str:
     """Return the scheduler's message in the condition PodScheduled, else in the last Event FailedScheduling, or ""."""
     scheduled = pod.condition("PodScheduled")
     if scheduled.get("status") == "False" and text_member(scheduled, "message"):
@@ -255,8 +242,7 @@ def _scheduler_message(pod: PodObject, cluster: ClusterObjects) -> str:
     scheduler = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
     events = [
         event
-        for event in cluster.events_about(pod)
+        for event in pod.cluster.events_about(pod)
         if text_member(event, "reason") == "FailedScheduling" and component_of(event) in ("", scheduler)
     ]
-    last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
-    return "" if last is None else quote_message(text_member(last, "message"))
+    return quote_message(text_member(max(events, key=lambda each: last_seen(each) or LONG_AGO, default={}), "message"))

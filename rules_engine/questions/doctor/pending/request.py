@@ -16,23 +16,18 @@ from rules_engine.rules.diagnostic import Slots
 
 
 class PendingRequest(Struct, frozen=True):
-    """A pod's request of GPUs and of other resources, in nanos, by resource in the order of the pod."""
+    """A pod's request of GPUs, and of all resources, GPUs first, in nanos by resource in the order of the pod."""
 
     gpus: Mapping[str, int]
-    others: Mapping[str, int]
+    amounts: Mapping[str, int]
 
     @classmethod
     def of(cls, raw: Object) -> Self:
         """Read a pod. Raises PodError if it is malformed."""
-        amounts = Pod.parse(dict(raw)).effective_requests()
-        requested = {resource: nanos for resource, nanos in amounts.items() if nanos > 0}
+        requests = Pod.parse(dict(raw)).effective_requests()
+        requested = {resource: nanos for resource, nanos in requests.items() if nanos > 0}
         gpus = {resource: nanos for resource, nanos in requested.items() if is_gpu(resource)}
-        return cls(gpus, {resource: nanos for resource, nanos in requested.items() if resource not in gpus})
-
-    @property
-    def amounts(self) -> Mapping[str, int]:
-        """All amounts."""
-        return {**self.gpus, **self.others}
+        return cls(gpus, {**gpus, **requested})
 
     @property
     def text(self) -> str:

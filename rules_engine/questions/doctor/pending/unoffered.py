@@ -1,7 +1,7 @@
 """Pods that request GPUs that no single node has, even if it runs no pods."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.mig import profile_message
@@ -63,36 +63,31 @@ def _capacity_lines(resource: str, view: PendingNodes) -> Iterator[str]:
         yield f"capacity of {resource}: {total} on {join_names(names)}, of which 0 are allocatable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OtherName:
+class _OtherName(NamedTuple):
     """The nodes that offer the devices of a resource by another name, because of their MIG strategy."""
 
     strategy: str
     nodes: NodeSet
-    resources: tuple[str, ...]
+    resources: Sequence[str]
 
 
 def _find_other_name(resource: str, view: PendingNodes) -> _OtherName | None:
     if resource == WHOLE_GPU:
         mixed = view.with_label(STRATEGY, "mixed")
         devices = [name for name in view.resources(mixed) if is_mig(name)]
-        nodes = 0
-        for name in devices:
-            nodes |= view.offering(name) & mixed
-        return _OtherName(strategy="mixed", nodes=nodes, resources=tuple(devices)) if nodes else None
+        nodes = mixed & union(map(view.offering, devices))
+        return _OtherName("mixed", nodes, devices) if nodes else None
     if not is_mig(resource):
         return None
     profile = resource.removeprefix(MIG_RESOURCE)
     cards = view.offering(WHOLE_GPU)
     products = [value for value in view.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
-    single = 0
-    for product in products:
-        single |= view.with_label(PRODUCT, product) & view.with_label(STRATEGY, "single") & cards
+    single = cards & view.with_label(STRATEGY, "single") & union(view.with_label(PRODUCT, each) for each in products)
     if single:
-        return _OtherName(strategy="single", nodes=single, resources=(WHOLE_GPU,))
+        return _OtherName("single", single, [WHOLE_GPU])
     applied = view.with_label(CONFIG, f"all-{profile}") & view.with_label(CONFIG_STATE, "success")
     none = applied & view.with_label(STRATEGY, "none") & cards
-    return _OtherName(strategy="none", nodes=none, resources=(WHOLE_GPU,)) if none else None
+    return _OtherName("none", none, [WHOLE_GPU]) if none else None
 
 
 def _explain_wrong_strategy(
@@ -120,20 +115,14 @@ def _explain_wrong_strategy(
 
 def explain_too_many_gpus(gpus: Mapping[str, int], view: PendingNodes) -> PendingExplanation:
     """Explain a request of GPUs, in nanos, which exist, but not as many or not together on a single node."""
-    evidence = []
-    for resource, nanos in gpus.items():
-        total = view.total(resource, view.every, free=False)
-        most, best = view.largest(resource, view.every, free=False)
-        held = view.allocatable.get(resource, 0) - total
-        evidence.append(
-            f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
-            f"on one node ({best}), {format_amount(resource, total)} on all nodes"
-            f"{f', beside {format_amount(resource, held)} that pods of DaemonSets hold' if held > 0 else ''}"
-        )
-    return PendingExplanation(
-        reason=PendingReason.ON_NO_SINGLE_NODE,
-        case="Never",
-        slots={"request": request_text(gpus)},
-        evidence=tuple(evidence),
-        missing=(*gpus,),
+    totals = {name: view.total(name, view.every, free=False) for name in gpus}
+    held = {name: view.allocatable.get(name, 0) - total for name, total in totals.items()}
+    evidence = tuple(
+        f"{resource}: {format_amount(resource, nanos)} requested, at most {format_amount(resource, most)} "
+        f"on one node ({best}), {format_amount(resource, totals[resource])} on all nodes"
+        f"{f', beside {format_amount(resource, held[resource])} that DaemonSets hold' if held[resource] > 0 else ''}"
+        for resource, nanos in gpus.items()
+        for most, best in [view.largest(resource, view.every, free=False)]
     )
+    slots, reason = {"request": request_text(gpus)}, PendingReason.ON_NO_SINGLE_NODE
+    return PendingExplanation(reason=reason, case="Never", slots=slots, evidence=evidence, missing=(*gpus,))

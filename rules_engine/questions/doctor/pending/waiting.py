@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from rules_engine.accelerators.resources import scheduler_for, webhook_of
+from rules_engine.accelerators.resources import scheduler_for
 from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER
 from rules_engine.cluster.scheduling.bound_volumes import claim_names, users_of
 from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.rules.finding import Certainty
-from rules_engine.model.wording import join_names
+from rules_engine.model.wording import MAX_JOINED, join_names
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.reasons import PendingReason
@@ -43,38 +43,32 @@ def explain_unset_scheduler(
 ) -> Iterator[PendingExplanation]:
     """Explain a pod of the default scheduler with a resource that only another one knows, and no node offers."""
     own = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
-    resources = [name for name in request.amounts if scheduler_for(name) and not view.offering(name)]
-    if own == DEFAULT_SCHEDULER and resources:
-        other = scheduler_for(resources[0])
-        slots = {"resources": resources, "scheduler": other, "own": own, "webhook": webhook_of(other)}
+    others = {each: by for each in request.amounts if (by := scheduler_for(each)) and not view.offering(each)}
+    if own == DEFAULT_SCHEDULER and others:
+        first = next(iter(others.values()))
+        slots = {"resources": [*others], "scheduler": first.name, "own": own, "webhook": first.webhook}
         yield PendingExplanation(reason=PendingReason.SCHEDULER_UNSET, slots=slots)
 
 
-def explain_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Sequence[PendingExplanation]:
+def explain_unbound_claims(pod: PodObject, recorded: str, case: str) -> Iterator[PendingExplanation]:
     """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message.
 
-    The first explanation is about claims that certainly keep the pod off every node, another one (of the case Late)
-    about claims of which this is not known.
+    `case`: "" for claims that certainly keep the pod off every node, Late for claims of which this is not known.
     """
-    if CLAIM in cluster.absent:
-        return ()
-    found = [*_find_unbound_claims(pod, cluster, recorded)]
-    by_certainty = {case: [each for each in found if each[2] is not bool(case)] for case in ("", "Late")}
-    return [
-        PendingExplanation(
+    found = _find_unbound_claims(pod, pod.cluster, recorded)
+    claims = {name: state for name, state, certain in found if certain is not bool(case)}
+    if claims:
+        yield PendingExplanation(
             reason=PendingReason.VOLUME_CLAIMS,
             case=case,
-            slots={"claims": [name for name, _, _ in claims], "claim": claims[0][0]},
-            evidence=tuple(f"{name} {state}" for name, state, _ in claims),
+            slots={"claims": [*claims], "claim": next(iter(claims))},
+            evidence=tuple(f"{name} {state}" for name, state in claims.items()),
         )
-        for case, claims in by_certainty.items()
-        if claims
-    ]
 
 
 def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[tuple[str, str, bool]]:
     """Yield volume claims that are not bound, with their state; True: it keeps the pod off every node."""
-    for name in claim_names(pod):
+    for name in claim_names(pod) if CLAIM not in cluster.absent else ():
         claim = cluster.find(CLAIM, name, pod.namespace)
         if claim is None:
             yield (name, "does not exist", True)
@@ -129,6 +123,6 @@ def explain_by_message(
         evidence=(
             *(f"not evaluated: {each}" for each in unknown),
             *([f"nodes that pass all filters: {join_names(feasible)}"] if feasible else []),
-            *sorted(events),
+            *sorted(events)[:MAX_JOINED],
         ),
     )

@@ -1094,7 +1094,8 @@ class TestLadders:
         )
 
     def test_a_ladder_says_why_it_leaves_the_pool_of_a_pod(self) -> None:
-        evidence = self.evidence(compiled(self.POOLS), card_node("a100"), pod("p", {GPU: 1}, nodeSelector={"card": "x"}))
+        waiting = pod("p", {GPU: 1}, nodeSelector={"card": "x"})
+        evidence = self.evidence(compiled(self.POOLS), card_node("a100"), waiting)
         assert evidence[-1] == (
             "FallbackLadder/cards would skip the pod: the pod selects card=x, which is no pool of the ladder"
         )

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from rules_engine.accelerators.resources import is_gpu
-from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.simulation import Arrival
 from rules_engine.model.wording import format_count
 from rules_engine.questions.preflight.state import ClusterState, SimulatedPod, Verdict, missing_pods
@@ -45,14 +43,5 @@ def _why_never(state: ClusterState, arrival: Arrival, gang: Sequence[SimulatedPo
     minimum = arrival.gang.minimum
     if len(gang) < minimum:
         return _pods_text(("", minimum, len(gang)), "and has {}")
-    given = [pod.admitted.record.given for pod in gang]
-    gpus = sorted({name for each in given for name in each if is_gpu(name)})
-    for name in gpus:
-        needed = sum(sorted(each.get(name, 0) for each in given)[:minimum])
-        offered = sum(
-            node.allocatable[name].nanos for node in state.simulation.cluster.nodes if name in node.allocatable
-        )
-        if needed > offered:
-            return f"{needed // NANOS} {name} at once, the cluster has {offered // NANOS}"
     missing = missing_pods(arrival, state.could_hold_together(gang))
     return _pods_text(missing, "the cluster could hold {} without other pods") if missing else ""

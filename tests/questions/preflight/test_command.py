@@ -479,7 +479,7 @@ def volcano_job(minimum: int, *tasks: str) -> str:
     [
         (volcano(6, 6), "Unknown", 6, ""),
         (volcano(7, 7), "Unknown", 0, "needs 7 pods at once, 6 could start now: they wait together"),
-        (volcano(20, 20), "Unknown", 0, f"needs 20 {MIDDLE} at once, the cluster has 16"),
+        (volcano(20, 20), "Unknown", 0, "needs 20 pods at once, the cluster could hold 8 without other pods"),
         (
             volcano(5, 5, f"{MIDDLE}: 3"),
             "Unknown",

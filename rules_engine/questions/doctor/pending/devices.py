@@ -132,6 +132,8 @@ def explain_taken(explanation: PendingExplanation, nodes: NodeSet, drivers: Driv
     if not short:
         return explanation
     matching_devices = [drivers.matching(drivers.classes[name], nodes) for name in short]
+    if explanation.case == "Never":  # whoever holds devices
+        matching_devices = [each._replace(allocated=(), blocked=()) for each in matching_devices]
     lines = tuple(
         line
         for name, matching in zip(short, matching_devices, strict=True)

@@ -7,7 +7,6 @@ from typing import Literal
 
 from rules_engine.cluster.read.clusters import ClusterReading, read_cluster, reading_of
 from rules_engine.language.files import each_of
-from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, unknown_pods
@@ -53,17 +52,14 @@ def diff(
     manifests: Iterable[str | Path] = (),
     log: Path | None = None,
     clusters: Iterable[ClusterReading | ClusterObjects] = (),
-    default: Cluster | None = None,
-    default_name: str = "default",
     namespace: str = "default",
     allowed: frozenset[Kind] = frozenset(),
     report: ReportProgress = lambda _stage, _done, _total: None,
 ) -> DifferenceRun:
     """Decide the pods of files under both rule sets, on each cluster; without files, its own live pods.
 
-    Raises ValueError without any pods. `manifests`: files and folders. `log`: a decision log. `default`: the cluster if
-    there is no other one, and `default_name` its name; None: the packaged one with two workers. `namespace`: for
-    manifests without a namespace.
+    Raises ValueError without any pods. `manifests`: files and folders. `log`: a decision log. `clusters`: by default,
+    the packaged one with two workers. `namespace`: for manifests without a namespace.
 
     >>> from rules_engine import diff, load_rules
     >>> old, new = load_rules(["set:gpu-allocation"]), load_rules(["set:gpu-allocation"])
@@ -74,9 +70,8 @@ def diff(
     paths, readings = [Path(path) for path in each_of(manifests)], [*map(reading_of, clusters)]
     if not (paths or readings or log):
         raise ValueError("there are no pods to decide: give manifests, clusters or a log")
-    if default is None:
-        default, default_name = read_cluster([DEFAULT_CLUSTER]).cluster, DEFAULT_CLUSTER.stem
-        assert default is not None  # noqa: S101 - a packaged file
+    default = read_cluster([DEFAULT_CLUSTER]).cluster
+    assert default is not None  # noqa: S101 - a packaged file
     reads = [cluster_requirements(side.rule_set) for side in (old, new)]
     collected = Problems()
     kinds = (*new.rule_set.workload_kinds, *old.rule_set.workload_kinds)
@@ -98,7 +93,7 @@ def diff(
         new=new.name,
         same_rules=old.digest == new.digest,
         without_rules=[name for name, side in sides.items() if not side.rule_set.rules],
-        assumed_cluster=default_name if not readings and any(read.nodes for read in reads) else None,
+        assumed_cluster=DEFAULT_CLUSTER.stem if not readings and any(read.nodes for read in reads) else None,
         recorded=inputs.recorded.totals if inputs.recorded else None,
         allowed=allowed,
         unknown=unknown,

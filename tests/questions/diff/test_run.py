@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import Offered
 from rules_engine.cluster.read.clusters import read_cluster
+from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER
 from rules_engine.model.kubernetes.removed_values import remove_values
 from rules_engine.model.problems.problem import render_problem
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match
@@ -24,12 +25,13 @@ from rules_engine.report.html import render_html
 from rules_engine.report.markdown import render_markdown
 from rules_engine.report.text import Screen
 from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 from tests.support.api import controller, live, node, write_list
 from tests.support.cluster_files import CONTAINER, SECRET
-from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, cluster, compiled, ladder, validation
+from tests.support.evaluation import GPU, MIG1, MIG3, asks, check, compiled, ladder, validation
 from tests.support.recorded import Call, recorded_log, recording
 
-DEFAULT = cluster({GPU: 4})
+DEFAULT = read_cluster([DEFAULT_CLUSTER]).cluster or UNKNOWN_CLUSTER
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: main}]}}"
 NO_RULES = compiled()
 NO_ADA = compiled(validation(check("object.metadata.name != 'ada'", "no ada")))
@@ -45,7 +47,7 @@ def decided(
 ) -> DifferenceRun:
     readings = [read_cluster([path], whole=True) for path in clusters]
     sides = side("a", old), side("b", new)
-    return diff(*sides, manifests=manifests, clusters=readings, default=DEFAULT, **options)
+    return diff(*sides, manifests=manifests, clusters=readings, **options)
 
 
 def answered(*manifests: Path, **options: Any) -> DifferenceAnswer:
@@ -82,7 +84,7 @@ def test_recorded_pods_are_decided_on_each_cluster(tmp_path: Path) -> None:
         assert found.answer.recorded.replayed == 10
         totals = {each.name: (each.pods, each.changed) for each in found.answer.clusters}
         assert totals == expected
-        assert found.answer.assumed_cluster == (None if clusters else "default")
+        assert found.answer.assumed_cluster == (None if clusters else "two-workers")
 
 
 def test_all_problems_have_their_lines(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_the_default_cluster_is_assumed_if_rules_read_nodes(tmp_path: Path) -> N
     pod = manifest(tmp_path, "ada", POD % "ada")
     whole = write_list(tmp_path / "whole.json", [live(asks({GPU: 1})), node("n", {GPU: "4"})])
     found = [answered(pod), answered(pod, new=NO_ADA), answered(clusters=[whole]), answered(pod, clusters=[whole])]
-    assert [answer.assumed_cluster for answer in found] == ["default", None, None, None]
+    assert [answer.assumed_cluster for answer in found] == ["two-workers", None, None, None]
 
 
 def test_usage_is_read_for_resources_whose_free_amounts_rules_read() -> None:

@@ -219,7 +219,7 @@ def _warning_lines(warnings: Iterable[str]) -> Iterator[str]:
     """Yield warnings of one line each, as many as fit; the last one states that more were omitted."""
     size = 0
     for warning in warnings:
-        line = _truncate_text(_one_line(warning), MAX_WARNING)
+        line = _truncate_text(" ".join(warning.translate(_CONTROL).split()), MAX_WARNING)
         size += len(line.encode())
         if size > MAX_WARNINGS_BYTES - len(_OMITTED_WARNING):
             yield _OMITTED_WARNING
@@ -231,10 +231,6 @@ _OMITTED_WARNING = "further warnings are omitted"
 
 # The API server drops a warning with a control character in it (apimachinery, util/net/http.go, NewWarningHeader).
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.translate(_CONTROL).split())
 
 
 def _truncate_text(text: str, length: int) -> str:

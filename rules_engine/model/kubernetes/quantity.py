@@ -151,9 +151,8 @@ def parse_quantity(text: str) -> Quantity:
         raise QuantityError(f"a quantity has at most {MAX_QUANTITY_TEXT} characters")
     match = _SYNTAX.fullmatch(text)
     if match is None:
-        raise QuantityError(
-            f"{text!r} is not a quantity: write a number, then one of {_list_suffixes()} or an exponent"
-        )
+        suffixes = ", ".join([*filter(None, _DECIMAL), *_BINARY])
+        raise QuantityError(f"{text!r} is not a quantity: write a number, then one of {suffixes} or an exponent")
     sign, digits, suffix, exponent_text = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int(whole + fraction)
@@ -188,10 +187,6 @@ def _scale_up(mantissa: int, power: int) -> int:
     if power < -2 * MAX_QUANTITY_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))
-
-
-def _list_suffixes() -> str:
-    return ", ".join([*filter(None, _DECIMAL), *_BINARY])
 
 
 def _binary_text(value: int) -> str:

@@ -40,8 +40,7 @@ def _pods_text(missing: tuple[str, int, int], found: str) -> str:
 
 def _why_never(state: ClusterState, arrival: Arrival, gang: Sequence[SimulatedPod]) -> str:
     """Return what a gang needs and lacks even if all nodes were empty and Ready; "" if it could start."""
-    minimum = arrival.gang.minimum
-    if len(gang) < minimum:
-        return _pods_text(("", minimum, len(gang)), "and has {}")
+    if len(gang) < arrival.gang.minimum:
+        return _pods_text(("", arrival.gang.minimum, len(gang)), "and has {}")
     missing = missing_pods(arrival, state.could_hold_together(gang))
     return _pods_text(missing, "the cluster could hold {} without other pods") if missing else ""

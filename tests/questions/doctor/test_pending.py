@@ -485,24 +485,6 @@ def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None
     assert finding.remedies[0].text.startswith("Add tolerations for nvidia.com/gpu=present:NoSchedule to the pod")
 
 
-@pytest.mark.parametrize(
-    ("why", "others"),
-    [
-        (PendingReason.ALL_ALLOCATED, [node("a", {GPU: 4}), pod("x", {GPU: 4}, on="a")]),
-        (
-            PendingReason.ON_NO_SINGLE_NODE,
-            [node("a", {GPU: 4}), node("c", {GPU: 4}), pod("x", {GPU: 2}, on="a"), pod("y", {GPU: 2}, on="c")],
-        ),
-        (PendingReason.OTHER_RESOURCES, [node("a", {GPU: 4}), pod("x", {"cpu": 31}, on="a")]),
-    ],
-)
-def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[Object]) -> None:
-    waiting = pod("p", {GPU: 4 if why is not PendingReason.OTHER_RESOURCES else 1, "cpu": 2})
-    finding = answer(*others, node("b", {GPU: 4}, cordoned=True), waiting).finding
-    assert finding.reason == why
-    assert "enough is free on nodes that exclude the pod: b" in finding.evidence
-
-
 def test_a_malformed_pod_is_not_evaluated() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
     pending = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
@@ -724,7 +706,6 @@ class TestFindings:
             f"ml/one-2 holds 1 {GPU} on b since 2026-11-23T09:00:00Z",
             f"3 other pods hold 3 {GPU}",
             f"free on these nodes: 1 {MIG1}",
-            "enough is free on nodes that exclude the pod: c",
         )
 
     def test_the_best_node_lacks_the_fewest_devices(self) -> None:

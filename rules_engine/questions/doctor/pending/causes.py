@@ -16,7 +16,7 @@ from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, format_amount, format_count, join_names
 from rules_engine.questions.doctor.holders import Holders
-from rules_engine.questions.doctor.pending.devices import explain_taken, explain_unserved, with_lost_devices
+from rules_engine.questions.doctor.pending.devices import explain_taken, explain_unserved
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, PendingRequest
 from rules_engine.questions.doctor.pending.unoffered import explain_absent_gpus, explain_too_many_gpus
@@ -103,7 +103,7 @@ class NodeCauses:
         if absent:
             yield explain_unserved(absent, view.drivers) or explain_absent_gpus(absent, view)
         if larger := {name: request.gpus[name] for name in gpus if name not in absent}:
-            yield with_lost_devices(explain_too_many_gpus(larger, view), view.drivers)
+            yield explain_taken(explain_too_many_gpus(larger, view), view.every, view.drivers)
         absent = [name for name in others if name != PODS and not view.has(name)]
         if absent:
             yield self._cause(PendingReason.OTHER_ON_NO_NODE, resources=absent)
@@ -261,22 +261,14 @@ class NodeCauses:
             if not case:
                 of = f"free on 0 of {nodes}; at most {format_amount(name, most)} on one ({best})"
             evidence.append(f"{name}: {requested} requested, {of}")
-        if full := self.room if PODS in lacking else 0:
-            evidence.append(f"nodes with as many pods as they may have: {view.list(full)}")
         return self._cause(
             PendingReason.OTHER_RESOURCES,
-            (*evidence, *self._room_elsewhere()),
+            evidence,
             case,
             lacking=["room for pods" if name == PODS else name for name in lacking],
             nodes=nodes,
             resources=resources,
         )
-
-    def _room_elsewhere(self) -> Iterator[str]:
-        """Yield a line if the pod would fit on nodes that exclude it, such as a cordoned one."""
-        fitting = self._view.every & ~self._having(lambda each: each.filter in _FITS) & ~self._alike
-        if fitting:
-            yield f"enough is free on nodes that exclude the pod: {self._view.list(fitting)}"
 
     def _explain_held(self, gpus: Sequence[str]) -> PendingExplanation:
         """Explain GPUs that other pods hold on the nodes that the pod could use."""
@@ -293,7 +285,6 @@ class NodeCauses:
             *(self._amount_line(name, nodes) for name in names),
             *(line for name in names for line in self._holders.evidence(name, shown)),
             *(self._spare_lines(short, nodes) if short else ()),
-            *self._room_elsewhere(),
         )
         count = format_count(nodes.bit_count(), "node")
         explanation = self._cause(reason, lines, case, resources=names, nodes=count, node=shown[0])

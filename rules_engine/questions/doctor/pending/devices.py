@@ -148,16 +148,6 @@ def explain_taken(explanation: PendingExplanation, nodes: NodeSet, drivers: Driv
     return replace(explanation, reason=PendingReason.DEVICES_ALLOCATED)
 
 
-def with_lost_devices(explanation: PendingExplanation, drivers: Drivers) -> PendingExplanation:
-    """Return the explanation of a request too large for every node, with devices that the scheduler does not use."""
-    lines: list[str] = []
-    for name in explanation.missing:
-        if device_class := drivers.classes.get(name):
-            matching = drivers.matching(device_class, drivers.every)
-            lines += _device_lines(device_class, matching._replace(allocated=(), blocked=()), drivers)
-    return replace(explanation, evidence=(*explanation.evidence, *lines)) if lines else explanation
-
-
 def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Drivers) -> Iterator[str]:
     """Yield lines about devices in use, blocked by counters, or tainted, and about unused pools."""
     for pool, device in matching.allocated[:MAX_JOINED]:

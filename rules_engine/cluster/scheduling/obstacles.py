@@ -17,7 +17,7 @@ from rules_engine.cluster.scheduling.scheduling import (
     Filter,
     Scheduling,
 )
-from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Taint
 
 CACHED_RESOURCES = 1_000

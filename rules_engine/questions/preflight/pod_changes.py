@@ -16,7 +16,7 @@ from rules_engine.cluster.scheduling.preferences import PREFERRED
 from rules_engine.cluster.scheduling.requirements import REQUIRED
 from rules_engine.cluster.scheduling.schedulable_pod import NEVER
 from rules_engine.cluster.scheduling.scheduling import Filter
-from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.cluster.state_taints import state_of
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.edits import Edits, JsonText, apply_edits
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items

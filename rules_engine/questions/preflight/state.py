@@ -21,7 +21,7 @@ from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePo
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
 from rules_engine.cluster.scheduling.scheduler import never_ends
 from rules_engine.cluster.scheduling.scheduling import NO_AFFINE_POD, NO_VOLUME, OTHER_VOLUME_NODE
-from rules_engine.cluster.scheduling.state_taints import without_state_taints
+from rules_engine.cluster.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.pod import Pod

@@ -7,7 +7,7 @@ from itertools import pairwise
 from rules_engine.accelerators.mig import cards_of, common_cards, compute_slices, find_profiles, real_cards
 from rules_engine.accelerators.nodes import lacking_cards, product_of
 from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
-from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning

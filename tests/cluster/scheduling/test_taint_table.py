@@ -3,7 +3,7 @@
 import pytest
 
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, UNSCHEDULABLE
-from rules_engine.cluster.scheduling.state_taints import TABLE, state_of, without_state_taints
+from rules_engine.cluster.state_taints import TABLE, state_of, without_state_taints
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster import Node, Taint

@@ -11,7 +11,7 @@ from rules_engine.cluster.scheduling.amounts import PODS
 from rules_engine.cluster.scheduling.obstacles import Obstacle, Stage, find_candidates
 from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.scheduling import TAINTED
-from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import MAX_JOINED, format_amount, format_count, join_names

@@ -10,7 +10,7 @@ from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.amounts import nanos_of
 from rules_engine.cluster.scheduling.obstacles import ObstacleSearch
 from rules_engine.cluster.scheduling.scheduler import make_scheduler, never_ends
-from rules_engine.cluster.scheduling.state_taints import state_of
+from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.kubernetes.cluster import Taint
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, requests_of

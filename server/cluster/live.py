@@ -27,8 +27,6 @@ from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Cause, Connection, api_path
 from rules_engine.server.cluster.device_store import Claim, DeviceStore
 from rules_engine.server.cluster.reading import (
-    HeldPod,
-    Namespace,
     read_claim,
     read_class,
     read_namespace,
@@ -123,16 +121,17 @@ class LiveCluster:
                 collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflector_options
             )
 
-        slices = device_sink(
-            self._store, ResourceSlice, lambda raw: read_slice(raw, self._slice_reader), self._begin_slices
-        )
+        store = self._store
+        slices = device_sink(store, ResourceSlice, lambda raw: read_slice(raw, self._slice_reader), self._begin_slices)
         self._all_reflectors: Mapping[str, Reflector[Any]] = {
-            "nodes": reflector(NODES, node_sink(self._store)),
-            "pods": reflector(PODS, pod_sink(self._store)),
-            "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
-            "deviceclasses": reflector(DEVICE_CLASSES, device_sink(self._store, DeviceClass, read_class)),
+            "nodes": reflector(NODES, object_sink(read_node, store.replace_nodes, store.set_node)),
+            "pods": reflector(PODS, object_sink(read_pod, store.replace_pods, store.set_pod)),
+            "namespaces": reflector(
+                NAMESPACES, object_sink(read_namespace, store.replace_namespaces, store.set_namespace)
+            ),
+            "deviceclasses": reflector(DEVICE_CLASSES, device_sink(store, DeviceClass, read_class)),
             "resourceslices": reflector(RESOURCE_SLICES, slices),
-            "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(self._store, Claim, read_claim)),
+            "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(store, Claim, read_claim)),
         }
         self._device_reflectors = tuple(self._all_reflectors.values())[3:]
         self._reflectors = self._reflectors_for(needs)
@@ -367,13 +366,8 @@ def device_sink(
     )
 
 
-def node_sink(store: Store) -> Sink[Node]:
-    return Sink(read_node, store.replace_nodes, store.set_node, partial(store.set_node, gone=True))
-
-
-def pod_sink(store: Store) -> Sink[HeldPod]:
-    return Sink(read_pod, store.replace_pods, store.set_pod, partial(store.set_pod, gone=True))
-
-
-def namespace_sink(store: Store) -> Sink[Namespace]:
-    return Sink(read_namespace, store.replace_namespaces, store.set_namespace, partial(store.set_namespace, gone=True))
+def object_sink(
+    read: Callable[[Object], T], replace: Callable[[Iterable[T]], None], put: Callable[..., None]
+) -> Sink[T]:
+    """Return a sink of objects that `put` removes if they are `gone`."""
+    return Sink(read, replace, put, partial(put, gone=True))

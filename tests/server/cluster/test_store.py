@@ -24,7 +24,7 @@ from rules_engine.cluster.nodes.reservations import (
 )
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.server.cluster.live import namespace_sink, node_sink, pod_sink
+from rules_engine.server.cluster.live import object_sink
 from rules_engine.server.cluster.reading import (
     MAX_RESOURCES,
     HeldPod,
@@ -79,7 +79,11 @@ namespace_objects = st.builds(
     lambda name, team: namespace(name, team=team), st.sampled_from("mn"), st.sampled_from("xy")
 )
 objects = node_objects | pod_objects() | namespace_objects
-SINKS: Mapping[str, Any] = {"Node": node_sink, "Pod": pod_sink, "Namespace": namespace_sink}
+SINKS: Mapping[str, Any] = {
+    "Node": lambda store: object_sink(read_node, store.replace_nodes, store.set_node),
+    "Pod": lambda store: object_sink(read_pod, store.replace_pods, store.set_pod),
+    "Namespace": lambda store: object_sink(read_namespace, store.replace_namespaces, store.set_namespace),
+}
 
 
 def from_file(present: Mapping[tuple[str, str], dict[str, Any]]) -> Cluster:

@@ -12,8 +12,8 @@ from rules_engine.cli.options import (
     ClusterArgument,
     KnownName,
     NamespaceName,
-    PathOrStdin,
     cluster_option,
+    log_option,
     manifests_option,
     sources_option,
     targets_option,
@@ -23,7 +23,6 @@ from rules_engine.cli.program import (
     UNUSABLE,
     Command,
     InputProblems,
-    SingleOption,
     Target,
     fail_if,
     help_examples,
@@ -72,14 +71,7 @@ class ChangeKindParamType(KnownName):
     ),
 )
 @manifests_option(required=False)
-@click.option(
-    "--from-log",
-    "log",
-    cls=SingleOption,
-    metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
-    help="The decision log of a server with --decision-log-requests: its pods are decided; - for standard input.",
-)
+@log_option("The decision log of a server with --decision-log-requests: its pods are decided; - for standard input.")
 @sources_option("--old", "Rules before the change", required=True)
 @sources_option("--new", "Rules after the change", required=True)
 @cluster_option(

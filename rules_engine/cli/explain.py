@@ -10,9 +10,9 @@ import rules_engine
 from rules_engine.cli.options import (
     POD_KINDS,
     ClusterArgument,
-    PathOrStdin,
     cluster_option,
     given_options,
+    log_option,
     manifests_option,
     output_option,
     request_namespace_option,
@@ -23,7 +23,6 @@ from rules_engine.cli.program import (
     UNUSABLE,
     Command,
     InputProblems,
-    SingleOption,
     Target,
     end_without_answer,
     fail_if,
@@ -79,14 +78,7 @@ class FieldPathParamType(click.ParamType[str]):
 )
 @click.option("--dry-run", is_flag=True, help="Set dryRun in the request.")
 @click.option("--all", "every", is_flag=True, help="Show each rule that was skipped, with its reason.")
-@click.option(
-    "--from-log",
-    "log",
-    cls=SingleOption,
-    metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
-    help="Show decisions of a server's decision log instead, newest first; - for standard input.",
-)
+@log_option("Show decisions of a server's decision log instead, newest first; - for standard input.")
 @click.option(
     "--pod",
     metavar="NAMESPACE/NAME",

@@ -275,6 +275,18 @@ def manifests_option(*, required: bool) -> Decorator:
     )
 
 
+def log_option(text: str) -> Decorator:
+    """Return the option `--from-log`: the file `log`."""
+    return click.option(
+        "--from-log",
+        "log",
+        cls=SingleOption,
+        metavar="FILE",
+        type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
+        help=text,
+    )
+
+
 request_namespace_option: Decorator = click.option(
     "-n",
     "--namespace",

@@ -121,11 +121,6 @@ class Placements:
     def __str__(self) -> str:
         return f"{{{','.join(map(str, self.starts))}}}:{self.size}"
 
-    @property
-    def masks(self) -> Sequence[int]:
-        """The memory slices of each placement, as bits."""
-        return [((1 << self.size) - 1) << start for start in self.starts]
-
 
 def placements(card: str) -> Mapping[str, Placements]:
     """Return the placements of each profile of a card, in the order of their size; none if they are not published."""
@@ -159,11 +154,11 @@ def _fill_card(table: tuple[tuple[str, Placements], ...]) -> frozenset[Layout]:
     used: dict[Layout, set[int]] = {(): {0}}
     """The memory slices that each layout can take, as bits."""
     for name, placed in table:
-        extended = [*used]
+        extended, masks = [*used], [((1 << placed.size) - 1) << start for start in placed.starts]
         for layout in extended:  # which grows: a layout may have several devices of the profile
             if MEDIA in name and any(MEDIA in each for each in layout):
                 continue
-            longer = {before | mask for before in used[layout] for mask in placed.masks if not before & mask}
+            longer = {before | mask for before in used[layout] for mask in masks if not before & mask}
             if longer:
                 used[*layout, name] = longer
                 extended.append((*layout, name))

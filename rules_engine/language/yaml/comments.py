@@ -45,11 +45,6 @@ class _MarkedScalar:
     text: Mark
     end: Mark
 
-    @property
-    def further_lines(self) -> range:
-        """The lines after the first one."""
-        return range(self.start[0] + 1, self.end[0] + (self.end[1] > 0))
-
 
 def find_comments(lines: Sequence[str], pattern: re.Pattern[str]) -> Comments:
     """Find the comments of a file that match a pattern, which begins with `#`.
@@ -64,7 +59,7 @@ def find_comments(lines: Sequence[str], pattern: re.Pattern[str]) -> Comments:
             values = [*_scan_values(part)]
             comments.extend(_match_comments(part, values, pattern))
             for value in values:
-                for line in value.further_lines:
+                for line in range(value.start[0] + 1, value.end[0] + (value.end[1] > 0)):
                     first_lines.setdefault(line + 1, value.start[0] + 1)
     return Comments(tuple(comments), first_lines)
 

@@ -88,11 +88,6 @@ def container_statuses(pod: PodObject) -> list[Object]:
     return [*object_items(status.get("initContainerStatuses")), *object_items(status.get("containerStatuses"))]
 
 
-def is_ready(pod: PodObject) -> bool:
-    """Return True if the condition Ready of a pod is true."""
-    return pod.condition("Ready").get("status") == "True"
-
-
 def status_of(pod: PodObject) -> str:
     """Return the status of a pod nearly as `kubectl get pods` prints it.
 

@@ -123,7 +123,7 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
                 (
                     UnreadyPod(name=pod.object_name, node=pod.node_name, status=gpu_objects.status_of(pod))
                     for pod in pods
-                    if not gpu_objects.is_ready(pod)
+                    if pod.condition("Ready").get("status") != "True"
                 ),
                 key=lambda pod: pod.name,
             )

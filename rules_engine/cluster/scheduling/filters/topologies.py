@@ -16,17 +16,13 @@ class Topologies:
     def __init__(self, labels: Mapping[str, Label], labels_of: Sequence[Mapping[str, str]]) -> None:
         """Take the nodes by label, and the labels of each node, by number."""
         self._labels = labels
-        self._labels_of = labels_of
+        self.labels_of = labels_of
         self.count = lru_cache(CACHED_COUNTS)(self._count)
         """Return the number of domains of a label with a node in a set."""
 
     def having(self, key: str) -> NodeSet:
         """Return the nodes that are in a domain of this label."""
         return self._labels.get(key, NO_LABEL).present
-
-    def labels_of(self, number: int) -> Mapping[str, str]:
-        """Return the labels of a node."""
-        return self._labels_of[number]
 
     def nodes(self, key: str, values: Iterable[str]) -> NodeSet:
         """Return the nodes of some domains."""
@@ -126,7 +122,7 @@ class Domains(_Sums[str]):
     def change(self, number: int, by: int) -> None:
         """Add a number of pods on a node, or their weights."""
         if self._among >> number & 1:
-            value = self._topologies.labels_of(number).get(self._key, "")
+            value = self._topologies.labels_of[number].get(self._key, "")
             self._add(value, self._topologies.nodes(self._key, (value,)), by)
 
     def least(self, domains: int) -> int:

@@ -48,8 +48,6 @@ class PendingNodes:
         """Return the largest amount that one of the nodes has, and the name of the first such node."""
         self.names = lru_cache(MAX_CACHED)(self._find_names)
         """Return the names of nodes, in order of the nodes."""
-        self.resources = lru_cache(MAX_CACHED)(self._sum_resources)
-        """Return the total of each resource that nodes have, or have free."""
         self.pods_with = lru_cache(MAX_CACHED)(self._find_pods)
         """Return what pods on a node request that hold one of some resources and end some time, in nanos, by name."""
 
@@ -105,7 +103,8 @@ class PendingNodes:
         best = max(numbers_of(nodes), key=lambda number: amounts[number][free])
         return amounts[best][free], self.scheduler.nodes[best].name
 
-    def _sum_resources(self, nodes: NodeSet, *, free: bool = False) -> Mapping[str, int]:
+    def resources(self, nodes: NodeSet, *, free: bool = False) -> Mapping[str, int]:
+        """Return the total of each resource that nodes have, or have free."""
         names = {name for node in self.drivers.view.nodes for name in node.allocatable}
         totals = {
             name: self.total(name, nodes, free=free) for name in sorted(names - self.drivers.devices.second_names)

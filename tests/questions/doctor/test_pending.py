@@ -722,7 +722,7 @@ class TestFindings:
 
     def test_a_request_beyond_each_node_is_an_error_with_the_most_of_a_node(self) -> None:
         finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 8})).finding
-        assert finding.message == f"no node has 8 {GPU}, even without the pods that end"
+        assert finding.message == f"no node has 8 {GPU}, even when empty"
         assert finding.evidence == (f"{GPU}: 8 requested, at most 4 on one node (a), 8 on all nodes",)
         assert finding.severity is FindingSeverity.ERROR
 
@@ -1188,7 +1188,7 @@ def test_the_severity_is_that_of_the_worst_cause() -> None:
     finding = answer(node("a", {GPU: 8}), gated).finding
     assert (finding.reason, finding.severity) == (PendingReason.SCHEDULING_GATES, FindingSeverity.ERROR)
     (never,) = finding.remaining
-    assert never.message == f"no node has 9 {GPU}, even without the pods that end"
+    assert never.message == f"no node has 9 {GPU}, even when empty"
 
 
 def test_comparing_with_many_terms_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1214,7 +1214,7 @@ def test_devices_of_daemon_sets_are_not_absent() -> None:
     finding = answer(node("a", offered, capacity=offered), held, pod("p", {GPU: 1})).finding
     assert (finding.reason, finding.message) == (
         PendingReason.ON_NO_SINGLE_NODE,
-        f"no node has 1 {GPU}, even without the pods that end",
+        f"no node has 1 {GPU}, even when empty",
     )
     assert finding.evidence[0].endswith("0 on all nodes, beside 4 that DaemonSets hold")
     rdma = answer(node("a", offered), node("b", {GPU: 1}), held, pod("p", {GPU: 1, RDMA: 1})).finding

@@ -169,14 +169,19 @@ def _lasting_causes(world: World, name: str) -> Iterator[Cause]:
 
 def _shortage(world: World, resource: str) -> PendingReason:
     """Return the reason for which a node may have too little of a resource even without other pods."""
-    if world.offering(resource):
+    if _is_allocatable(world, resource):
         return PendingReason.ON_NO_SINGLE_NODE if resource in GPUS else PendingReason.OTHER_RESOURCES
     if resource not in GPUS:
         return PendingReason.OTHER_ON_NO_NODE
-    missing = [gpu for gpu in requested_gpus(world) if not world.offering(gpu)]
+    missing = [gpu for gpu in requested_gpus(world) if not _is_allocatable(world, gpu)]
     if all(any(_has_other_name(each, gpu) for each in world.nodes) for gpu in missing):
         return PendingReason.WRONG_MIG_STRATEGY
     return PendingReason.RESOURCE_ON_NO_NODE
+
+
+def _is_allocatable(world: World, resource: str) -> bool:
+    """Return True if a node has any of a resource, also if pods that never end hold all of it."""
+    return any(allocatable_of(each, resource) for each in world.nodes)
 
 
 def _has_other_name(of: Object, resource: str) -> bool:

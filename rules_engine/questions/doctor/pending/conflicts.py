@@ -5,7 +5,9 @@ from functools import cache, cached_property
 
 from rules_engine.cluster.nodes import NO_LABEL, numbers_of
 from rules_engine.cluster.scheduling import KubeScheduler
-from rules_engine.cluster.scheduling.requirements import ALL_ADDRESSES, AffinityTerm, Footprint, HostPort, Requirements
+from rules_engine.cluster.scheduling.filters.pod_affinity import AffinePods
+from rules_engine.cluster.scheduling.filters.usage import Ports
+from rules_engine.cluster.scheduling.requirements import AffinityTerm, Footprint, Requirements
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.wording import MAX_JOINED
 
@@ -59,10 +61,13 @@ class Conflicts:
 
     def _conflicts(self, pod: Requirements, node: int, bound: Footprint, number: int) -> bool:
         namespaces = self._scheduler.namespaces
-        if number == node and any(_is_taken(own, other) for own in pod.ports for other in bound.ports):
-            return True
+        if number == node and pod.ports:
+            ports = Ports()
+            ports.count(node, bound.ports, 1)
+            if ports.taken(pod.ports):
+                return True
         return any(
-            namespaces.covers(term, bound.namespace) and term.matches_labels(bound.labels)
+            AffinePods((term,), namespaces).includes(bound)
             for term in pod.anti_affinity
             if self._is_near(term, node, number)
         ) or any(
@@ -80,8 +85,3 @@ def _count(terms: Sequence[AffinityTerm]) -> int:
     """Return the number of terms with their requirements and the values of these."""
     selectors = [each for term in terms for each in (term.selector, term.namespace_selector) if each is not None]
     return len(terms) + sum(1 + len(each.values) for selector in selectors for each in selector.requirements)
-
-
-def _is_taken(own: HostPort, other: HostPort) -> bool:
-    same = (own.protocol, own.number) == (other.protocol, other.number)
-    return same and (own.address == other.address or ALL_ADDRESSES in (own.address, other.address))

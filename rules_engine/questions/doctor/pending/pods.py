@@ -128,19 +128,19 @@ class _Answers:
             certainty = Certainty.POSSIBLE if answer.passing or evidence else of_nodes[0].certainty
             # Once a broken node is repaired, the pod needs neither another request or selector nor another layout.
             of_nodes[0] = replace(of_nodes[0], certainty=certainty, advises=causes.held_by_others or not broken)
-        unset = [*explain_unset_scheduler(pod, request, view)]
+        unset, unbound = [*explain_unset_scheduler(pod, request, view)], [*explain_unbound_claims(pod, recorded)]
         explanations = [
             *explain_gates(pod),
             *explain_claims(pod, cluster, view.drivers, 0 if of_nodes else causes.room),
             *causes.explain_rejected(),
-            *explain_unbound_claims(pod, recorded, ""),
+            *(each for each in unbound if not each.case),
             *unset,
         ]
         scheduler, words = text_member(pod.spec, "schedulerName") or DEFAULT_SCHEDULER, words_about(pod)
         if scheduler == DEFAULT_SCHEDULER:
             by_message = partial(explain_by_message, pod, recorded, unknown, answer.feasible_nodes, words)
             if not unset:
-                explanations += [*of_nodes, *explain_claims_in_use(pod), *explain_unbound_claims(pod, recorded, "Late")]
+                explanations += [*of_nodes, *explain_claims_in_use(pod), *(each for each in unbound if each.case)]
         else:
             recorded = recorded or next((each.partition(": ")[2] for each in words if each.startswith(scheduler)), "")
             by_message = partial(explain_by_message, pod, recorded, (), (), words)

@@ -50,20 +50,21 @@ def explain_unset_scheduler(
         yield PendingExplanation(reason=PendingReason.SCHEDULER_UNSET, slots=slots)
 
 
-def explain_unbound_claims(pod: PodObject, recorded: str, case: str) -> Iterator[PendingExplanation]:
+def explain_unbound_claims(pod: PodObject, recorded: str) -> Iterator[PendingExplanation]:
     """Explain a pod if volume claims of it are not bound; `recorded`: the scheduler's message.
 
-    `case`: "" for claims that certainly keep the pod off every node, Late for claims of which this is not known.
+    The explanation has the case Late for claims of which it is not known if they keep the pod off every node.
     """
-    found = _find_unbound_claims(pod, pod.cluster, recorded)
-    claims = {name: state for name, state, certain in found if certain is not bool(case)}
-    if claims:
-        yield PendingExplanation(
-            reason=PendingReason.VOLUME_CLAIMS,
-            case=case,
-            slots={"claims": [*claims], "claim": next(iter(claims))},
-            evidence=tuple(f"{name} {state}" for name, state in claims.items()),
-        )
+    found = [*_find_unbound_claims(pod, pod.cluster, recorded)]
+    for case in "", "Late":
+        claims = {name: state for name, state, certain in found if certain is not bool(case)}
+        if claims:
+            yield PendingExplanation(
+                reason=PendingReason.VOLUME_CLAIMS,
+                case=case,
+                slots={"claims": [*claims], "claim": next(iter(claims))},
+                evidence=tuple(f"{name} {state}" for name, state in claims.items()),
+            )
 
 
 def _find_unbound_claims(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[tuple[str, str, bool]]:

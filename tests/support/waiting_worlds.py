@@ -353,7 +353,7 @@ _ADDED: Sequence[Callable[[WorldGenerator, World], World]] = (
     WorldGenerator.friends,
     WorldGenerator.spread,
 )
-"""What adds a cause."""
+"""Functions that add a cause to a world."""
 
 
 def _with_volume(world: World, claim: str) -> World:

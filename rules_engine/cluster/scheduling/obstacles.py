@@ -1,4 +1,4 @@
-"""Obstacles: all that keeps a pod off each node, in the order in which it must go."""
+"""Obstacles: all reasons why each node cannot run a pod, in the order in which they have to be removed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ CACHED_RESOURCES = 1_000
 
 
 class Stage(IntEnum):
-    """How an obstacle goes, in the order in which obstacles must go.
+    """Stage of an obstacle, in the order in which obstacles have to be removed.
 
-    LACKING: the node has too few GPUs, which counts before all else; CHANGE: it stays if all pods end, so the pod or
-    the node has to change; STATE: a state of the node has to pass; OTHERS: other pods have to end, or to start.
+    LACKING: the node has too few GPUs, which counts before all else; CHANGE: the obstacle stays if all pods end, so
+    the pod or the node has to change; STATE: a state of the node has to end; OTHERS: other pods have to end or start.
     """
 
     LACKING = 0
@@ -38,7 +38,7 @@ class Stage(IntEnum):
 
 
 class Obstacle(Struct, frozen=True):
-    """What keeps a pod off a node: a resource, the reason of a finding for a state, or a reason of the scheduler."""
+    """Reason why a node cannot run a pod: `what` is a resource, the reason of a finding, or one of the scheduler."""
 
     stage: Stage
     filter: Filter

@@ -43,7 +43,7 @@ class Remedy(Output, frozen=True, kw_only=True):
 
 
 class FurtherCause(Output, frozen=True, kw_only=True):
-    """What still keeps a pod waiting when the causes before it are gone."""
+    """Cause of a waiting pod that remains after the causes before it are removed."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""What the objects of a cluster show of autoscalers."""
+"""Autoscalers that the objects of a cluster show."""
 
 import pytest
 

@@ -192,7 +192,7 @@ def test_pods_that_nobody_replaces_count_and_so_do_recent_ones(metadata: Object)
 
 
 class TestRecordOfAllocatedDevices:
-    """What doctor makes of devices that are unavailable by the kubelet and free by the pods on the node."""
+    """Findings about devices that the kubelet calls unavailable, while the pods on the node leave them free."""
 
     def test_the_record_is_stale_if_no_pod_explains_it(self) -> None:
         (finding,) = findings_of(node("a", {GPU: 4}), unavailable(startTime=ago(minutes=30)))

@@ -25,7 +25,7 @@ MAX_CACHED = 1_000
 """Cached amounts by resource, and by resource and nodes: some 100 KiB each with 5,000 nodes."""
 
 Amounts = Sequence[tuple[int, int]]
-"""What nodes have of a resource when only pods run that never end, and what is free now, by number, in nanos."""
+"""Amounts of a resource by node number, in nanos: with only the pods that never end, and free now."""
 
 
 class PendingNodes:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.kubernetes.pod_defaults import with_default_members, with_default_requests
+from rules_engine.model.kubernetes.api_defaults import with_default_members, with_default_requests
 
 
 @pytest.mark.parametrize(

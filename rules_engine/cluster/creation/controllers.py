@@ -19,7 +19,7 @@ from rules_engine.model.json.lenient import (
     text_member,
 )
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import with_containers
+from rules_engine.model.kubernetes.api_defaults import with_containers
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 TEMPLATE_HASH = "pod-template-hash"

@@ -6,8 +6,8 @@ Sources: kubernetes/pkg/apis/core/v1/defaults.go; pkg/apis/core/validation/valid
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, aggregate
 from rules_engine.model.json.lenient import Object, as_mapping, object_items
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_containers, with_default_members, with_default_requests
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.pod_defaults import with_containers, with_default_members, with_default_requests
 
 TEMPLATE = "spec.template."
 """Beginning of the refusal of a workload, for its template."""

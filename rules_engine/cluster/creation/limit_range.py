@@ -9,9 +9,9 @@ from functools import partial
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, aggregate, read_amounts
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_containers
 from rules_engine.model.kubernetes.cluster_objects import ApiObject
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.pod_defaults import with_containers
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"

@@ -11,8 +11,8 @@ from rules_engine.cluster.nodes import is_extended_resource
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, once
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 
 EXTENDED_RESOURCE_TOLERATION = "ExtendedResourceToleration"
 UNKNOWN_PLUGIN = (

@@ -27,11 +27,11 @@ from rules_engine.language.cel import (
 from rules_engine.language.cel.reads import ReadPath, Reads
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import EMPTY, Json
+from rules_engine.model.kubernetes.api_defaults import with_generated_name
 from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, once
 from rules_engine.model.kubernetes.kept_fields import NO_FIELDS, keeps_path
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION, annotation_of
-from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.kubernetes.removed_values import removed_values, without_mark
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.admission import pod_request

@@ -6,7 +6,7 @@ Source: kubernetes/plugin/pkg/admission/serviceaccount/admission.go (Admit, moun
 from rules_engine.cluster.creation.pod_creation import PodCreation
 from rules_engine.model.json.lenient import Object, as_list, object_items, text_member
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import with_containers
+from rules_engine.model.kubernetes.api_defaults import with_containers
 
 DEFAULT = "default"
 """The account that a controller creates in each namespace."""

@@ -17,8 +17,8 @@ from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, Yaml
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath
+from rules_engine.model.kubernetes.api_defaults import generate_name, with_default_requests
 from rules_engine.model.kubernetes.names import object_title
-from rules_engine.model.kubernetes.pod_defaults import generate_name, with_default_requests
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, SourceText, escape_controls, truncate

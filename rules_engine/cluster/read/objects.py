@@ -7,6 +7,7 @@ from pathlib import Path
 from rules_engine.cluster.read.kubectl import ListedObject, OutputError, object_kind, read_output
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     ADMISSION_POLICIES,
@@ -21,7 +22,6 @@ from rules_engine.model.kubernetes.cluster_objects import (
 )
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL, remove_values
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems

@@ -14,10 +14,10 @@ from rules_engine.language.yaml.text import dump_yaml
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_default_requests, with_generated_name
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
-from rules_engine.model.kubernetes.pod_defaults import with_default_requests, with_generated_name
 from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location

@@ -16,7 +16,7 @@ from msgspec import Meta
 from rules_engine.language.files import STDIN, standard_input
 from rules_engine.language.log_lines import log_lines
 from rules_engine.model.json.output import SparseOutput
-from rules_engine.model.kubernetes.pod_defaults import is_generated_name
+from rules_engine.model.kubernetes.api_defaults import is_generated_name
 from rules_engine.model.rules.decision import denial_message
 from rules_engine.model.rules.logged_decision import LoggedOperation, LoggedStatus, LoggedStep
 from rules_engine.report.answer import Answer

@@ -9,8 +9,8 @@ from rules_engine.cluster.scheduling.choice import uniform_fraction
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
 from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_default_requests
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.rules.simulation import Arrival, Distribution, Milliseconds, PodGroup
 from rules_engine.questions.simulate.admission import Template, marshal_value
 from rules_engine.questions.simulate.record import PodRecord

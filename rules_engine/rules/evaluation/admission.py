@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_generated_name
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.pod_defaults import with_generated_name
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision, Step
 from rules_engine.rules.rule_set.rule_set import RuleSet

@@ -3,7 +3,7 @@
 import pytest
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.pod_defaults import generate_name, is_generated_name
+from rules_engine.model.kubernetes.api_defaults import generate_name, is_generated_name
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.rules.evaluation.admission import admit_pod, validation_request
 from tests.support.evaluation import check, cluster, compiled, container, pod, validation

@@ -14,9 +14,9 @@ from rules_engine.model.json.lenient import (
 )
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes import pod_defaults
+from rules_engine.model.kubernetes import api_defaults
+from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.pod import Pod
-from rules_engine.model.kubernetes.pod_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
 from rules_engine.rules.evaluation.rule_reads import missing_members
 
@@ -61,7 +61,7 @@ def strip_live_fields(pod: dict[str, Json], *, on_node: bool = False) -> dict[st
     """
     admitted = as_mapping(without_mark(pod).get("metadata"))
     metadata = {name: value for name, value in admitted.items() if name not in _LATER_METADATA}
-    if pod_defaults.is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
+    if api_defaults.is_generated_name(text_member(metadata, "name"), text_member(metadata, "generateName")):
         # The API server makes the name after the admission.
         del metadata["name"]
     spec = {name: value for name, value in as_mapping(pod.get("spec")).items() if name != "ephemeralContainers"}
@@ -138,7 +138,7 @@ def restore_from_template(pod: dict[str, Json], template: Object) -> dict[str, J
     }
     if labels:
         metadata["labels"] = {**as_mapping(metadata.get("labels")), **labels}
-    _set_member(spec, "resources", pod_defaults.default_pod_resources(template_spec, as_mapping(spec.get("resources"))))
+    _set_member(spec, "resources", api_defaults.default_pod_resources(template_spec, as_mapping(spec.get("resources"))))
     for member in CONTAINER_LISTS:
         templates = {text_member(container, "name"): container for container in object_items(template_spec.get(member))}
         containers = object_items(spec.get(member))
@@ -154,7 +154,7 @@ def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
     if template is None:
         return dict(container)
     restored = dict(container)
-    _set_member(restored, "resources", pod_defaults.default_container_resources(template.get("resources")))
+    _set_member(restored, "resources", api_defaults.default_container_resources(template.get("resources")))
     return restored
 
 

@@ -12,9 +12,9 @@ from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.query import Offered
 from rules_engine.cluster.read.inventory import node_object
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.api_defaults import with_default_requests
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.pod_defaults import with_default_requests
 from rules_engine.model.kubernetes.removed_values import MARK, remove_values
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.questions.diff.input.live_input import (

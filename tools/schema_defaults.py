@@ -29,7 +29,7 @@ from rules_engine.model.rules.rule_test import (
 )
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 from rules_engine.rules.diagnostic.value import Diagnostic, WrittenRemedy
-from rules_engine.rules.injection.value import Entry, ResourceInjection
+from rules_engine.rules.injection.value import InjectionEntry, ResourceInjection
 from rules_engine.rules.ladder.value import FallbackLadder, Rung, RungPlacement
 from rules_engine.rules.validation.value import Check, Validation
 
@@ -51,8 +51,8 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "place": (RungPlacement,),
     "toleration": (),
     "ResourceInjection": (),
-    "ResourceInjection spec": (ResourceInjection, Entry),
-    "namespace entry": (Entry,),
+    "ResourceInjection spec": (ResourceInjection, InjectionEntry),
+    "namespace entry": (InjectionEntry,),
     "Validation": (),
     "Validation spec": (Validation,),
     "validation": (Check,),

@@ -14,7 +14,7 @@ from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.decision import Decision
 from rules_engine.model.rules.rule import NamedExpression, Rule
 from rules_engine.rules.evaluation import RuleSet
-from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, Entry, ResourceInjection
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, InjectionEntry, ResourceInjection
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.value import FallbackLadder, Rung
 from rules_engine.rules.validation.value import Check, Validation
@@ -110,8 +110,8 @@ def ladder(*rungs: str | Rung, name: str = "ladder", **fields: Any) -> FallbackL
     return FallbackLadder(name=name, location=HERE, rungs=made, **common(fields))
 
 
-def entry(coefficients: Amounts | None = None, annotations: Mapping[str, str] | None = None) -> Entry:
-    return Entry(location=HERE, coefficients=quantities(coefficients), annotations=annotations or {})
+def entry(coefficients: Amounts | None = None, annotations: Mapping[str, str] | None = None) -> InjectionEntry:
+    return InjectionEntry(location=HERE, coefficients=quantities(coefficients), annotations=annotations or {})
 
 
 def injection(

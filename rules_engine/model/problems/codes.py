@@ -66,6 +66,9 @@ class Code(ProblemCode):
     UNLIKELY_RESOURCE = "unlikely-resource"
     UNKNOWN_MIG_PROFILE = "unknown-mig-profile"
     STEERING_ANNOTATION = "steering-annotation"
+    NOTHING_TO_INHERIT = "nothing-to-inherit"
+    UNUSED_ENTRY = "unused-entry"
+    UNUSED_DEFAULT = "unused-default"
 
     # Tests, inventories and manifests
     BAD_REFERENCE = "bad-reference"

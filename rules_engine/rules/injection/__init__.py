@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.rules.entries import effective_entry, entry_parts
 from rules_engine.rules.injection.analysis import analyse, analyse_on
-from rules_engine.rules.injection.effective import effective, parts
 from rules_engine.rules.injection.evaluation import apply_injections, compile_injection
 from rules_engine.rules.injection.native import translate_injection
 from rules_engine.rules.injection.reading import read
@@ -21,7 +21,7 @@ KIND = RuleKind(
     analyse_on=analyse_on,
     codes=InjectionCode,
     problems=Path(__file__).with_name("problems.toml"),
-    parts=parts,
-    effective=effective,
+    parts=entry_parts,
+    effective=effective_entry,
     native=translate_injection,
 )

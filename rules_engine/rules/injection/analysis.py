@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import Mode
-from rules_engine.rules.injection.value import Entry, InjectionCode, ResourceInjection
+from rules_engine.rules.entries import warn_of_entries
+from rules_engine.rules.injection.value import InjectionCode, InjectionEntry, ResourceInjection
 from rules_engine.rules.overlap import EarlierRules, always_first, covers_match, may_match, precedence_basis
 from rules_engine.rules.resource_names import name_warnings
-from rules_engine.rules.rule_set.globs import is_glob
 
 _COEFFICIENTS = "coefficients"
 
@@ -18,11 +19,10 @@ _COEFFICIENTS = "coefficients"
 def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
     """Yield warnings about injections that are loaded together, in the order of evaluation."""
     for injection in injections:
-        yield from _warn_unused_entries(injection)
-        yield from _warn_unused_default(injection)
+        yield from warn_of_entries(injection)
         place = injection.origin.get(("spec", "gpuResource"), injection.location)
         yield from name_warnings(injection.gpu_resource, (), place, "gpuResource")
-        for entry in (injection.default, *injection.namespaces.values()):
+        for entry in injection.entries:
             for name in entry.coefficients.keys() - entry.inherited.keys():
                 yield from name_warnings(name, (), entry.origin["coefficients", name], name)
     by_resource: dict[str, list[ResourceInjection]] = {}
@@ -42,7 +42,7 @@ def analyse_on(injections: Sequence[ResourceInjection], cluster: Cluster) -> Ite
         nodes = [node for node in cluster.nodes if node.allocatable.get(injection.gpu_resource)]
         reported: set[Location] = set()
         for namespace in dict.fromkeys((None, *injection.namespaces)):
-            if nodes and _may_apply(injection, namespace):
+            if nodes and injection.may_apply(namespace):
                 for problem in _warn_exceeding(injection, namespace, nodes):
                     if problem.location not in reported:
                         reported.add(problem.location)
@@ -69,7 +69,7 @@ def _warn_exceeding(injection: ResourceInjection, namespace: str | None, nodes: 
         yield warning(InjectionCode.EXCEEDS_NODES, message, entry.location, namespace or _COEFFICIENTS)
 
 
-def _scarce_resources(entry: Entry, node: Node) -> frozenset[str]:
+def _scarce_resources(entry: InjectionEntry, node: Node) -> frozenset[str]:
     """Return the resources of which a node has less than one GPU gets. Resources that it does not list are ignored."""
     present = node.allocatable
     return frozenset(name for name, amount in entry.coefficients.items() if name in present and present[name] < amount)
@@ -77,7 +77,7 @@ def _scarce_resources(entry: Entry, node: Node) -> frozenset[str]:
 
 def _nonzero_resources(injection: ResourceInjection) -> frozenset[str]:
     """Return the resources that an injection injects in any namespace."""
-    entries = (injection.default, *injection.namespaces.values())
+    entries = injection.entries
     return frozenset(name for entry in entries for name, amount in entry.coefficients.items() if amount)
 
 
@@ -110,28 +110,8 @@ def _warn_unreachable_entries(later: ResourceInjection, before: EarlierRules[Res
                     f"this entry is never used: in the namespace '{namespace}' {earlier.id} ({earlier.location}) "
                     f"matches the same pods and comes first by {precedence_basis(earlier, later)}"
                 )
-                yield warning(InjectionCode.UNUSED_ENTRY, message, entry.location, namespace)
+                yield warning(Code.UNUSED_ENTRY, message, entry.location, namespace)
                 break
-
-
-def _warn_unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
-    for namespace, entry in injection.namespaces.items():
-        if not may_match(injection.match, namespace):
-            message = f"this entry is never used: {injection.id} does not match the namespace '{namespace}'"
-            yield warning(InjectionCode.UNUSED_ENTRY, message, entry.location, namespace)
-
-
-def _warn_unused_default(injection: ResourceInjection) -> Iterator[Problem]:
-    """Warn of an unused default: each namespace that the injection matches has an entry of its own."""
-    default = injection.default
-    if not default or _may_apply(injection, None):
-        return
-    inherited = {place for entry in injection.namespaces.values() for place in entry.origin.values()}
-    if inherited.isdisjoint(default.origin.values()):
-        field = _COEFFICIENTS if default.coefficients else "annotations"
-        place = injection.origin.get(("spec", field), injection.location)
-        message = f"these {field} are never used: each namespace that {injection.id} matches has an entry of its own"
-        yield warning(InjectionCode.UNUSED_DEFAULT, message, place, field)
 
 
 def _warn_second_pass(giver: ResourceInjection, counter: ResourceInjection) -> Iterator[Problem]:
@@ -143,7 +123,7 @@ def _warn_second_pass(giver: ResourceInjection, counter: ResourceInjection) -> I
         return
     reported: set[Location] = set()
     for namespace in dict.fromkeys((None, *giver.namespaces, *counter.namespaces)):
-        if not (_may_apply(giver, namespace) and _may_apply(counter, namespace)):
+        if not (giver.may_apply(namespace) and counter.may_apply(namespace)):
             continue
         giving, counting = _entry_in(giver, namespace), _entry_in(counter, namespace)
         place = giving.origin.get((_COEFFICIENTS, counter.gpu_resource), giving.location)
@@ -156,15 +136,8 @@ def _warn_second_pass(giver: ResourceInjection, counter: ResourceInjection) -> I
             yield warning(InjectionCode.INJECTION_CONFLICT, message, place, counter.gpu_resource)
 
 
-def _entry_in(injection: ResourceInjection, namespace: str | None) -> Entry:
+def _entry_in(injection: ResourceInjection, namespace: str | None) -> InjectionEntry:
     return injection.default if namespace is None else injection.entry(namespace)
-
-
-def _may_apply(injection: ResourceInjection, namespace: str | None) -> bool:
-    """Return True if an injection may match pods of a namespace; None: of any namespace without an entry of its own."""
-    if namespace is not None:
-        return may_match(injection.match, namespace)
-    return any(is_glob(name) or name not in injection.namespaces for name in injection.match.namespaces)
 
 
 def _same_type(wide: ResourceInjection, narrow: ResourceInjection) -> bool:

@@ -20,7 +20,7 @@ from rules_engine.rules.evaluation.applicability import (
     container_count_error,
 )
 from rules_engine.rules.evaluation.steps import Details, failure_step, patch_size_error, rule_step, skip_step
-from rules_engine.rules.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.injection.value import InitContainers, InjectionEntry, OnConflict, ResourceInjection
 from rules_engine.rules.rule_set.compiled import CompiledRule
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.rule_set.context import Context
@@ -45,7 +45,7 @@ class _ApplicableInjection(Struct, frozen=True, kw_only=True):
     """
 
     rule: ResourceInjection
-    entry: Entry
+    entry: InjectionEntry
     warnings: tuple[str, ...]
     served: tuple[Container, ...]
     passed_over: tuple[Container, ...]

@@ -6,7 +6,7 @@ from math import gcd, lcm
 from rules_engine.model.kubernetes.quantity import NANOS, Format
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.injection.evaluation import SHARED_UNITS
-from rules_engine.rules.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.injection.value import InitContainers, InjectionEntry, OnConflict, ResourceInjection
 from rules_engine.rules.native.cel_text import (
     CONTAINERS,
     HAS_INIT_CONTAINERS,
@@ -153,7 +153,7 @@ class _Coefficients:
                 place = entry.origin.get(("coefficients", name), entry.location)
                 raise StaysError(f"coefficients.{name} is too large or too fine for CEL's integers", place)
 
-    def _with(self, name: str) -> Sequence[Entry]:
+    def _with(self, name: str) -> Sequence[InjectionEntry]:
         return [entry for entry in self.entries if name in entry.coefficients]
 
     @property

@@ -8,7 +8,8 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
-from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, Entry, InjectionCode, ResourceInjection
+from rules_engine.rules.entries import report_nothing_to_inherit
+from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, InjectionCode, InjectionEntry, ResourceInjection
 
 
 def read(root: MapNode, problems: Problems) -> ResourceInjection:
@@ -16,11 +17,11 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
     spec = map_field(root, "spec")
     first_key = spec.key("coefficients") or spec.key("annotations")
     default = _read_entry(spec, first_key or root, first_key.source.text if first_key else "", problems)
-    namespaces: dict[str, Entry] = {}
+    namespaces: dict[str, InjectionEntry] = {}
     for key, node in map_members(spec, "namespaces"):
         entry = _read_entry(node, key, f"namespaces.{key.source.text}", problems)
         if string_field(node, "inherit") == "Merge":
-            _report_nothing_to_inherit(default, node, problems)
+            report_nothing_to_inherit(default, node, problems)
             entry = _merge_entries(default, entry)
         namespaces[key.source.text] = entry
     injection = ResourceInjection(
@@ -43,10 +44,10 @@ def read(root: MapNode, problems: Problems) -> ResourceInjection:
     return injection
 
 
-def _read_entry(node: MapNode, place: YamlNode, path: str, problems: Problems) -> Entry:
+def _read_entry(node: MapNode, place: YamlNode, path: str, problems: Problems) -> InjectionEntry:
     coefficients = read_amounts(node, "coefficients", problems)
     warn_of_units(node, "coefficients", coefficients, problems, per_gpu=True)
-    return Entry(
+    return InjectionEntry(
         location=place.location,
         fields=(Field(path, place.location),) if path else (),
         coefficients=coefficients,
@@ -55,23 +56,17 @@ def _read_entry(node: MapNode, place: YamlNode, path: str, problems: Problems) -
     )
 
 
-def _merge_entries(default: Entry, entry: Entry) -> Entry:
+def _merge_entries(default: InjectionEntry, entry: InjectionEntry) -> InjectionEntry:
     inherited = default.coefficients.keys() - entry.coefficients.keys()
-    return Entry(
+    return InjectionEntry(
         location=entry.location,
         fields=entry.fields,
+        inherits=True,
         inherited={name: Field(f"coefficients.{name}", default.origin["coefficients", name]) for name in inherited},
         coefficients={**default.coefficients, **entry.coefficients},
         annotations={**default.annotations, **entry.annotations},
         origin={**default.origin, **entry.origin},
     )
-
-
-def _report_nothing_to_inherit(default: Entry, node: MapNode, problems: Problems) -> None:
-    key = node.key("inherit")
-    if not default and key is not None:
-        message = "nothing to inherit: the injection has no coefficients and no annotations of its own"
-        problems.warning(InjectionCode.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
 def _report_gpu_amounts(spec: MapNode, gpu_resource: str, problems: Problems) -> None:

@@ -18,7 +18,7 @@ from rules_engine.model.rules.rule import (
     Operation,
     OptOut,
 )
-from rules_engine.rules.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.rules.injection.value import InitContainers, InjectionEntry, OnConflict, ResourceInjection
 from rules_engine.rules.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.validation.value import Check, Reason, Validation, ValidationAction
@@ -119,7 +119,7 @@ def test_absent_fields_of_a_ladder_have_the_models_defaults(tmp_path: Path) -> N
 def test_absent_fields_of_an_injection_have_the_models_defaults(tmp_path: Path) -> None:
     injection = only(tmp_path, rule("ResourceInjection", "{coefficients: {}}"))
     assert injection == ResourceInjection(
-        name="x", location=injection.location, default=Entry(location=Location(str(tmp_path / "x.yaml"), 4, 8))
+        name="x", location=injection.location, default=InjectionEntry(location=Location(str(tmp_path / "x.yaml"), 4, 8))
     )
 
 

@@ -14,7 +14,7 @@ from rules_engine.model.problems.problem import Problem, Problems
 from rules_engine.model.problems.source import truncate
 from rules_engine.model.rules.rule import API_VERSION
 
-RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
+RULE_KINDS = ("FallbackLadder", "PodDefaults", "ResourceInjection", "Validation")
 """The kinds of rules, in the order of evaluation."""
 
 DOCUMENT_KINDS = (

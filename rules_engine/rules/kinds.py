@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from rules_engine.model.rules.rule import Rule
-from rules_engine.rules import evaluation, injection, ladder, validation
+from rules_engine.rules import evaluation, injection, ladder, pod_defaults, validation
 from rules_engine.rules.rule_set.compiled import RuleKind
 
-KINDS: Sequence[RuleKind] = (ladder.KIND, injection.KIND, validation.KIND)
+KINDS: Sequence[RuleKind] = (ladder.KIND, pod_defaults.KIND, injection.KIND, validation.KIND)
 """The kinds of rules, in the order of evaluation."""
 
 compile_rules = partial(evaluation.compile_rules, kinds=KINDS)

@@ -1,6 +1,6 @@
 """Edits of a pod by rules, the edited pod, and its JSON Patch (RFC 6902)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from json import dumps, loads
 from typing import TypeAlias, cast
@@ -14,7 +14,7 @@ objects on the path are created, missing lists are not; no edit replaces the obj
 
 
 class JsonText(str):
-    """The JSON text of a list or an object to set as a whole. It is a string so that edits are hashable."""
+    """The JSON text of a list or an object to set. It is a string so that edits are hashable."""
 
     __slots__ = ()
 
@@ -156,7 +156,19 @@ def _edit_object(
         elif present is None:
             operations.append(PatchOperation("add", at + _cached_pointer((name,)), _value_of(text)))
         elif present != (value := _value_of(text)):
-            operations.append(PatchOperation("replace", at + _cached_pointer((name,)), value))
+            operations += _replacement(present, at + _cached_pointer((name,)), value)
+
+
+def _replacement(present: Json, at: str, value: Json) -> Iterator[PatchOperation]:
+    """Yield the operations that replace a value; of a list that does not get shorter, only the items that differ."""
+    if not (isinstance(present, list) and isinstance(value, list) and len(value) >= len(present)):
+        yield PatchOperation("replace", at, value)
+        return
+    for index, (own, item) in enumerate(zip(present, value, strict=False)):
+        if own != item:
+            yield PatchOperation("replace", f"{at}/{index}", item)
+    for item in value[len(present) :]:
+        yield PatchOperation("add", f"{at}/-", item)
 
 
 @lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it

@@ -1,11 +1,12 @@
 """A view of a cluster: an immutable value, read from a file or from the live API."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
+from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, object_items, text_member
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices, Spend
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -106,6 +107,50 @@ NodeUpdate = tuple[Node | None, Node | None]
 """A node before and after a change; None: it does not exist."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClassScheduling:
+    """Node labels and tolerations, as in JSON, that the API server adds to the pods of a RuntimeClass."""
+
+    node_selector: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    tolerations: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """PriorityClasses and RuntimeClasses by name; None: they were not read.
+
+    `priority`: True for the default of pods that name none, of which there may be several.
+    """
+
+    priority: Mapping[str, bool] | None = None
+    runtime: Mapping[str, ClassScheduling] | None = None
+
+
+UNREAD_CLASSES = Classes()
+CLASS_KINDS = ("PriorityClass", "RuntimeClass")
+
+
+def read_priority_class(raw: Object) -> tuple[str, bool]:
+    """Return the name of a PriorityClass, and True if it is a default."""
+    return text_member(as_mapping(raw.get("metadata")), "name"), raw.get("globalDefault") is True
+
+
+def read_runtime_class(raw: Object) -> tuple[str, ClassScheduling]:
+    """Return the name of a RuntimeClass, and its `scheduling`."""
+    scheduling = as_mapping(raw.get("scheduling"))
+    selector, tolerations = as_string_map(scheduling.get("nodeSelector")), object_items(scheduling.get("tolerations"))
+    return text_member(as_mapping(raw.get("metadata")), "name"), ClassScheduling(selector, tuple(tolerations))
+
+
+def read_classes(by_kind: Mapping[str, Iterable[Object]]) -> Classes:
+    """Read the objects of CLASS_KINDS; a kind that is missing was not read."""
+    priority, runtime = map(by_kind.get, CLASS_KINDS)
+    return Classes(
+        None if priority is None else dict(map(read_priority_class, priority)),
+        None if runtime is None else dict(map(read_runtime_class, runtime)),
+    )
+
+
 class View(Protocol):
     """A value computed from a cluster's nodes that is updated, not computed again, when a few nodes change."""
 
@@ -115,7 +160,7 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Nodes, the labels of namespaces, and the devices of drivers.
+    """Nodes, the labels of namespaces, the devices of drivers, and classes of pods.
 
     `namespaces_complete`: a namespace that is not listed has no labels (True for files); otherwise its labels are
     unknown, and reading them is an error. `unread`: the resources of which it is not known what drivers offer; ""
@@ -129,10 +174,14 @@ class Cluster:
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
     unread: frozenset[str] = frozenset()
+    classes: Classes = UNREAD_CLASSES
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(
-        self, nodes: tuple[Node, ...], changes: Sequence[NodeUpdate], namespaces: Mapping[str, Mapping[str, str]]
+        self,
+        nodes: tuple[Node, ...],
+        changes: Sequence[NodeUpdate],
+        namespaces: Mapping[str, Mapping[str, str]],
     ) -> "Cluster":
         """Return the cluster with `nodes`, which differ from its own by `changes`, and with its views updated."""
         cluster = replace(self, nodes=nodes, namespaces=namespaces)
@@ -140,7 +189,7 @@ class Cluster:
         return cluster
 
     def marked(self, freshness: Freshness, unread: frozenset[str]) -> "Cluster":
-        """Return the cluster with another freshness and other unread resources; both share the cached views."""
+        """Return the cluster with these values, which do not concern its nodes: both share the cached views."""
         cluster = replace(self, freshness=freshness, unread=unread)
         object.__setattr__(cluster, "views", self.views)
         return cluster

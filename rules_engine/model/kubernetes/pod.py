@@ -22,6 +22,7 @@ from rules_engine.model.json.strict import (
 from rules_engine.model.kubernetes.placement import PLACEMENT_MEMBERS, Placement
 from rules_engine.model.kubernetes.quantity import MAX_QUANTITY_TEXT, Quantity, QuantityError, parse_quantity
 
+LABELS: JsonPath = ("metadata", "labels")
 ANNOTATIONS: JsonPath = ("metadata", "annotations")
 SPEC: JsonPath = ("spec",)
 POD_REQUESTS: JsonPath = ("spec", "resources", "requests")
@@ -243,10 +244,13 @@ class Pod(Struct, frozen=True, kw_only=True):
         return max(running + sidecars, peak)
 
     def edited(self, edits: Edits) -> "Pod":
-        """Return the pod after edits of its annotations and of its containers' requests and limits."""
+        """Return the pod after edits of its labels, its annotations and its containers' requests and limits."""
         if not edits:
             return self
-        annotations = {**self.annotations, **edits.get(ANNOTATIONS, {})}
+        labels, annotations = (
+            {key: value for key, value in {**own, **edits.get(path, {})}.items() if value is not None}
+            for own, path in ((self.labels, LABELS), (self.annotations, ANNOTATIONS))
+        )
         containers = self.containers
         if not {path[:3] for path in edits if len(path) > len(POD_REQUESTS)} <= {item.path for item in containers}:
             containers = self.all_containers
@@ -257,7 +261,8 @@ class Pod(Struct, frozen=True, kw_only=True):
         return structs.replace(
             self,
             edits=merge_edits(self.edits, edits),
-            annotations={key: value for key, value in annotations.items() if value is not None},
+            labels=labels,
+            annotations=annotations,
             containers=containers,
             resources=_positive_resources(amounts),
             named=frozenset[str]().union(*amounts),

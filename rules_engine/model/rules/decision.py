@@ -111,6 +111,24 @@ class Amount(Struct, frozen=True, kw_only=True):
         }
 
 
+class AddedMember(Struct, frozen=True, kw_only=True):
+    """A member that a rule writes, such as `env.NCCL_DEBUG` of a container; `container` is "" for one of the pod.
+
+    `replaced`: the pod had another value, which is not recorded: it may be a secret.
+    """
+
+    container: str
+    member: str
+    value: Json
+    replaced: bool
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the member for logs and `--output json`."""
+        container: dict[str, Json] = {"container": self.container} if self.container else {}
+        replaced: dict[str, Json] = {"replaced": True} if self.replaced else {}
+        return {**container, "member": self.member, "value": self.value, **replaced}
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """The evaluation of one rule.
 
@@ -135,6 +153,7 @@ class Step(Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceDecision, ...] = ()
     amounts: tuple[Amount, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[AddedMember, ...] = ()
     notes: tuple[str, ...] = ()
     recorded: bool = False
     cluster_unknown: bool = False
@@ -186,6 +205,7 @@ class Step(Struct, frozen=True, kw_only=True):
             ],
             "amounts": [amount.to_json() for amount in self.amounts],
             "annotations": dict(self.annotations),
+            "members": [member.to_json() for member in self.members],
             "notes": list(self.notes),
         }
         return {key: value for key, value in members.items() if value not in (None, "", [], {}, False)}

@@ -10,7 +10,15 @@ from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.quantity import QuantityError
 from rules_engine.model.problems.source import Field
-from rules_engine.model.rules.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
+from rules_engine.model.rules.decision import (
+    EVALUATION_ERROR,
+    Action,
+    AddedMember,
+    Amount,
+    ContainerRequest,
+    ResourceDecision,
+    Step,
+)
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Rule
 from rules_engine.rules.rule_set.context import UnknownClusterError
 
@@ -29,6 +37,7 @@ class Details(TypedDict, total=False):
     resources: tuple[ResourceDecision, ...]
     amounts: tuple[Amount, ...]
     annotations: Mapping[str, str]
+    members: tuple[AddedMember, ...]
     notes: tuple[str, ...]
     recorded: bool
     cluster_unknown: bool

@@ -1,12 +1,13 @@
 """The context that rules are evaluated in: a request, a pod, a view of the cluster, and the CEL variables."""
 
 from collections.abc import Callable, Mapping, Set
+from typing import ClassVar
 
 from msgspec import Struct, field, structs
 
 from rules_engine.cluster.nodes import ABSENT, NodeQuery, Offered, capacity_of, node_index_of
 from rules_engine.cluster.nodes.offers import Reach
-from rules_engine.language.cel import Budget, EvaluationError, LazyScope, NamedProgram
+from rules_engine.language.cel import Budget, EvaluationError, LazyScope, NamedProgram, Type, types
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -92,7 +93,26 @@ class ExpressionScope(LazyScope):
                 return self._rule.params
             case "cluster":
                 return ClusterFunctions(context.cluster)
+            case "requested":
+                return RequestedAmounts(context.pod)
         return super()._compute(name)
+
+
+class RequestedAmounts(Struct, frozen=True):
+    """CEL's `requested`: what a pod requests, as the scheduler counts it; a limit counts where there is no request."""
+
+    pod: Pod
+    cel_type: ClassVar[Type] = types.REQUESTED
+
+    @property
+    def cost(self) -> int:
+        return len(self.pod.containers)
+
+    def amount(self, resource: str) -> int:
+        """Return the effective request of a resource, rounded up."""
+        amounts = [each.limit_or_request(resource) for each in self.pod.containers]
+        nanos = self.pod.effective(resource, [0 if amount is None else amount.nanos for amount in amounts])
+        return -(-nanos // NANOS)
 
 
 class ClusterFunctions(Struct, frozen=True):

@@ -34,6 +34,9 @@ RESERVED = KEYWORDS | {
 }
 """KEYWORDS, and words that are names after a dot only (CEL specification, RESERVED)."""
 
+REQUESTED = "requested"
+"""The function of the pod, and the variable that is its receiver."""
+
 _ONE_VARIABLE = {
     "all": tree.Fold.ALL,
     "exists": tree.Fold.EXISTS,
@@ -281,8 +284,10 @@ class _Builder:
         _refuse_reserved(name)
         if name == "has" and len(arguments) == 1:
             return self._has(arguments[0], children)
-        place = self._place(children, *arguments)
-        return tree.Call(function=str(name), arguments=arguments, name_span=_token_span(name), **place)
+        place, span = self._place(children, *arguments), _token_span(name)
+        # A function of the pod: its receiver is the variable of the same name.
+        receiver = tree.Name(name=str(name), span=span) if name == REQUESTED else None
+        return tree.Call(function=str(name), arguments=arguments, target=receiver, name_span=span, **place)
 
     def dot_ident_arg(self, children: list[Child]) -> tree.Expression:
         name, arguments = children[1], _call_arguments(children[2:])

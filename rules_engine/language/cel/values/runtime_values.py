@@ -74,6 +74,18 @@ class CelCluster(Protocol):
         """Return the amount of a resource that all nodes have in total."""
 
 
+class CelRequested(Protocol):
+    """Interface of an activation's `requested`: the amounts that a pod requests. `cost`: of reading one."""
+
+    cel_type: ClassVar[Type] = types.REQUESTED
+
+    @property
+    def cost(self) -> int: ...
+
+    def amount(self, resource: str) -> int:
+        """Return the pod's effective request, rounded up."""
+
+
 class KeyedMap(Mapping[object, object]):
     """A map with keys of other types than string: in CEL true and 1 are different keys, in Python they are equal."""
 

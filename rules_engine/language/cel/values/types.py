@@ -57,6 +57,7 @@ FORMAT = Type("kubernetes.NamedFormat")
 IP = Type("net.IP")
 CIDR = Type("net.CIDR")
 CLUSTER = Type("gpurules.Cluster")
+REQUESTED = Type("gpurules.Requested")
 
 AMOUNT = Type("string")
 """Type of the amounts of Kubernetes objects, such as limits. It equals STRING; remedies know it by its identity."""

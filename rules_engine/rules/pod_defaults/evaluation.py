@@ -1,0 +1,283 @@
+"""PodDefaults: members that pods get, merged with their own.
+
+For each key, such as a label or an environment variable of a container, the first rule that applies and names the key
+decides it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from rules_engine.language.cel import EvaluationError, Program
+from rules_engine.language.cel.values.types import REQUESTED
+from rules_engine.model.json.edits import Edits, merge_edits
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
+from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
+from rules_engine.model.kubernetes.quantity import QuantityError, parse_quantity
+from rules_engine.model.rules.decision import Action, AddedMember, Step
+from rules_engine.model.rules.rule import Mode, RuleId
+from rules_engine.rules.evaluation.applicability import (
+    AMOUNTS_PER_UNIT,
+    MAX_CONTAINERS,
+    Applies,
+    check_applicability,
+)
+from rules_engine.rules.evaluation.steps import Details, failure_step, patch_size_error, rule_step
+from rules_engine.rules.pod_defaults.value import DefaultsEntry, OnConflict, PodDefaults
+from rules_engine.rules.pod_members.value import FIELDS, Computed, Form, Member, PodField, value_with
+from rules_engine.rules.pod_members.writing import MemberWriter, Present, identity_of
+from rules_engine.rules.rule_set.compiled import CompiledRule
+from rules_engine.rules.rule_set.compiler import Compiler
+from rules_engine.rules.rule_set.context import Context, ExpressionScope
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The name that the API server sets in pods without a scheduler."""
+
+_VOLUMES, _MOUNTS = FIELDS["volumes"], FIELDS["volumeMounts"]
+_TYPES = {"int": int, "bool": bool}
+"""Types of computed values; all others are strings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPodDefaults(CompiledRule[PodDefaults]):
+    """Compiled PodDefaults. `values`: the expressions of computed values by their places."""
+
+    values: Mapping[str, Program] = field(repr=False)
+
+    @property
+    def own_programs(self) -> tuple[Program, ...]:
+        return tuple(self.values.values())
+
+    @property
+    def reads_classes(self) -> bool:
+        """True if a pod may get a PriorityClass or a RuntimeClass."""
+        names = {member.field.name for entry in self.rule.entries for member in entry.pod}
+        return not names.isdisjoint({"priorityClassName", "runtimeClassName"})
+
+
+def compile_pod_defaults(rule: PodDefaults, compiler: Compiler) -> CompiledPodDefaults:
+    """Compile the expressions of values; an inherited one is compiled once."""
+    compiler.environment = compiler.environment.with_variables(requested=REQUESTED)
+    groups = ((entry.pod, *(group.members for group in entry.containers)) for entry in rule.entries)
+    parts = {
+        str(part.expression.location): part
+        for members in groups
+        for each in members
+        for member in each
+        for part in member.computed
+    }
+    values: dict[str, Program] = {}
+    for place, part in parts.items():
+        compiled = compiler.expression if part.shape in _TYPES else compiler.text
+        if program := compiled(part.expression):
+            values[place] = program
+    return CompiledPodDefaults(rule=rule, variables=compiler.variables, conditions=compiler.conditions, values=values)
+
+
+class _Key(NamedTuple):
+    """What one rule decides alone: a member of the pod, or of the container at `where`."""
+
+    where: JsonPath
+    field: str
+    name: str
+
+
+def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -> tuple[tuple[Step, ...], Edits]:
+    """Evaluate all PodDefaults in order. Return their steps, and the edits of those that enforce."""
+    steps: list[Step] = []
+    edits: Edits = {}
+    claimed: dict[_Key, RuleId] = {}
+    for compiled in rules:
+        applies = check_applicability(compiled, context)
+        if isinstance(applies, Step):
+            steps.append(applies)
+            continue
+        try:
+            merge = _Merge(compiled, context.edited(edits), applies, claimed)
+            merge.run()
+            new_edits = merge.writer.edits
+            excess = patch_size_error(merge_edits(merge_edits(context.pod.edits, edits), new_edits))
+        except Exception as error:
+            # Its failurePolicy decides; an ignored rule changes nothing, not even in part.
+            steps.append(failure_step(compiled.rule, error))
+            continue
+        if excess is not None:
+            steps.append(failure_step(compiled.rule, excess))
+            continue
+        steps.append(merge.step())
+        if compiled.rule.mode is Mode.ENFORCE:
+            edits = merge_edits(edits, new_edits)
+            claimed.update(dict.fromkeys(merge.keys, compiled.rule.id))
+    return tuple(steps), edits
+
+
+class _Target(NamedTuple):
+    """A pod, or a container: its path in the pod, and its name; both are empty for a pod."""
+
+    where: JsonPath = ()
+    name: str = ""
+
+    def title(self, member: Member) -> str:
+        return f"{self.name}.{member.title}" if self.name else member.title
+
+
+class _Merge:
+    """The members of one rule in one pod. `keys`: what the rule decides."""
+
+    def __init__(
+        self, compiled: CompiledPodDefaults, context: Context, applies: Applies, claimed: Mapping[_Key, RuleId]
+    ) -> None:
+        self._rule = compiled.rule
+        self._values = compiled.values
+        self._context = context
+        self._scope: ExpressionScope = applies.scope
+        self._warnings = applies.warnings
+        self._claimed = claimed
+        self._budget = context.budget_of(self._rule)
+        self._entry: DefaultsEntry = self._rule.entry(context.namespace)
+        self._notes: list[str] = []
+        self._added: list[AddedMember] = []
+        self._cluster_unknown = False
+        self.keys: set[_Key] = set()
+        self.writer = MemberWriter(read_mapping(context.pod.raw, ()), self._budget.spend)
+
+    def run(self) -> None:
+        """Write all members. Raises EvaluationError and PodError."""
+        targets = [*self._chosen()] if self._entry.containers else []
+        pod = [(member, self._value(member)) for member in self._entry.pod]
+        containers = [(target, member, self._value(member)) for target, member in targets]
+        # A volume that stays another one must not be mounted.
+        kept = {
+            member.name
+            for member, value in pod
+            if member.field is _VOLUMES and not self._may_write_volume(member, value)
+        }
+        mounted: set[str] = set()
+        for target, member, value in containers:
+            volume = self._volume_of(member, value)
+            if volume in kept:
+                self._notes.append(f"{target.title(member)} is not added: the pod's volume {volume} is another one")
+                self.keys.add(_Key(target.where, member.field.name, member.name))
+            elif self._merge(target, member, value):
+                mounted.add(volume)
+        named = {self._volume_of(each, each.value) for group in self._entry.containers for each in group.members}
+        for member, value in pod:
+            if member.field is _VOLUMES and member.name in named - mounted - kept:
+                self._notes.append(f"{member.title} is not added: no container mounts it")
+                self.keys.add(_Key((), member.field.name, member.name))
+            else:
+                self._merge(_Target(), member, value)
+
+    def _volume_of(self, member: Member, value: Json) -> str:
+        """Return the volume that a mount names; "" for other members."""
+        return str(read_mapping(value, ()).get("name")) if member.field is _MOUNTS else ""
+
+    def _may_write_volume(self, member: Member, value: Json) -> bool:
+        if self.writer.compare(member.field, member.name, value) is not Present.OTHER:
+            return True
+        claimed = _Key((), member.field.name, member.name) in self._claimed
+        return self._rule.on_conflict is OnConflict.OVERWRITE and not claimed
+
+    def _chosen(self) -> Iterator[tuple[_Target, Member]]:
+        """Yield the members of each container, the first one of each key."""
+        parsed = {container.path: container for container in self._context.pod.containers}
+        spec = read_mapping(read_mapping(self._context.pod.raw, ()).get("spec"), ("spec",))
+        lists = {name: read_list(spec.get(name), ("spec", name)) for name in CONTAINER_LISTS}
+        count = sum(map(len, lists.values()))
+        if count > MAX_CONTAINERS:
+            message = f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}"
+            raise EvaluationError(message)
+        self._budget.spend(count + self._context.pod.amount_count // AMOUNTS_PER_UNIT)
+        for owner, items in lists.items():
+            for index, raw in enumerate(items):
+                path: JsonPath = ("spec", owner, index)
+                container = parsed.get(path)
+                amounts = {} if container is None else {**container.requests, **container.limits}
+                requesting = any(amount.nanos > 0 and self._rule.counts(name) for name, amount in amounts.items())
+                name = str(read_mapping(raw, path).get("name") or "")
+                members: dict[tuple[str, str], Member] = {}
+                for group in self._entry.containers:
+                    if group.chooses(name, requesting=requesting):
+                        self._budget.spend(len(group.members))
+                        for member in group.members:
+                            members.setdefault((member.field.name, member.name), member)
+                yield from ((_Target(path, name), member) for member in members.values())
+
+    def _value(self, member: Member) -> Json:
+        """Return the value of a member with its computed parts. Raises EvaluationError."""
+        value = member.value
+        for part in member.computed:
+            computed = self._scope.value(self._values[str(part.expression.location)])
+            if problem := _computed_problem(member.field, part, computed):
+                raise EvaluationError(f"the value of {member.title} {problem}", part.expression.at(0))
+            value = value_with(value, part.path, cast(Json, computed))
+        return value
+
+    def _merge(self, target: _Target, member: Member, value: Json) -> bool:
+        """Write a member unless another rule decides it, or the pod keeps its own. Return True if the pod then has it."""
+        field, title = member.field, target.title(member)
+        name = identity_of(field, value) if field.form is Form.LIST else member.name
+        key = _Key(target.where, field.name, name)
+        self.keys.add(key)
+        present = self.writer.compare(field, name, value, target.where)
+        if present is Present.EQUAL:
+            return True
+        if (winner := self._claimed.get(key)) is not None:
+            self._notes.append(f"{title} is decided by {winner}")
+            return False
+        replaced, own = present is Present.OTHER, self.writer.value(field, name, target.where)
+        if replaced and (reason := self._reason_to_keep(field, own)):
+            self._notes.append(f"{title} stays: {reason}")
+            return False
+        self.writer.write(field, name, value, target.where)
+        self._added.append(AddedMember(container=target.name, member=member.title, value=value, replaced=replaced))
+        return True
+
+    def _reason_to_keep(self, field: PodField, own: Json) -> str:
+        """Return why the pod's own value stays, or ""."""
+        overwrites = self._rule.on_conflict is OnConflict.OVERWRITE
+        match field.name:
+            case "runtimeClassName":
+                return f"the pod names the runtime class {own}, whose settings are merged already"
+            case "schedulerName" if own == DEFAULT_SCHEDULER:
+                return ""
+            case "priorityClassName" if not overwrites:
+                classes = self._context.cluster.classes.priority
+                if classes is None:
+                    self._cluster_unknown = True
+                    return "it is not known whether that is the default class, since PriorityClasses were not read"
+                if classes.get(str(own)):
+                    return ""
+        return "" if overwrites else "onConflict Keep"
+
+    def step(self) -> Step:
+        """Return the step of the rule."""
+        rule = self._rule
+        common: Details = {
+            "warnings": self._warnings,
+            "fields": self._entry.fields,
+            "notes": tuple(self._notes),
+            "cluster_unknown": self._cluster_unknown,
+        }
+        if not self._entry:
+            return rule_step(
+                rule, Action.KEEP, "empty-entry", f"adds nothing in the namespace {self._context.namespace}", **common
+            )
+        if not self._added:
+            return rule_step(rule, Action.KEEP, "present", "the pod has all of it, or keeps its own", **common)
+        common["members"] = tuple(self._added)
+        names = dict.fromkeys(each.member.partition(".")[0] for each in self._added)
+        return rule_step(rule, Action.CHANGE, "added", f"adds {', '.join(names)}", **common)
+
+
+def _computed_problem(field: PodField, part: Computed, value: object) -> str:
+    """Return why a computed value cannot be written; "" if it can."""
+    if type(value) is not _TYPES.get(part.shape, str):
+        return f"is not of type {part.shape}"
+    if part.shape == "quantity":
+        try:
+            parse_quantity(str(value))
+        except QuantityError:
+            return "is no quantity"
+    return "" if part.path else field.problem(str(value))

@@ -30,7 +30,8 @@ from rules_engine.model.rules.rule_test import (
 from rules_engine.model.rules.simulation import Arrival, NodeEvent, SchedulerOptions, Simulation
 from rules_engine.rules.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.rules.injection.value import InjectionEntry, ResourceInjection
-from rules_engine.rules.ladder.value import FallbackLadder, Rung, RungPlacement
+from rules_engine.rules.ladder.value import FallbackLadder, Rung
+from rules_engine.rules.pod_defaults.value import PodDefaults
 from rules_engine.rules.validation.value import Check, Validation
 
 Schema = dict[str, Any]
@@ -48,8 +49,22 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "FallbackLadder spec": (FallbackLadder,),
     "nodes": (NodeFilter,),
     "rung": (Rung,),
-    "place": (RungPlacement,),
+    "place": (),
     "toleration": (),
+    "PodDefaults": (),
+    "PodDefaults spec": (PodDefaults,),
+    "pod": (),
+    "metadata of the pod": (),
+    "spec of the pod": (),
+    "toleration of a pod": (),
+    "image pull secret": (),
+    "volume": (),
+    "containers entry": (),
+    "names of containers": (),
+    "environment variable": (),
+    "valueFrom": (),
+    "volume mount": (),
+    "entry of a namespace": (),
     "ResourceInjection": (),
     "ResourceInjection spec": (ResourceInjection, InjectionEntry),
     "namespace entry": (InjectionEntry,),

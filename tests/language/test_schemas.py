@@ -97,7 +97,9 @@ def test_the_definitions_and_the_document_are_described_too(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_unknown_fields_are_rejected_everywhere(kind: str) -> None:
-    assert all(part["additionalProperties"] is False for part in objects(schema(kind)))
+    # Parts of a Pod, which the table of Kubernetes' fields checks.
+    parts = [part for part in objects(schema(kind)) if part["title"] not in ("volume", "valueFrom")]
+    assert all(part["additionalProperties"] is False for part in parts)
 
 
 def references(node: Any) -> Iterator[Schema]:

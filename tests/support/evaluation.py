@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
+from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
@@ -17,6 +18,8 @@ from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION, InjectionEntry, ResourceInjection
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.value import FallbackLadder, Rung
+from rules_engine.rules.pod_members.value import FIELDS, Member
+from rules_engine.rules.pod_members.writing import identity_of
 from rules_engine.rules.validation.value import Check, Validation
 from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
@@ -48,6 +51,22 @@ def container(
     if sidecar:
         made["restartPolicy"] = "Always"
     return made
+
+
+def rung_place(
+    tolerations: Sequence[Toleration] = (), annotations: Mapping[str, str] | None = None, runtime_class_name: str = ""
+) -> tuple[Member, ...]:
+    """Return the members of a rung's `place`."""
+    parts = ("key", "operator", "value", "effect")
+    items = [{part: text for part in parts if (text := getattr(each, part))} for each in tolerations]
+    named: dict[str, list[tuple[str, Any]]] = {"runtimeClassName": [("", runtime_class_name)] if runtime_class_name else []}
+    named |= {"annotations": [*(annotations or {}).items()]}
+    named |= {"tolerations": [(identity_of(FIELDS["tolerations"], item), item) for item in items]}
+    return tuple(
+        Member(field=FIELDS[field], name=name, value=value, location=HERE)
+        for field, members in named.items()
+        for name, value in members
+    )
 
 
 def _json(amounts: Amounts) -> dict[str, Json]:

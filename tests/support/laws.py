@@ -20,12 +20,11 @@ from rules_engine.rules.ladder.value import (
     Direction,
     FallbackLadder,
     Rung,
-    RungPlacement,
     Unplaced,
     WhenExhausted,
 )
 from tests.support.devices import device, devices_of, kind_class, on, part
-from tests.support.evaluation import HERE, container, injection, ladder, pod, rung
+from tests.support.evaluation import HERE, container, injection, ladder, pod, rung, rung_place
 
 RESOURCES = ("nvidia.com/mig-4g", "nvidia.com/mig-3g", "amd.com/x~y", "nvidia.com/mig-1g", "nvidia.com/gpu")
 GPUS = RESOURCES[-1]
@@ -184,7 +183,7 @@ def first_pool_ladders(draw: st.DrawFn) -> FallbackLadder:
             draw(st.sampled_from([None, None, "'a/b' in object.metadata.?annotations.orValue({})"])),
             name=card,
             pool=(("card", card),),
-            place=RungPlacement(
+            place=rung_place(
                 tolerations=tuple(Toleration(key=key, operator="Exists", value="", effect="") for key in draw(_KEYS)),
                 annotations=draw(st.sampled_from([{}, {"a/b": card}])),
             ),

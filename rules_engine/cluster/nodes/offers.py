@@ -1,6 +1,6 @@
 """The resources that nodes offer to one pod, as one ladder counts them."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from rules_engine.cluster.nodes import (
     ABSENT,
@@ -44,13 +44,20 @@ class CostlyOfferError(UnknownOfferError):
 class Reach:
     """The nodes that a pod may run on; they are searched on first use, once per request and placement.
 
-    `found`: nodes by placement; the edited pods of a request share it.
+    `found`: nodes by placement; the edited pods of a request share it. `changed` returns the pod as it will be placed.
     """
 
-    __slots__ = ("_cluster", "_error", "_known", "_nodes", "_placement", "_pod", "found")
+    __slots__ = ("_changed", "_cluster", "_error", "_known", "_nodes", "_placement", "_pod", "found")
 
-    def __init__(self, pod: Pod, cluster: Cluster, found: "dict[Placement, NodeSet] | None" = None) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        cluster: Cluster,
+        found: "dict[Placement, NodeSet] | None" = None,
+        changed: Callable[[], Pod] | None = None,
+    ) -> None:
         self._pod = pod
+        self._changed = changed
         self.found = {} if found is None else found
         self._cluster = cluster
         self._nodes: NodeSet | None = None
@@ -71,7 +78,7 @@ class Reach:
             raise self._error
         if self._placement is None:
             try:
-                self._placement = self._pod.placement
+                self._placement = (self._pod if self._changed is None else self._changed()).placement
             except TooLargeError as error:
                 self._error = EvaluationError(str(error))
                 raise self._error from None

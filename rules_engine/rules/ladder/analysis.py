@@ -11,9 +11,10 @@ from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
-from rules_engine.rules.ladder.pools import pool_text, toleration_text
-from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, WhenExhausted
+from rules_engine.rules.ladder.pools import pool_text
+from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, Unplaced, WhenExhausted
 from rules_engine.rules.overlap import EarlierRules, always_first, precedence_basis
+from rules_engine.rules.pod_members.value import toleration_text, tolerations_in
 from rules_engine.rules.resource_names import name_warnings
 
 AUTOSCALER_LABEL = "karpenter.sh/nodepool"
@@ -102,7 +103,8 @@ def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Probl
     """Warn of taints and tolerations that do not match, and of pools that an autoscaler enlarges."""
     for index, rung in enumerate(ladder.rungs):
         pool = _nodes_of(rung.pool, nodes)
-        tolerated = Tolerated(rung.place.tolerations)
+        tolerations = tolerations_in(rung.place)
+        tolerated = Tolerated(tolerations)
         for taint in sorted(_common_taints(pool), key=str) if _is_target(ladder, index) else ():
             # The API server adds a toleration of the resource's name (ExtendedResourceToleration).
             if not (tolerated.includes(taint) or taint.key == rung.resource):
@@ -110,7 +112,7 @@ def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Probl
                 message = f"each node of the pool {rung.name} has a taint that 'place' does not tolerate: {text}"
                 yield warning(LadderCode.UNTOLERATED_POOL, message, rung.location, rung.resource)
         taints = {taint for node in pool for taint in node.taints}
-        for toleration in rung.place.tolerations if pool else ():
+        for toleration in tolerations if pool else ():
             if not any(map(Tolerated((toleration,)).includes, taints)):
                 text = toleration_text(toleration)
                 message = f"no node of the pool {rung.name} has a taint that this tolerates: {text}"
@@ -160,7 +162,9 @@ def _card_names(cards: frozenset[str]) -> str:
 
 
 def _warn_idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
-    if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP:
+    # With unplaced: First, it gives a pod what `place` has.
+    gives = ladder.unplaced is Unplaced.FIRST and ladder.rungs[0].pool
+    if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP and not gives:
         rung = ladder.rungs[0]
         message = f"a ladder with one rung moves nothing: it has no other rung for {rung.resource}"
         yield warning(LadderCode.SINGLE_RUNG, message, rung.location, rung.resource)

@@ -1,13 +1,13 @@
 """Settings of a ladder in explanations, its rungs and its filter of nodes, and the parts that tests cover."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import Setting, field_setting
-from rules_engine.rules.ladder.pools import toleration_json
-from rules_engine.rules.ladder.value import FallbackLadder, RungPlacement
+from rules_engine.rules.ladder.value import FallbackLadder
+from rules_engine.rules.pod_members.value import FIELDS, Form, Member
 
 
 def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
@@ -18,7 +18,7 @@ def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
         if rung.pool:
             yield field_setting(f"{path}.name", rung.name, rung.origin.get("name"))
             yield field_setting(f"{path}.pool", dict(rung.pool), rung.origin.get("pool"))
-        if rung.place != RungPlacement():
+        if rung.place:
             yield field_setting(f"{path}.place", _place_json(rung.place), rung.origin.get("place"))
         if rung.weight is not None:
             yield field_setting(f"{path}.weight", rung.weight, rung.origin.get("weight"))
@@ -33,13 +33,12 @@ def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
         yield field_setting("nodes.require", needs, ladder.origin.get(("nodes", "require")))
 
 
-def _place_json(place: RungPlacement) -> Json:
-    members: dict[str, Json] = {
-        "tolerations": [*map(toleration_json, place.tolerations)],
-        "annotations": dict(place.annotations),
-        "runtimeClassName": place.runtime_class_name,
-    }
-    return {name: value for name, value in members.items() if value}
+def _place_json(place: Iterable[Member]) -> Json:
+    values: dict[str, dict[str, Json]] = {}
+    for each in place:
+        values.setdefault(each.field.name, {})[each.name] = each.value
+    forms = {Form.SCALAR: lambda named: named[""], Form.MAP: dict, Form.LIST: lambda named: [*named.values()]}
+    return {name: forms[FIELDS[name].form](named) for name, named in values.items()}
 
 
 _ASSIGNED_REASONS = frozenset({"moved", "offered", "assumed", "placed"})

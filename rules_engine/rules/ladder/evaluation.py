@@ -284,11 +284,14 @@ class _Requests:
     def reach_on(self, choice: "_ChosenRungs") -> Reach:
         """Return the reach of the pod as it would be on these rungs."""
         arrivals = self.arrivals(choice)
-        if self.pod_pool is None or not arrivals:
+        foresees = self.context.foresee is not None and self.ladder.query.by_pod
+        if not arrivals or (self.pod_pool is None and not foresees):
             return self.context.reach
-        key = tuple(rung.title for rung in arrivals)
+        key = tuple(self.title(self.ladder.rungs[index].rung.resource) + to.rung.title for index, to in choice.items())
         if key not in self.reaches:
-            self.reaches[key] = self.context.reach.moved(self.pod_pool.placement_on(arrivals))
+            # Other kinds may add to the pod what depends on its resources.
+            edits = {**(self.moved(choice).edits if foresees else {}), **self.edits_to(choice)}
+            self.reaches[key] = self.context.edited(edits).reach
         return self.reaches[key]
 
     def offers_on(self, choice: "_ChosenRungs") -> Offers:
@@ -557,7 +560,7 @@ def _place_obstacle(requests: _Requests, choice: _ChosenRungs) -> str:
             return f"an earlier ladder decided {key}"
     named = pod_pool.runtime_class
     for rung in requests.arrivals(choice):
-        wanted = rung.place.runtime_class_name
+        wanted = rung.runtime_class
         if wanted and named and wanted != named:
             return f"the pod names the runtime class {named}, not {wanted}"
         named = named or wanted

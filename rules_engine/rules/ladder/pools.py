@@ -1,17 +1,18 @@
 """Node pools of a pod and of rungs: the pool that a pod selects, and the edits that move it to another one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
-from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, NodeTerm, Placement, Toleration
-from rules_engine.model.kubernetes.pod import ANNOTATIONS, SPEC, Pod
+from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, Placement
+from rules_engine.model.kubernetes.pod import SPEC, Pod
 from rules_engine.rules.ladder.value import PoolLabels, Rung
+from rules_engine.rules.pod_members.value import toleration_text, tolerations_in
+from rules_engine.rules.pod_members.writing import MemberWriter, Present
 
 NODE_SELECTOR: JsonPath = (*SPEC, "nodeSelector")
 TERMS: JsonPath = (
@@ -73,33 +74,12 @@ class PodPool(Struct, frozen=True, kw_only=True):
         edits: dict[JsonPath, Mapping[str, str | None]] = {
             path: members[expression.key] for path, expression in self.expressions.items() if expression.key in members
         }
-        spec: dict[str, str | None] = {}
-        added = [*self._missing_tolerations(rungs)]
-        if added:
-            present = read_list(_value_at(self.pod, (*SPEC, "tolerations")), (*SPEC, "tolerations"))
-            spec["tolerations"] = JsonText.of([*present, *map(toleration_json, added)])
-        for rung in rungs:
-            if rung.place.runtime_class_name:
-                spec["runtimeClassName"] = rung.place.runtime_class_name
-        annotations = {key: text for rung in rungs for key, text in rung.place.annotations.items()}
-        own: Edits = {NODE_SELECTOR: node_selector, SPEC: spec, ANNOTATIONS: annotations}
-        return {**edits, **{path: members for path, members in own.items() if members}}
-
-    def placement_on(self, rungs: Sequence[Rung]) -> Placement:
-        """Return the placement of the pod with `edits_to`, without reading it again."""
-        changed, node_selector = self._changes(rungs[0].pool)
-        selected = {**dict(self.placement.node_selector), **node_selector}
-        terms = self.placement.terms
-        if terms and self.expressions:
-            terms = tuple(
-                NodeTerm(tuple(changed.get(each.key, each) for each in term.expressions), term.fields) for term in terms
-            )
-        return replace(
-            self.placement,
-            node_selector=tuple((key, value) for key, value in selected.items() if value is not None),
-            terms=terms,
-            tolerations=(*self.placement.tolerations, *self._missing_tolerations(rungs)),
-        )
+        writer = MemberWriter(read_mapping(self.pod.raw, ()))
+        for member in (each for rung in rungs for each in rung.place):
+            if writer.compare(member.field, member.name, member.value) is not Present.EQUAL:
+                writer.write(member.field, member.name, member.value)
+        own: Edits = {NODE_SELECTOR: node_selector} if node_selector else {}
+        return {**edits, **own, **writer.edits}
 
     def _changes(self, pool: PoolLabels) -> tuple[Mapping[str, NodeExpression], Mapping[str, str | None]]:
         """Return an expression for each label of a pool that the pod does not select, and its node selector's edits."""
@@ -116,35 +96,11 @@ class PodPool(Struct, frozen=True, kw_only=True):
     def runtime_class(self) -> str:
         return text_member(as_mapping(_value_at(self.pod, SPEC)), "runtimeClassName")
 
-    def _missing_tolerations(self, rungs: Iterable[Rung]) -> Iterator[Toleration]:
-        present = {_normal(toleration) for toleration in self.placement.tolerations}
-        for toleration in dict.fromkeys(_normal(item) for rung in rungs for item in rung.place.tolerations):
-            if toleration not in present:
-                yield toleration
-
 
 def _values(expression: NodeExpression) -> frozenset[str | None]:
     """Return the values of a label that an expression allows: None without the label; two if it names no value."""
     values_by_operator = {"In": expression.distinct, "DoesNotExist": frozenset({None})}
     return values_by_operator.get(expression.operator) or frozenset({None, ""})
-
-
-def _normal(toleration: Toleration) -> Toleration:
-    """Return a toleration with its operator, whose default is Equal."""
-    return toleration if toleration.operator else replace(toleration, operator="Equal")
-
-
-def toleration_json(toleration: Toleration) -> dict[str, Json]:
-    """Return a toleration as in a pod."""
-    members = {name: getattr(toleration, name) for name in ("key", "operator", "value", "effect")}
-    return {name: text for name, text in members.items() if text}
-
-
-def toleration_text(toleration: Toleration) -> str:
-    """Return a toleration in the syntax of `kubectl describe`."""
-    value, effect = toleration.value and f"={toleration.value}", toleration.effect and f":{toleration.effect}"
-    operator = " op=Exists" if toleration.operator == "Exists" else ""
-    return f"{toleration.key}{value}{effect}{operator}".strip()
 
 
 def _value_at(pod: Pod, path: JsonPath) -> Json:
@@ -163,7 +119,7 @@ def pool_text(pool: PoolLabels) -> str:
 def pool_words(rung: Rung) -> str:
     """Return the labels of a rung's pool, and the tolerations that its pods get."""
     return ", ".join(
-        [pool_text(rung.pool), *(f"toleration {toleration_text(each)}" for each in rung.place.tolerations)]
+        [pool_text(rung.pool), *(f"toleration {toleration_text(each)}" for each in tolerations_in(rung.place))]
     )
 
 

@@ -6,12 +6,15 @@ from rules_engine.cluster.nodes import NodeFilter, NodeRequirement
 from rules_engine.language import fields
 from rules_engine.language.document_fields import common_fields, read_selector, report_steering
 from rules_engine.language.yaml.nodes import MapNode
-from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.rule import SKIP_ANNOTATION
-from rules_engine.rules.ladder.value import Counts, FallbackLadder, LadderCode, Queued, Rung, RungPlacement, Unplaced
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, LadderCode, Queued, Rung, Unplaced
+from rules_engine.rules.pod_members.reading import read_members
+
+PLACE = ("tolerations", "annotations", "runtimeClassName")
+"""The fields of a pod that a rung may set."""
 
 
 def read(root: MapNode, problems: Problems) -> FallbackLadder:
@@ -21,7 +24,7 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
     nodes = fields.map_field(spec, "nodes")
     ladder = FallbackLadder(
         **common_fields(root, problems, "nodes") | fields.scalar_arguments(spec, FallbackLadder),
-        rungs=tuple(_read_rung(line) for line in lines),
+        rungs=tuple(_read_rung(line, problems) for line in lines),
         nodes=NodeFilter(
             read_selector(nodes, "selector", problems),
             frozenset(NodeRequirement(name) for name in fields.string_items(nodes, "require")),
@@ -40,7 +43,7 @@ def read(root: MapNode, problems: Problems) -> FallbackLadder:
     return ladder
 
 
-def _read_rung(line: MapNode) -> Rung:
+def _read_rung(line: MapNode, problems: Problems) -> Rung:
     resource, place = line.get("resource") or line, fields.map_field(line, "place")
     return Rung(
         resource=fields.string_field(line, "resource"),
@@ -54,29 +57,9 @@ def _read_rung(line: MapNode) -> Rung:
                 for key, value in fields.scalar_members(line, "pool")
             )
         ),
-        place=RungPlacement(
-            tolerations=tuple(
-                Toleration(**{name: fields.string_field(each, name) for name in ("key", "operator", "value", "effect")})
-                for each in fields.map_items(place, "tolerations")
-            ),
-            annotations=fields.string_map(place, "annotations"),
-            **fields.scalar_arguments(place, RungPlacement),
-        ),
+        place=read_members(place, PLACE, problems),
         **fields.scalar_arguments(line, Rung),
     )
-
-
-def _report_tolerations(line: MapNode, problems: Problems) -> None:
-    """Report tolerations that the API server refuses (pkg/apis/core/validation, ValidateTolerations)."""
-    for item in fields.map_items(fields.map_field(line, "place"), "tolerations"):
-        exists, value = fields.string_field(item, "operator") == "Exists", item.key("value")
-        if not exists and not item.key("key"):
-            message = "toleration needs 'key', or operator: Exists for all taints"
-            problems.error(Code.MISSING_FIELD, message, item.location, item.length)
-        elif exists and value is not None and fields.string_field(item, "value"):
-            problems.error(
-                Code.CONFLICTING_FIELDS, "a toleration with operator: Exists has no value", value.location, value.length
-            )
 
 
 def _report_duplicates(ladder: FallbackLadder, lines: Sequence[MapNode], problems: Problems) -> None:
@@ -100,7 +83,7 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
     pools = [rung for rung in ladder.rungs if rung.pool]
     for line, rung in zip(lines, ladder.rungs, strict=True):
         node = line.key("pool") or line.get("resource") or line
-        has_pool = line.key("pool") is not None or rung.place == RungPlacement()
+        has_pool = line.key("pool") is not None or not rung.place
         _report_missing("rung", line, "place", "pool", given=has_pool, problems=problems)
         # An invalid pool, and a name without one, have their own problems.
         chosen = bool(rung.pool) or not (line.key("pool") or line.key("name"))
@@ -108,9 +91,8 @@ def _report_pools(ladder: FallbackLadder, spec: MapNode, lines: Sequence[MapNode
             wanted = ", ".join(f"'{key}'" for key, _ in pools[0].pool)
             message = f"all rungs of a ladder have a pool of the same keys: line {pools[0].location.line} has {wanted}"
             problems.error(LadderCode.POOL_KEYS, message, node.location, node.length)
-        _report_tolerations(line, problems)
         for key, _ in fields.map_field(fields.map_field(line, "place"), "annotations"):
-            report_steering(key.source.text, {SKIP_ANNOTATION, *ladder.histories}, key, problems)
+            report_steering(key.source.text, ladder.histories, key, problems)
     for name, default in (("unplaced", ladder.unplaced is Unplaced.IGNORE), ("queued", ladder.queued is Queued.IGNORE)):
         _report_missing("ladder", spec, name, "pool", given=bool(pools) or default, problems=problems)
 

@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from rules_engine.cluster.nodes import NodeFilter, NodeQuery, Offered
-from rules_engine.model.json.patch import EMPTY
-from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests, Mode, Rule
+from rules_engine.rules.pod_members.value import FIELDS, Member
 
 
 class LadderCode(ProblemCode):
@@ -83,26 +82,18 @@ PoolLabels: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RungPlacement:
-    """The members of a pod that let it run in a pool."""
-
-    tolerations: tuple[Toleration, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    runtime_class_name: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One rung of a ladder; `when` is evaluated if this rung is a target. `origin` has the location of each key.
 
-    `pool` is empty for a rung on any node; the resource and the pool identify a rung.
+    `pool` is empty for a rung on any node; the resource and the pool identify a rung. `place`: what lets a
+    pod run in the pool.
     """
 
     resource: str
     location: Location
     name: str = ""
     pool: PoolLabels = ()
-    place: RungPlacement = RungPlacement()
+    place: tuple[Member, ...] = ()
     weight: int | None = None
     when: SourceText | None = None
     assume: bool = False
@@ -112,6 +103,11 @@ class Rung:
     def title(self) -> str:
         """The rung in decisions: its resource, and the name of its pool."""
         return f"{self.resource}@{self.name}" if self.pool else self.resource
+
+    @property
+    def runtime_class(self) -> str:
+        """The runtime class of a pod that moves here; "" if the rung sets none."""
+        return next((str(each.value) for each in self.place if each.field is FIELDS["runtimeClassName"]), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

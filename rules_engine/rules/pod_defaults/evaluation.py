@@ -215,7 +215,7 @@ class _Merge:
         return value
 
     def _merge(self, target: _Target, member: Member, value: Json) -> bool:
-        """Write a member unless another rule decides it, or the pod keeps its own. Return True if the pod then has it."""
+        """Write a member unless another rule decides it, or the pod keeps its own. Return True if the pod has it."""
         field, title = member.field, target.title(member)
         name = identity_of(field, value) if field.form is Form.LIST else member.name
         key = _Key(target.where, field.name, name)
@@ -281,3 +281,20 @@ def _computed_problem(field: PodField, part: Computed, value: object) -> str:
         except QuantityError:
             return "is no quantity"
     return "" if part.path else field.problem(str(value))
+
+
+def foresee_placement(rules: Sequence[CompiledPodDefaults], context: Context) -> Edits:
+    """Return what rules will change of a pod's placement, its runtime class included, for ladders to decide with."""
+    placing = [each for each in rules if each.rule.places and each.rule.mode is Mode.ENFORCE]
+    _, edits = apply_pod_defaults(placing, context)
+    writer = MemberWriter(read_mapping(context.edited(edits).pod.raw, ()), context.budget.spend)
+    name, classes = writer.value(FIELDS["runtimeClassName"], ""), context.cluster.classes.runtime or {}
+    if scheduling := classes.get(str(name)):
+        selector, tolerations = FIELDS["nodeSelector"], FIELDS["tolerations"]
+        members: list[tuple[PodField, str, Json]]
+        members = [(selector, key, value) for key, value in scheduling.node_selector.items()]
+        members += [(tolerations, identity_of(tolerations, {**each}), {**each}) for each in scheduling.tolerations]
+        for field, key, value in members:
+            if writer.compare(field, key, value) is Present.ABSENT:
+                writer.write(field, key, value)
+    return merge_edits(edits, writer.edits)

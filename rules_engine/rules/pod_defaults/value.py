@@ -103,6 +103,12 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
                         yield ("spec", owner, member.field.name), member.location
 
     @property
+    def places(self) -> bool:
+        """True if the rule may change the nodes that a pod may run on."""
+        names = {member.field.name for entry in self.entries for member in entry.pod}
+        return not names.isdisjoint({"tolerations", "nodeSelector", "runtimeClassName"})
+
+    @property
     def can_deny(self) -> bool:
         return False
 

@@ -44,7 +44,7 @@ def _read_field(node: MapNode, field: PodField, problems: Problems) -> Iterator[
                 yield Member(field=field, name=key.source.text, computed=(part,), location=key.location)
             if field.name == "annotations":
                 report_steering(key.source.text, {SKIP_ANNOTATION}, key, problems)
-    elif text := fields.source_field(node, field.name):
+    elif (text := fields.source_field(node, field.name)) and text.text:
         yield Member(field=field, value=text.text, location=text.location)
         _report_both(node, computed_name, node.key(field.name), problems)
     elif expression := fields.source_field(node, computed_name):

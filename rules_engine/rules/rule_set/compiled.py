@@ -89,7 +89,8 @@ class RuleKind:
 
     `value`: the class of its rules. `read` reads a rule from a validated document. `apply` evaluates compiled rules in
     order, and returns their steps and their edits of the context's pod. `native` translates a compiled rule into parts
-    of the API server's policies (`rules_engine.rules.native`). `analyse` yields warnings about all its rules, in the
+    of the API server's policies (`rules_engine.rules.native`). `foresee` returns what its rules will change of a pod's
+    placement, for the kinds before it. `analyse` yields warnings about all its rules, in the
     order of evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML
     file `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
     conditions. `effective` yields the settings of a rule in a namespace, except scalar fields and fields of every kind.
@@ -105,6 +106,7 @@ class RuleKind:
     native: Callable[[Any, Any], Any]
     codes: type[ProblemCode]
     problems: Path
+    foresee: Callable[[Sequence[Any], Context], Edits] | None = None
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = nothing
     analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = nothing
     parts: Callable[[Any], Iterator[RulePart]] = nothing

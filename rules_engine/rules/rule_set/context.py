@@ -26,7 +26,8 @@ class Context(Struct, frozen=True, kw_only=True):
 
     The budgets change: they count the cost of all expressions of the request. Rules in audit mode have their
     own budget, so that their cost cannot fail a rule that enforces. `reach` is computed on first use. `given`: the
-    resources that rules may give to pods of a namespace, or move.
+    resources that rules may give to pods of a namespace, or move. `foresee` returns what later kinds will change of the
+    pod's placement, which its reach takes into account.
     """
 
     request: AdmissionRequest
@@ -36,6 +37,7 @@ class Context(Struct, frozen=True, kw_only=True):
     audit_budget: Budget
     reach: Reach
     given: Callable[[str], Set[str]] = lambda _namespace: frozenset()
+    foresee: "Callable[[Context], Edits] | None" = None
 
     @property
     def namespace(self) -> str:
@@ -53,7 +55,14 @@ class Context(Struct, frozen=True, kw_only=True):
         pod = self.pod.edited(edits)
         if reach is None:
             reach = Reach(pod, self.cluster, self.reach.found) if changes_placement(edits) else self.reach
-        return structs.replace(self, pod=pod, reach=reach)
+        after = structs.replace(self, pod=pod, reach=reach)
+        return after if self.foresee is None else after.foreseeing(self.foresee)
+
+    def foreseeing(self, foresee: "Callable[[Context], Edits] | None") -> "Context":
+        """Return the context with another view of later kinds."""
+        change = None if foresee is None else lambda: self.pod.edited(foresee(self))
+        reach = Reach(self.pod, self.cluster, self.reach.found, change)
+        return structs.replace(self, foresee=foresee, reach=reach)
 
     def budget_of(self, rule: Rule) -> Budget:
         """Return the budget that a rule's expressions spend."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from msgspec import structs
+
 from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.cluster.workloads.kind import WorkloadKind
@@ -132,6 +134,10 @@ class RuleSet:
             for group in self.kinds_at(Endpoint.MUTATE):
                 if edits:
                     context = context.edited(edits)
+                if foresee := self._foresight(group, budget()):
+                    context = context.foreseeing(foresee)
+                elif context.foresee:
+                    context = context.foreseeing(None)
                 steps, edits = group.kind.apply(_select_rules(group, context, indexed), context)
                 trace = (*trace, *steps)
         except (PodError, QuantityError) as error:
@@ -143,6 +149,14 @@ class RuleSet:
         edits = merge_edits(context.pod.edits, edits)
         patch = patch_operations(request.object, edits)
         return Decision(trace=trace, patch=patch, object=request.object, edits=edits, context=last)
+
+    def _foresight(self, before: KindRules, budget: Budget) -> Callable[[Context], Edits] | None:
+        """Return what the kinds after one will change of a pod's placement; None if they change nothing."""
+        groups = self.kinds_at(Endpoint.MUTATE)
+        for group in groups[groups.index(before) + 1 :]:
+            if (foresee := group.kind.foresee) and group.rules and before.rules:
+                return partial(_foresee, foresee, group, budget)
+        return None
 
     def validate(
         self,
@@ -182,6 +196,16 @@ class RuleSet:
             operation.value for rule in self.rules_at(Endpoint.VALIDATE) for operation in rule.rule.match.operations
         }
         object.__setattr__(self, "validated_operations", frozenset({Operation.CREATE.value, *operations}))
+
+
+def _foresee(
+    foresee: Callable[[Sequence[CompiledRule[Rule]], Context], Edits],
+    group: KindRules,
+    budget: Budget,
+    context: Context,
+) -> Edits:
+    """Return the edits of a later kind, on a budget of their own."""
+    return foresee(_select_rules(group, context, indexed=True), structs.replace(context, budget=budget, foresee=None))
 
 
 def _select_rules(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:

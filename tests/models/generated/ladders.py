@@ -15,12 +15,12 @@ from rules_engine.rules.ladder.value import (
     Direction,
     FallbackLadder,
     Queued,
-    RungPlacement,
     Unplaced,
     WhenExhausted,
 )
+from rules_engine.rules.pod_members.value import Member
 from tests.models import ladders as model
-from tests.support.evaluation import container, ladder, mutated, pod, rung
+from tests.support.evaluation import container, ladder, mutated, pod, rung, rung_place
 from tests.support.patching import same
 
 RESOURCES = (
@@ -286,8 +286,8 @@ def rule_of(spec: Any) -> FallbackLadder:
     )
 
 
-def _place(spec: Any) -> RungPlacement:
-    return RungPlacement(
+def _place(spec: Any) -> tuple[Member, ...]:
+    return rung_place(
         tolerations=tuple(Toleration(**{"value": "", "effect": "", **item}) for item in spec.get("tolerations", [])),
         annotations=spec.get("annotations", {}),
         runtime_class_name=spec.get("runtimeClassName", ""),

@@ -18,11 +18,11 @@ from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, Label
 from rules_engine.questions.doctor.pending import PendingPod, conflicts, pending_pods
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.rules.evaluation import RuleSet
-from rules_engine.rules.ladder.value import RungPlacement, Unplaced, WhenExhausted
+from rules_engine.rules.ladder.value import Unplaced, WhenExhausted
 from tests.questions.doctor.test_pending_devices import DEVICE_REASONS
 from tests.support.api import GPU, MIG1, MIG3, NOW, Object, ago, api_object, cluster, event, node, pod, volume_claim
 from tests.support.cluster_files import CONTAINER
-from tests.support.evaluation import compiled, ladder, rung
+from tests.support.evaluation import compiled, ladder, rung, rung_place
 from tests.support.remedies import has_its_risk
 
 RDMA = "rdma/hca"
@@ -1045,7 +1045,7 @@ class TestLadders:
     TOLERATED = Toleration(key="nvidia.com/gpu", operator="Exists", value="", effect="")
     RUNGS = (
         rung(GPU, name="H100", pool=(("card", "h100"),)),
-        rung(GPU, name="A100", pool=(("card", "a100"),), place=RungPlacement(tolerations=(TOLERATED,))),
+        rung(GPU, name="A100", pool=(("card", "a100"),), place=rung_place(tolerations=(TOLERATED,))),
     )
     POOLS = ladder(*RUNGS, name="cards", nodes=NodeFilter(require=frozenset(NodeRequirement)), unplaced=Unplaced.FIRST)
     ON_H100 = pod("p", {GPU: 1}, nodeSelector={"card": "h100"})

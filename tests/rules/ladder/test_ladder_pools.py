@@ -4,7 +4,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
@@ -16,9 +15,8 @@ from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
 from rules_engine.rules.ladder.analysis import analyse, analyse_on
 from rules_engine.rules.ladder.effective import effective, parts
-from rules_engine.rules.ladder.pools import PodPool
-from rules_engine.rules.ladder.value import Counts, FallbackLadder, Rung, RungPlacement, Unplaced, WhenExhausted
-from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung
+from rules_engine.rules.ladder.value import Counts, FallbackLadder, Rung, Unplaced, WhenExhausted
+from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung, rung_place
 from tests.support.placing import lookups
 
 GPU, MIG, CARD, SPOT = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "card", "spot"
@@ -205,7 +203,7 @@ def test_several_terms_without_the_keys_do_not_matter() -> None:
 
 
 def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
-    first = cards(on("H100", place=RungPlacement(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
+    first = cards(on("H100", place=rung_place(annotations={"type": "h"})), on("A100"), unplaced=Unplaced.FIRST)
     placed = mutated(selecting(None), first, on=BOTH)
     assert spec_of(placed)["nodeSelector"] == {CARD: "h100"}
     assert (step_of(placed).reason, step_of(placed).annotations) == ("placed", {"type": "h"})
@@ -218,7 +216,7 @@ def test_an_unplaced_pod_gets_the_first_pool_or_falls_from_it() -> None:
 
 @pytest.mark.parametrize("exhausted", WhenExhausted)
 def test_an_unplaced_pod_moves_if_it_can_with_what_the_first_rung_gives_it(exhausted: WhenExhausted) -> None:
-    place = RungPlacement(tolerations=(DEDICATED,), annotations={"type": "h"})
+    place = rung_place(tolerations=(DEDICATED,), annotations={"type": "h"})
     fields: dict[str, Any] = {"unplaced": Unplaced.FIRST, "nodes": MATCHES_POD, "when_exhausted": exhausted}
     rule = cards(on("H100", place=place), on("A100"), **fields)
     tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
@@ -241,7 +239,7 @@ def test_an_unplaced_pod_moves_if_it_can_with_what_the_first_rung_gives_it(exhau
 
 
 def test_missing_tolerations_are_appended() -> None:
-    target = on("A100", place=RungPlacement(tolerations=(DEDICATED,)))
+    target = on("A100", place=rung_place(tolerations=(DEDICATED,)))
     tainted = cluster(pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),)))
     rule = cards(on("H100"), target, nodes=MATCHES_POD)
     assert spec_of(mutated(selecting(), rule, on=tainted))["tolerations"] == [RAW_DEDICATED]
@@ -254,7 +252,7 @@ def test_missing_tolerations_are_appended() -> None:
 
 
 def test_a_runtime_class_is_written_only_where_the_pod_names_none() -> None:
-    rule = cards(on("H100"), on("A100", place=RungPlacement(runtime_class_name="nvidia")))
+    rule = cards(on("H100"), on("A100", place=rung_place(runtime_class_name="nvidia")))
     assert spec_of(mutated(selecting(), rule, on=A100))["runtimeClassName"] == "nvidia"
     assert mutated(selecting(runtimeClassName="nvidia"), rule, on=A100).patch
     left = mutated(selecting(runtimeClassName="kata"), rule, on=A100)
@@ -337,7 +335,7 @@ def test_a_plain_ladder_does_not_move_a_pod_onto_a_rung_that_an_earlier_ladder_l
 
 
 def test_explanations_and_coverage_name_rungs_by_pool() -> None:
-    place = RungPlacement(tolerations=(DEDICATED,), runtime_class_name="nvidia")
+    place = rung_place(tolerations=(DEDICATED,), runtime_class_name="nvidia")
     rule = cards(on("H100"), on("A100", place=place))
     settings = {setting.name: setting.value for setting in effective(rule, "default")}
     assert settings["rungs[1].pool"] == {CARD: "a100"}
@@ -397,17 +395,6 @@ LINES = st.lists(
 )
 
 
-@given(st.dictionaries(st.sampled_from([CARD, SPOT, "zone"]), st.sampled_from("ab")), LINES, POOLS, TOLERATIONS)
-def test_the_placement_on_a_pool_is_that_of_the_edited_pod(
-    selected: dict[str, str], lines: list[Any], pool: Any, tolerations: list[Toleration]
-) -> None:
-    made = Pod.parse(affine(lines, nodeSelector=selected, tolerations=[{"key": "x", "value": "v"}]))
-    rungs = [rung(GPU, name="to", pool=pool, place=RungPlacement(tolerations=tuple(tolerations)))]
-    pod_pool = PodPool.of(made, made.placement, [key for key, _ in pool])
-    assume(not pod_pool.problem)
-    assert pod_pool.placement_on(rungs) == made.edited(pod_pool.edits_to(rungs)).placement
-
-
 def test_warnings_know_pools() -> None:
     plain, pools = ladder(GPU, MIG, name="a"), cards(name="b")
     assert [problem.code.value for problem in analyse([plain, pools])] == ["unreachable-rung"]
@@ -451,7 +438,7 @@ def test_a_label_that_no_node_has_is_named_with_the_nearest_one() -> None:
     ],
 )
 def test_a_toleration_of_no_taint_of_the_pool_is_reported(toleration: Toleration, text: str) -> None:
-    place = RungPlacement(tolerations=(toleration,))
+    place = rung_place(tolerations=(toleration,))
     rule = cards(on("H100"), on("A100", place=place, origin={"place": on("A100").location}))
     tainted = pool_node("a100", taints=(Taint(key="dedicated", value="a100", effect="NoSchedule"),))
     messages = [f"no node of the pool A100 has a taint that this tolerates: {text}"] if text else []
@@ -475,7 +462,7 @@ def test_a_taint_of_all_nodes_of_a_pool_needs_a_toleration() -> None:
         "each node of the pool A100 has a taint that 'place' does not tolerate: dedicated=a100:NoSchedule"
     )
     assert warnings_on(plain, tainted("a", own), tainted("b"), rule=rule) == []
-    place = RungPlacement(tolerations=(DEDICATED,))
+    place = rung_place(tolerations=(DEDICATED,))
     assert warnings_on(plain, tainted("a", own), rule=cards(on("H100"), on("A100", place=place))) == []
     # Nothing moves to the first rung.
     assert warnings_on(plain, tainted("a", own), rule=cards(on("A100"), on("H100"))) == []

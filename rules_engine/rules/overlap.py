@@ -68,6 +68,16 @@ def covers_match(wide: Match, narrow: Match) -> bool:
     return included and kept and selected
 
 
+def may_share_pods(first: Rule, second: Rule) -> bool:
+    """Return True unless no pod matches both rules, by exact namespaces or by their annotations."""
+    names = first.match.namespaces, second.match.namespaces
+    exact = not any(is_glob(name) for each in names for name in each)
+    if exact and not set(names[0]) & set(names[1]):
+        return False
+    wanted, other = first.interests.annotation, second.interests.annotation
+    return wanted is None or other is None or wanted[0] != other[0] or wanted[1] == other[1]
+
+
 def any_wider(patterns: Sequence[str], name: str) -> bool:
     return any(_is_wider(pattern, name) for pattern in patterns)
 

@@ -59,8 +59,11 @@ def rung_place(
     """Return the members of a rung's `place`."""
     parts = ("key", "operator", "value", "effect")
     items = [{part: text for part in parts if (text := getattr(each, part))} for each in tolerations]
-    named: dict[str, list[tuple[str, Any]]] = {"runtimeClassName": [("", runtime_class_name)] if runtime_class_name else []}
+    named: dict[str, list[tuple[str, Any]]] = {
+        "runtimeClassName": [("", runtime_class_name)] if runtime_class_name else []
+    }
     named |= {"annotations": [*(annotations or {}).items()]}
+    named |= {"runtimeClassName": [("", runtime_class_name)] if runtime_class_name else []}
     named |= {"tolerations": [(identity_of(FIELDS["tolerations"], item), item) for item in items]}
     return tuple(
         Member(field=FIELDS[field], name=name, value=value, location=HERE)

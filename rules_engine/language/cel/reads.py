@@ -72,12 +72,13 @@ class Reads:
         return _NONE
 
     def _read_presence(self, places: ReadPaths) -> ReadPaths:
-        """Add the presence of values, and the lengths of lists."""
+        """Add the presence of values, and the lengths of lists. The presence of a map is its member ""."""
         for place in places:
             kind = place.type
             while kind.name == "list":
                 (kind,) = kind.parameters
-            self._read(frozenset({place}), {} if isinstance(kind, ObjectType) or kind.name == "map" else None)
+            present: Kept = {} if isinstance(kind, ObjectType) else {"": None} if kind.name == "map" else None
+            self._read(frozenset({place}), present)
         return _NONE
 
     def _reference_places(self, reference: object) -> ReadPaths:

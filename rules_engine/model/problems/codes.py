@@ -66,6 +66,7 @@ class Code(ProblemCode):
     UNLIKELY_RESOURCE = "unlikely-resource"
     UNKNOWN_MIG_PROFILE = "unknown-mig-profile"
     STEERING_ANNOTATION = "steering-annotation"
+    WRITTEN_AND_READ = "written-and-read"
     NOTHING_TO_INHERIT = "nothing-to-inherit"
     UNUSED_ENTRY = "unused-entry"
     UNUSED_DEFAULT = "unused-default"

@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import EMPTY, Json
-from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.problems.source import Field, Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
@@ -132,6 +131,7 @@ class Interests:
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
     `gives`: the resources that it may write into a pod.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
+    `reads`: paths of members of the pod that the kind reads, beyond the expressions of the rule.
     `writes`: paths of members of the pod, other than resources, that it may write, with the location of each. No rule
     that changes pods may read them.
     """
@@ -140,7 +140,8 @@ class Interests:
     moves: bool = False
     gives: frozenset[str] = frozenset()
     annotation: tuple[str, str] | None = None
-    writes: Mapping[JsonPath, Location] = field(default_factory=lambda: MappingProxyType({}))
+    reads: tuple[tuple[str, ...], ...] = ()
+    writes: Mapping[tuple[str, ...], Location] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

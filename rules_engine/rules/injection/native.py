@@ -35,9 +35,9 @@ from rules_engine.rules.native.policy import (
     PolicyScope,
     StaysError,
     Translation,
-    may_share_pods,
     variables_of,
 )
+from rules_engine.rules.overlap import may_share_pods
 from rules_engine.rules.rule_set.compiled import CompiledRule
 
 MAX_UNITS = 10**15

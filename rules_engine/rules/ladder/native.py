@@ -38,9 +38,9 @@ from rules_engine.rules.native.policy import (
     PolicyScope,
     StaysError,
     Translation,
-    may_share_pods,
     variables_of,
 )
+from rules_engine.rules.overlap import may_share_pods
 
 MAX_RUNGS = 10
 """Rungs whose costs a real API server accepts (1,000,000 for a variable, 10,000,000 for a mutation) for a pod of

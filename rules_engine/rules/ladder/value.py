@@ -138,6 +138,11 @@ class FallbackLadder(Rule):
             resources=frozenset(self.resources),
             moves=True,
             gives=frozenset(self.resources),
+            reads=(
+                *(("metadata", "annotations", key) for key in self.histories),
+                *(("spec", "nodeSelector", key) for key in self.pool_keys),
+                *([("metadata", "labels", QUEUE_LABEL)] if self.pool_keys and self.queued is Queued.IGNORE else []),
+            ),
         )
 
     @property

@@ -8,8 +8,8 @@ from rules_engine.cluster.nodes import NodeQuery
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import FailurePolicy, Mode, Operation, Rule
+from rules_engine.rules.overlap import may_share_pods
 from rules_engine.rules.rule_set.compiled import CompiledRule
-from rules_engine.rules.rule_set.globs import is_glob
 from rules_engine.rules.rule_set.rule_set import RuleSet
 
 
@@ -174,18 +174,11 @@ def _check_order(compiled: CompiledRule[Rule], scope: PolicyScope, staying: Sequ
     for earlier in staying:
         if _enforces(earlier) and may_share_pods(earlier, rule):
             raise StaysError(f"{earlier.id} is evaluated before it, and stays with the webhook")
+    for later in scope.rules:
+        if later.interests.writes and later is not rule and may_share_pods(later, rule):
+            raise StaysError(f"it decides with the pod as {later.id}, which stays with the webhook, will change it")
     if scope.strict and rule.failure_policy is FailurePolicy.IGNORE and rule.expressions:
         place = rule.origin.get(("spec", "failurePolicy"))
         raise StaysError(
             "failurePolicy: Ignore, while a rule of the same policy has Fail, and its expressions may fail", place
         )
-
-
-def may_share_pods(first: Rule, second: Rule) -> bool:
-    """Return True unless no pod matches both rules, by exact namespaces or by their annotations."""
-    names = first.match.namespaces, second.match.namespaces
-    exact = not any(is_glob(name) for each in names for name in each)
-    if exact and not set(names[0]) & set(names[1]):
-        return False
-    wanted, other = first.interests.annotation, second.interests.annotation
-    return wanted is None or other is None or wanted[0] != other[0] or wanted[1] == other[1]

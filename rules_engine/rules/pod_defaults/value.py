@@ -6,7 +6,6 @@ from enum import Enum
 
 from rules_engine.accelerators.resources import is_gpu
 from rules_engine.model.json.patch import Json
-from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
@@ -90,13 +89,16 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
     def interests(self) -> Interests:
         return Interests(writes=dict(self._writes()))
 
-    def _writes(self) -> Iterator[tuple[JsonPath, Location]]:
+    def _writes(self) -> Iterator[tuple[tuple[str, ...], Location]]:
         for entry in self.entries:
             for member in entry.pod:
-                yield (*member.field.path, *([member.name] if member.field.form is Form.MAP else ())), member.location
+                yield (
+                    (*map(str, member.field.path), *([member.name] if member.field.form is Form.MAP else ())),
+                    member.location,
+                )
                 if member.field is FIELDS["priorityClassName"]:
                     for name in ("priority", "preemptionPolicy"):
-                        yield (*member.field.parent, name), member.location
+                        yield ("spec", name), member.location
             for group in entry.containers:
                 for member in group.members:
                     for owner in CONTAINER_LISTS:

@@ -59,6 +59,20 @@ def mutate(creation: PodCreation) -> None:
             creation.add_annotation(LIMIT_RANGER_ANNOTATION, f"LimitRanger plugin set: {'; '.join(added)}")
 
 
+def amounts_set(annotations: Mapping[str, str]) -> frozenset[tuple[str, str, str]]:
+    """Return what LimitRanger has set in a pod: a container's list and name, limits or requests, and the resource."""
+    _, _, parts = annotations.get(LIMIT_RANGER_ANNOTATION, "").partition(": ")
+    members = {title: member for member, title in _TITLES.items()}
+    found: list[tuple[str, str, str]] = []
+    for part in parts.split("; "):
+        names, _, owner = part.partition(" for ")
+        title, _, container = owner.rpartition(" ")
+        resources, _, kind = names.rpartition(" ")
+        place = f"{members.get(title, '')}/{container}"
+        found += [(place, f"{kind}s", name) for name in resources.split(", ")]
+    return frozenset(found)
+
+
 def _read_items(creation: PodCreation) -> Sequence[ApiObject]:
     """Return the LimitRanges of the namespace, but those with too many amounts, which are noted as unknown."""
     items = creation.in_namespace("LimitRange")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION, amounts_set
 from rules_engine.model.json.edits import Edits, merge_edits, patch_bytes
 from rules_engine.model.json.strict import JsonPath
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
@@ -204,6 +205,8 @@ class _Calculation:
             if container.role is not Role.INIT and container.path not in self._served_paths
         ]
         """Regular containers and sidecars without GPUs."""
+        context.budget_of(self._rule).spend(len(context.pod.annotations.get(LIMIT_RANGER_ANNOTATION, "")))
+        self._set_by_cluster = amounts_set(context.pod.annotations)
         self._kept: frozenset[str] = frozenset()
         self._coefficients = self._applicable_coefficients()
         self._total = sum(self._count(container) for container in self._served if container.role is not Role.INIT)
@@ -280,8 +283,18 @@ class _Calculation:
         """Return the request of a container after the injection, unless onConflict is Keep."""
         if container.path not in self._served_paths:
             return container.requested(name) or _ZERO
-        own = [container.limits, container.requests] if self._rule.on_conflict is OnConflict.RAISE else []
-        return max([self._injected(container, name), *(amounts[name] for amounts in own if name in amounts)])
+        own = self._own_amounts(container, name) if self._rule.on_conflict is OnConflict.RAISE else ()
+        return max([self._injected(container, name), *own])
+
+    def _own_amounts(self, container: Container, name: str) -> Sequence[Quantity]:
+        """Return the container's limit and request without those that LimitRanger has set: they count as not set."""
+        place = f"{container.path[1]}/{container.name}"
+        sections = (("limits", container.limits), ("requests", container.requests))
+        return [
+            amounts[name]
+            for kind, amounts in sections
+            if name in amounts and (place, kind, name) not in self._set_by_cluster
+        ]
 
     def _injected(self, container: Container, name: str) -> Quantity:
         coefficient, count = self._coefficients[name], self._count(container)
@@ -327,7 +340,7 @@ class _Calculation:
                 self._notes += (f"the container {container.name} gets no {name}: it has neither cpu nor memory",)
                 return
         injected = self._injected(container, name)
-        if request is not None and self._rule.on_conflict is OnConflict.KEEP:
+        if self._rule.on_conflict is OnConflict.KEEP and self._own_amounts(container, name):
             self._notes += (f"the container {container.name} keeps its own {name}: onConflict Keep",)
             return
         after = self._after(container, name)

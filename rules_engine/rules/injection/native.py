@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import gcd, lcm
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.kubernetes.quantity import NANOS, Format
 from rules_engine.rules.evaluation.applicability import MAX_CONTAINERS
 from rules_engine.rules.injection.evaluation import SHARED_UNITS
@@ -42,6 +43,10 @@ from rules_engine.rules.rule_set.compiled import CompiledRule
 
 MAX_UNITS = 10**15
 """Largest coefficient, in the smallest unit: CEL's integers hold it for 9,000 GPUs."""
+
+_SET_BY_CLUSTER = f"""// What LimitRanger set counts as not set: 'cpu, memory request for container main', …
+object.metadata.?annotations[?{cel_literal(LIMIT_RANGER_ANNOTATION)}].orValue('')
+  .replace('LimitRanger plugin set: ', '').split('; ')"""
 
 MAX_DENOMINATOR = 1000
 """Largest denominator of a coefficient in the smallest unit: amounts of a pod are multiplied by it."""
@@ -223,7 +228,12 @@ variables.containers.map(c, lists.range({size}).map(k,
         f"""lists.range({size}).map(k, lists.range(variables.containers.size())
   .filter(i, !variables.containers[i].ends && !(i in $served)).map(i, $own[i][k]).sum())""",
     )
-    named = "[c.limits, c.requests].filter(a, $names[k] in a)"
+    if rule.on_conflict is not OnConflict.OVERWRITE:
+        draft.define("set", _SET_BY_CLUSTER)
+    owner = "' for ' + (c.init ? 'init ' : '') + 'container ' + c.name"
+    recorded = f"part.endsWith(' ' + s + {owner}) && $names[k] in part.split(' ' + s + {owner})[0].split(', ')"
+    named = f"""['limit', 'request'].filter(s, $names[k] in c[s + 's'] &&
+    !$set.exists(part, {recorded})).map(s, c[s + 's'])"""
     # GPU containers share what the others leave of a shared resource; of any other, each gets its own amount.
     amount = f"""{table.shared}[k] && $total > 0 && !c.ends ?
     ($rates[k] * $total - $others[k] * {over}) / ({over} * $total) * $gpus[i] : $rates[k] * $gpus[i] / {over}"""

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
+from rules_engine.cluster.creation.plugins import ApiServer
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.rules.decision import Action, Amount, Decision
 from rules_engine.model.rules.rule import Match, Mode
 from rules_engine.rules.injection.value import InitContainers, OnConflict, ResourceInjection
@@ -391,3 +394,30 @@ class TestSeveralInjections:
     def test_one_that_does_not_match_leaves_the_resource_to_the_next(self) -> None:
         rules = (injection({"cpu": 1}, name="a", match_conditions={"no": "false"}), injection({"cpu": 2}, name="b"))
         assert given(mutated(typed(container("main", {GPU: 1})), *rules)) == {"cpu": "2"}
+
+
+LIMIT_RANGE: dict[str, Json] = {
+    "kind": "LimitRange",
+    "metadata": {"name": "defaults", "namespace": "default"},
+    "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}}]},
+}
+
+
+class TestLimitRanger:
+    """Amounts that the API server's LimitRanger has set count as not set."""
+
+    @pytest.mark.parametrize("conflict", OnConflict)
+    @pytest.mark.parametrize("own", [{}, {"cpu": "2"}, {"cpu": "9"}])
+    def test_a_pod_that_it_has_changed_gets_the_same(self, conflict: OnConflict, own: dict[str, str]) -> None:
+        rule = injection({"cpu": 4}, on_conflict=conflict, gpu_type=None)
+        made = pod(container("main", {GPU: 1, **own}), init=[container("init", {GPU: 1}, sidecar=True)])
+        rule = replace(rule, init_containers=InitContainers.INJECT)
+        server = ApiServer(ClusterObjects({"LimitRange": [LIMIT_RANGE]}))
+        changed = server.mutate(made, "default").pod
+        assert own or LIMIT_RANGER_ANNOTATION in changed["metadata"]["annotations"]  # type: ignore[operator,index,call-overload]
+        for name in ("main", "init"):
+            assert given(mutated({**changed}, rule), name) == given(mutated(made, rule), name)
+
+    def test_a_large_annotation_is_charged_to_the_budget(self) -> None:
+        made = typed(container("main", {GPU: 1}), extra={LIMIT_RANGER_ANNOTATION: "; " * 10_000_000})
+        assert "cost limit" in mutated(made, injection({"cpu": 4})).trace[0].message

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.exports.offers import build_offers
 from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Settings
@@ -89,6 +90,19 @@ PODS = (
     ),
     pod(container("c0", {GPU: 1}), annotations={injections.TYPE: "V100", "gpurules.io/skip": "true"}),
     pod(container("c0"), labels={"app": "b"}, hostIPC=True),
+    *(
+        pod(
+            container("c0", {GPU: 1}, limits={"cpu": "3"}, requests={"cpu": "500m", "memory": "1Gi"}),
+            init=[container("i0", {GPU: 1, "memory": "9Gi"})],
+            annotations={injections.TYPE: "V100", LIMIT_RANGER_ANNOTATION: f"LimitRanger plugin set: {text}"},
+        )
+        for text in (
+            "cpu, memory request for container c0; cpu limit for container c0",
+            "memory request for container c0; memory limit for init container i0",
+            "cpu limit for container c0; memory request for init container i0; memory limit for init container i0",
+            "x",
+        )
+    ),
 )
 
 

@@ -59,7 +59,11 @@ def _print_explanation(ctx: click.Context, _: click.Parameter, entry: "ProblemEn
     ),
 )
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
-@cluster_option(".", OFFER_KINDS, help_start="Report rules that can't work on this cluster, too. ")
+@cluster_option(
+    ".",
+    (*OFFER_KINDS, "PriorityClass", "RuntimeClass"),
+    help_start="Report rules that can't work on this cluster, too. ",
+)
 @catalogue_option
 @output_option("text", "json", "sarif", "github")
 @click.option("--strict", is_flag=True, help="Report warnings as errors.")

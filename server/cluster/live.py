@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from secrets import token_hex
@@ -15,7 +16,14 @@ from rules_engine.cluster.nodes.reservations import PodKey, device_usage
 from rules_engine.language.cel import Budget, EvaluationError
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
+from rules_engine.model.kubernetes.cluster import (
+    UNKNOWN_CLUSTER,
+    Cluster,
+    Freshness,
+    Node,
+    read_priority_class,
+    read_runtime_class,
+)
 from rules_engine.model.kubernetes.device_objects import SliceReader
 from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
@@ -77,9 +85,12 @@ DEVICE_CLASSES = Collection("deviceclasses", api_path("deviceclasses", group=DEV
 RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=DEVICE_GROUP))
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
 
+PRIORITY_CLASSES = Collection("priorityclasses", api_path("priorityclasses", group="scheduling.k8s.io"))
+RUNTIME_CLASSES = Collection("runtimeclasses", api_path("runtimeclasses", group="node.k8s.io"))
+
 ABSENT = (Cause.FORBIDDEN, Cause.MISSING)
-"""Causes after which the server is ready without the devices of drivers. If the API is missing, there are none; without
-the right, they are unknown."""
+"""Causes after which the server is ready without the devices of drivers, and without the classes of pods. They are then
+unknown; but if the API of devices is missing, there are none."""
 
 
 class LiveCluster:
@@ -121,6 +132,9 @@ class LiveCluster:
                 collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflector_options
             )
 
+        def class_sink(read: Callable[[Object], tuple[str, Any]], member: str) -> Sink[tuple[str, Any]]:
+            return object_sink(read, partial(store.replace_classes, member), partial(store.set_class, member))
+
         store = self._store
         slices = device_sink(store, ResourceSlice, lambda raw: read_slice(raw, self._slice_reader), self._begin_slices)
         self._all_reflectors: Mapping[str, Reflector[Any]] = {
@@ -132,8 +146,13 @@ class LiveCluster:
             "deviceclasses": reflector(DEVICE_CLASSES, device_sink(store, DeviceClass, read_class)),
             "resourceslices": reflector(RESOURCE_SLICES, slices),
             "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(store, Claim, read_claim)),
+            "priorityclasses": reflector(PRIORITY_CLASSES, class_sink(read_priority_class, "priority")),
+            "runtimeclasses": reflector(RUNTIME_CLASSES, class_sink(read_runtime_class, "runtime")),
         }
-        self._device_reflectors = tuple(self._all_reflectors.values())[3:]
+        self._optional_reflectors = tuple(self._all_reflectors.values())[3:]
+        self._device_reflectors = self._optional_reflectors[:3]
+        self._class_reflectors = dict(zip(("priority", "runtime"), self._optional_reflectors[3:], strict=True))
+        """By their members of Classes."""
         self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
 
@@ -168,20 +187,19 @@ class LiveCluster:
         return synced
 
     def _is_read(self, reflector: Reflector[Any]) -> bool:
-        """Return True if a collection was read, or holds devices and need not, or cannot, be read."""
-        if reflector.synced or reflector not in self._device_reflectors:
+        """Return True if a collection was read, or is optional and need not, or cannot, be read."""
+        if reflector.synced or reflector not in self._optional_reflectors:
             return reflector.synced
-        classes = self._device_reflectors[0]
-        if reflector is classes or reflector.cause in ABSENT:
+        classes, *others = self._device_reflectors
+        if reflector not in others or reflector.cause in ABSENT:
             return reflector.cause in ABSENT
         # Without a class, nobody reads slices and claims.
         return self._is_read(classes) and not self._has_classes.is_set()
 
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
-        reflectors = [
-            reflector for name, reflector in self._all_reflectors.items() if getattr(needs, name, needs.devices)
-        ]
-        return tuple(reflectors)
+        devices = dict.fromkeys(self._device_reflectors, needs.devices)
+        needed = {**devices, **dict.fromkeys(self._class_reflectors.values(), needs.classes)}
+        return tuple(each for name, each in self._all_reflectors.items() if getattr(needs, name, needed.get(each)))
 
     def _follow_classes(self) -> None:
         """Read slices and claims once a class exists; list slices again for a class that selects by more attributes."""
@@ -228,16 +246,18 @@ class LiveCluster:
             return UNKNOWN_CLUSTER
         oldest = self._clock() - self._max_staleness_seconds
         is_late = self._publication_began < oldest or any(
-            each.contact < oldest for each in self._reflectors if each not in self._device_reflectors
+            each.contact < oldest for each in self._reflectors if each not in self._optional_reflectors
         )
         freshness = Freshness.SYNCED if self._publishes and not is_late else Freshness.STALE
         unread = self._unread_resources(oldest)
+        old_classes = {member: None for member, each in self._class_reflectors.items() if each.contact < oldest}
         cluster = newest()
-        if freshness is Freshness.SYNCED and not unread:
+        classes = replace(cluster.classes, **old_classes)
+        if freshness is Freshness.SYNCED and not unread and classes == cluster.classes:
             return cluster
         seen, marked = self._marked
-        if seen is not cluster or (marked.freshness, marked.unread) != (freshness, unread):
-            marked = cluster.marked(freshness, unread)
+        if seen is not cluster or (marked.freshness, marked.unread, marked.classes) != (freshness, unread, classes):
+            marked = cluster.marked(freshness, unread, classes)
             self._marked = (cluster, marked)
         return marked
 
@@ -260,13 +280,13 @@ class LiveCluster:
     @property
     def problems(self) -> Sequence[str]:
         started = [each for name, each in self._all_reflectors.items() if name in self._threads]
-        serious = [each for each in started if each not in self._device_reflectors or not self._is_read(each)]
+        serious = [each for each in started if each not in self._optional_reflectors or not self._is_read(each)]
         return [failure for each in serious if (failure := each.health.failure) is not None]
 
     @property
     def absent(self) -> Sequence[str]:
-        devices = [each for each in self._device_reflectors if each in self._reflectors]
-        return [failure for each in devices if (failure := each.health.failure) is not None]
+        optional = [each for each in self._optional_reflectors if each in self._reflectors]
+        return [failure for each in optional if (failure := each.health.failure) is not None]
 
     @property
     def reservations(self) -> int:

@@ -53,7 +53,7 @@ class ClusterSource(Protocol):
 
     @property
     def absent(self) -> Sequence[str]:
-        """Messages of failures to read the devices of drivers, without which the server is ready."""
+        """Messages of failures to read the devices of drivers and classes, without which the server is ready."""
 
     @property
     def health(self) -> Sequence[Health]:

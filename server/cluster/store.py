@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.02
 
 
 class Store:
-    """Nodes, their usage by pods, and namespaces. Safe for use from several threads.
+    """Nodes, their usage by pods, namespaces, and classes. Safe for use from several threads.
 
     An event marks the nodes that it changes; `publish` creates a new Cluster, in which only these nodes are rebuilt.
     Building takes seconds where drivers offer devices, so no decision waits for it: what a reservation holds is
@@ -41,6 +41,7 @@ class Store:
         self._used: dict[str, NanosByResource] = {}
         self._pods: dict[str, _PodUsage] = {}
         self._namespaces = self.cluster.namespaces
+        self._classes = self.cluster.classes
         self._reservations = Reservations(self._hold)
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}
@@ -64,7 +65,8 @@ class Store:
             with self._lock:
                 self.changed.clear()
                 self._show()
-                before, nodes, namespaces = self.cluster, dict(self._nodes), self._namespaces
+                before, nodes = self.cluster, dict(self._nodes)
+                namespaces, classes = self._namespaces, self._classes
                 facts, used, touched = dict(self._facts), dict(self._used), self._touched
                 self._touched, self._late = {}, []
             try:
@@ -81,9 +83,10 @@ class Store:
                         else:
                             nodes[name] = new
                 cluster = before
-                if old or before.namespaces is not namespaces:
+                if old or before.namespaces is not namespaces or before.classes is not classes:
                     changes = [(node, nodes.get(name)) for name, node in old.items()]
-                    cluster = before.changed((*nodes.values(), *self._declared), changes, namespaces)
+                    cluster = before.marked(before.freshness, before.unread, classes)
+                    cluster = cluster.changed((*nodes.values(), *self._declared), changes, namespaces)
                     # Only the first view is indexed completely; no decision waits for that.
                     node_index_with_places(cluster)
             except Exception:
@@ -238,6 +241,22 @@ class Store:
                 others = {other: kept for other, kept in self._namespaces.items() if other != name}
                 self._namespaces = others if labels is None else {**others, name: labels}
                 self.changed.set()
+
+    def replace_classes(self, member: str, classes: Iterable[tuple[str, Any]]) -> None:
+        """Replace a member of Classes."""
+        by_name = dict(classes)
+        with self._lock:
+            self._classes = replace(self._classes, **{member: by_name})
+        self.publish()
+
+    def set_class(self, member: str, named: tuple[str, Any], *, gone: bool = False) -> None:
+        name, value = named
+        with self._lock:
+            by_name = {**getattr(self._classes, member), name: value}
+            if gone:
+                del by_name[name]
+            self._classes = replace(self._classes, **{member: by_name})
+            self.changed.set()
 
     def change_devices(self, change: Callable[..., None], *values: Any) -> None:
         """Change classes, slices or claims by a method of DeviceStore."""

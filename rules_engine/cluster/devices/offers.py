@@ -79,8 +79,8 @@ def cluster_view(objects: ClusterObjects) -> Cluster:
 
 
 def keep_view(objects: ClusterObjects, cluster: Cluster) -> None:
-    """Keep a cluster that was built with the objects as their `cluster_view`."""
-    objects.views[_VIEW] = cluster
+    """Keep a cluster that was built with the objects as their `cluster_view`, apart from classes that were not read."""
+    objects.views[_VIEW] = replace(cluster, classes=objects.classes)
 
 
 def without_device_offers(node: Node) -> Node:

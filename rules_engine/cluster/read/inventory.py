@@ -21,7 +21,7 @@ from rules_engine.language.yaml.nodes import MapNode, ScalarNode, YamlNode, find
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
-from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
+from rules_engine.model.kubernetes.cluster import CLASS_KINDS, Cluster, Node, Taint, read_classes
 from rules_engine.model.kubernetes.cluster_objects import (
     API_KINDS,
     ClusterObjects,
@@ -81,6 +81,9 @@ def _build_cluster(spec: MapNode, problems: Problems) -> Cluster:
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
         namespaces=namespaces | {key.source.text: fields.string_map(written, key.source.text) for key, _ in written},
         devices=_read_devices(spec, objects, problems),
+        classes=read_classes(
+            {kind: [as_mapping(manifest_json(item)) for item in objects.get(kind, ())] for kind in CLASS_KINDS}
+        ),
     )
 
 

@@ -126,7 +126,6 @@ class Classes:
     runtime: Mapping[str, ClassScheduling] | None = None
 
 
-UNREAD_CLASSES = Classes()
 CLASS_KINDS = ("PriorityClass", "RuntimeClass")
 
 
@@ -174,23 +173,20 @@ class Cluster:
     freshness: Freshness = Freshness.SYNCED
     devices: Devices = NO_DEVICES
     unread: frozenset[str] = frozenset()
-    classes: Classes = UNREAD_CLASSES
+    classes: Classes = field(default_factory=Classes)
     views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def changed(
-        self,
-        nodes: tuple[Node, ...],
-        changes: Sequence[NodeUpdate],
-        namespaces: Mapping[str, Mapping[str, str]],
+        self, nodes: tuple[Node, ...], changes: Sequence[NodeUpdate], namespaces: Mapping[str, Mapping[str, str]]
     ) -> "Cluster":
         """Return the cluster with `nodes`, which differ from its own by `changes`, and with its views updated."""
         cluster = replace(self, nodes=nodes, namespaces=namespaces)
         cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
         return cluster
 
-    def marked(self, freshness: Freshness, unread: frozenset[str]) -> "Cluster":
+    def marked(self, freshness: Freshness, unread: frozenset[str], classes: Classes) -> "Cluster":
         """Return the cluster with these values, which do not concern its nodes: both share the cached views."""
-        cluster = replace(self, freshness=freshness, unread=unread)
+        cluster = replace(self, freshness=freshness, unread=unread, classes=classes)
         object.__setattr__(cluster, "views", self.views)
         return cluster
 

@@ -18,7 +18,7 @@ from rules_engine.model.json.lenient import (
 )
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
+from rules_engine.model.kubernetes.cluster import CLASS_KINDS, Classes, Cluster, Freshness, Node, read_classes
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.names import ObjectName
@@ -388,7 +388,13 @@ class ClusterObjects:
             namespaces_complete="Namespace" not in self.absent,
             freshness=Freshness.UNREAD if "Node" in self.absent else Freshness.SYNCED,
             devices=self.devices,
+            classes=self.classes,
         )
+
+    @property
+    def classes(self) -> Classes:
+        """PriorityClasses and RuntimeClasses as rules see them."""
+        return read_classes({kind: self.of(kind) for kind in CLASS_KINDS if kind not in self.absent})
 
     def _total_requests(self, node: Node) -> Mapping[str, Quantity]:
         sums: dict[str, int] = {}

@@ -59,6 +59,11 @@ class CompiledRule(Generic[R_co]):
             "available" in program.source.text for program in programs
         )
 
+    @property
+    def reads_classes(self) -> bool:
+        """True if a decision depends on the PriorityClasses and RuntimeClasses of the cluster."""
+        return False
+
     def replacements(self, title: str) -> Sequence["Replacement"]:  # noqa: ARG002 - of ladders
         """Return a ladder's rungs other than the one with this title, the nearest lower ones first."""
         return ()

@@ -286,12 +286,16 @@ def compile_rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRequirements:
-    """The collections that rules read; pods require nodes. `devices`: classes, slices and claims."""
+    """The collections that rules read; pods require nodes. `devices`: classes, slices and claims.
+
+    `classes`: PriorityClasses and RuntimeClasses.
+    """
 
     nodes: bool = False
     pods: bool = False
     namespaces: bool = False
     devices: bool = False
+    classes: bool = False
 
 
 def cluster_requirements(rule_set: RuleSet) -> ClusterRequirements:
@@ -303,6 +307,7 @@ def cluster_requirements(rule_set: RuleSet) -> ClusterRequirements:
         nodes=nodes,
         devices=nodes,
         pods=pods,
+        classes=any(rule.reads_classes for rule in rules),
         namespaces=any(rule.rule.match.namespace_selector for rule in rules)
         or any("namespaceObject" in program.reads for rule in rules for program in (*rule.programs, *rule.messages)),
     )

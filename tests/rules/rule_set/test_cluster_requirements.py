@@ -4,7 +4,8 @@ import pytest
 
 from rules_engine.cluster.nodes import Offered
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Rule
-from rules_engine.rules.rule_set.rule_set import ClusterRequirements, cluster_requirements
+from rules_engine.rules.rule_set.compiled import CompiledRule
+from rules_engine.rules.rule_set.rule_set import ClusterRequirements, KindRules, RuleSet, cluster_requirements
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
 SELECTOR = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.EXISTS),)))
@@ -40,3 +41,16 @@ def test_the_requirements_of_all_rules_add_up() -> None:
     assert cluster_requirements(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
         nodes=True, devices=True, namespaces=True
     )
+
+
+class ReadsClasses(CompiledRule[Rule]):
+    """A rule of a kind that reads classes."""
+
+    reads_classes = True
+
+
+def test_classes_are_required_if_a_rule_reads_them() -> None:
+    (group,) = (each for each in compiled(injection()).kinds if each.rules)
+    rule = ReadsClasses(rule=group.rules[0].rule, variables={}, conditions=())
+    rule_set = RuleSet((KindRules(group.kind, (*group.rules, rule)),))
+    assert cluster_requirements(rule_set) == ClusterRequirements(classes=True)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from rules_engine.cli.options import POD_KINDS
+from rules_engine.cli.options import OFFER_KINDS, POD_KINDS
 from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.cli.schema import load_schema
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS
@@ -356,6 +356,14 @@ def test_commands_that_create_pods_read_what_the_api_server_reads_for_them(api: 
         api.put(API_KINDS[kind].resource, {"metadata": {"name": "a", "namespace": "ml"}})
     read = run(*LIVE[command].split(), "--cluster", "kubeconfig").stderr
     assert [kind for kind in POD_KINDS if f" {API_KINDS[kind].resource} " not in read] == []
+
+
+def test_check_reads_what_rules_name(api: ApiServer) -> None:
+    kinds = (*OFFER_KINDS, "PriorityClass", "RuntimeClass")
+    for kind in kinds[1:]:
+        api.put(API_KINDS[kind].resource, {"metadata": {"name": "a", "namespace": "ml"}})
+    read = run(*LIVE["check"].split(), "--cluster", "kubeconfig").stderr
+    assert [kind for kind in kinds if f" {API_KINDS[kind].resource} " not in read] == []
 
 
 def test_preflight_reads_what_may_add_nodes(api: ApiServer, folder: Path) -> None:

@@ -161,11 +161,11 @@ def helm_values(
         }
         for calls in derive_calls(rule_set if remaining is None else remaining)
     }
-    requirements = cluster_requirements(rule_set)
+    needs = cluster_requirements(rule_set)
     return {
         "rules": dict(zip(_config_map_keys(list(files)), files.values(), strict=True)),
         "webhook": webhook if remaining is None else {"native": True, **webhook},
-        "rbac": {"nodes": requirements.nodes, "pods": requirements.pods, "namespaces": requirements.namespaces},
+        "rbac": {name: getattr(needs, name) for name in ("nodes", "pods", "namespaces", "classes")},
     }
 
 

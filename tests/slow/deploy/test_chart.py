@@ -48,7 +48,7 @@ EVERYTHING: Mapping[str, Any] = {
         "events": True, "reserveFor": "all",
         "extraArgs": ["--test-on-reload"], "declare": "kind: ClusterInventory\n",
     },
-    "rbac": {"nodes": True, "pods": True, "namespaces": True},
+    "rbac": {"nodes": True, "pods": True, "namespaces": True, "classes": True},
     "clientCA": {"configMap": "api-server-ca"},
     "metrics": {"enabled": True, "serviceMonitor": {"enabled": True, "labels": {"release": "prom"}, "interval": "15s"}},
     "doctor": {
@@ -503,6 +503,11 @@ def test_without_metrics_only_the_webhook_is_reachable() -> None:
 Right = tuple[str, str, str, str]
 """API group, resource, name or *, verb."""
 
+READ_CLASSES = {
+    (group, resource, "*", verb)
+    for group, resource in (("scheduling.k8s.io", "priorityclasses"), ("node.k8s.io", "runtimeclasses"))
+    for verb in ("list", "watch")
+}
 READ_NODES = {
     (group, resource, "*", operation)
     for group, resource in (
@@ -554,6 +559,7 @@ def rights(objects: list[Object], account: str = NAME) -> set[Right]:
         ({**NOTHING, "server": {"drainSeconds": 5, "graceSeconds": 5, "events": True, "keepRules": False}}, EVENTS),
         ({**NOTHING, "rbac": {"nodes": False, "pods": True, "namespaces": False}},
          {("", "pods", "*", "list"), ("", "pods", "*", "watch")}),
+        ({**NOTHING, "rbac": {**NOTHING["rbac"], "classes": True}}, READ_CLASSES),
     ],
 )  # fmt: skip
 def test_the_server_has_only_the_rights_of_enabled_features(values: Mapping[str, Any], expected: set[Right]) -> None:
@@ -754,6 +760,13 @@ def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     assert find_drift(mutate, NAME, mutating) == find_drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
     assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
+
+
+def test_values_of_versions_without_classes_are_accepted(tmp_path: Path) -> None:
+    values = own_values(tmp_path)
+    expected = rendered(values)
+    del values["rbac"]["classes"]
+    assert rendered(values) == expected
 
 
 def test_texts_in_values_arrive_unchanged(tmp_path: Path) -> None:
@@ -1116,7 +1129,7 @@ OTHER_VALUES: Mapping[str, Any] = {
     "webhook.excludeNamespaces": ["other"], "webhook.compare": False,
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
     "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,
-    "rbac.nodes": False, "rbac.pods": True, "rbac.namespaces": True,
+    "rbac.nodes": False, "rbac.pods": True, "rbac.namespaces": True, "rbac.classes": True,
     "tls.mode": "bootstrap", "tls.secretName": "other", "tls.certManager.issuerRef.name": "other",
     "tls.certManager.issuerRef.kind": "Other", "tls.certManager.issuerRef.group": "other.example",
     "tls.certManager.duration": "77h", "tls.certManager.renewBefore": "7h",

@@ -135,7 +135,7 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $webhook $endpoint (dict "operations" $operations "matchConditions" (ternary (list $condition) list (gt (len $operations) 0)) "digest" (printf "sha256:%s" (sha256sum $content)) "denies" $denies) -}}
 {{- end -}}
 {{- $rbac := dict -}}
-{{- range $key := list "nodes" "pods" "namespaces" -}}
+{{- range $key := list "nodes" "pods" "namespaces" "classes" -}}
 {{- $needed := false -}}
 {{- range $chosen }}{{ $needed = or $needed (get .rbac $key) }}{{ end -}}
 {{- $_ := set $rbac $key $needed -}}
@@ -165,10 +165,10 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $key := list "nodes" "pods" "namespaces" -}}
+{{- range $key := list "nodes" "pods" "namespaces" "classes" -}}
 {{- if not (kindIs "invalid" (index $.Values.rbac $key)) -}}
 {{- $_ := set $derived.rbac $key (index $.Values.rbac $key) -}}
-{{- else if $own -}}
+{{- else if and $own (ne $key "classes") -}}{{- /* Values of earlier versions have no classes. */ -}}
 {{- fail (printf "rules is set but rbac.%s is not: also pass the output of %s to helm" $key $command) -}}
 {{- end -}}
 {{- end -}}

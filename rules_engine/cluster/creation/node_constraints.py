@@ -4,12 +4,20 @@ Sources: kubernetes/plugin/pkg/admission, admission.go in podnodeselector (Admit
 extendedresourcetoleration (Admit) and runtimeclass (setOverhead, setScheduling, validateOverhead).
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from rules_engine.cluster.creation.pod_creation import PodCreation, RefusedError, read_amounts
 from rules_engine.cluster.nodes import is_extended_resource
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE
-from rules_engine.model.json.lenient import Object, as_list, as_mapping, controller_reference, object_items, text_member
+from rules_engine.model.json.lenient import (
+    Object,
+    as_list,
+    as_mapping,
+    controller_reference,
+    integer_member,
+    object_items,
+    text_member,
+)
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, once
@@ -61,9 +69,10 @@ def add_resource_tolerations(creation: PodCreation) -> None:
     The plugin is optional. Where nothing shows whether it is on, and a node has such a taint, this is noted as unknown.
     """
     lacking = _lacking_tolerations(creation.spec)
-    is_on = _is_on(creation.objects) if lacking else False
+    is_on = _is_on(creation.objects)
     if is_on:
-        creation.add_tolerations(lacking)
+        # One that another toleration covers is added, too.
+        creation.add_tolerations([{**each} for each in _resource_tolerations(creation.spec)])
     elif is_on is None and not _taint_keys(creation.objects).isdisjoint(text_member(each, "key") for each in lacking):
         creation.unknown.append(UNKNOWN_PLUGIN)
 
@@ -73,24 +82,45 @@ def _taint_keys(objects: ClusterObjects) -> Set[str]:
     return {text_member(taint, "key") for node in objects.nodes for taint in object_items(node.spec.get("taints"))}
 
 
-def _lacking_tolerations(spec: Object) -> list[dict[str, Json]]:
+def _lacking_tolerations(spec: Object) -> list[Object]:
     """Return the tolerations that the plugin adds to a pod, without those that the pod's own tolerations cover."""
-    own = [
-        text_member(each, "key")
-        for each in object_items(spec.get("tolerations"))
-        if text_member(each, "operator") == "Exists" and text_member(each, "effect") in ("", "NoSchedule")
-    ]
+    own = object_items(spec.get("tolerations"))
+    return [each for each in _resource_tolerations(spec) if not any(_covers(other, each) for other in own)]
+
+
+def _resource_tolerations(spec: Object) -> list[Object]:
     names = {
         name
         for member in CONTAINER_LISTS
         for container in object_items(spec.get(member))
         for name in as_mapping(as_mapping(container.get("resources")).get("limits"))  # to which requests are equal
     }
-    return [
-        {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        for name in sorted(filter(is_extended_resource, names))
-        if name not in own and "" not in own
-    ]
+    extended = sorted(filter(is_extended_resource, names))
+    return [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in extended]
+
+
+def _merge_tolerations(tolerations: Sequence[Object]) -> list[Object]:
+    """Return tolerations without those that another one covers; of equal ones, the first (MergeTolerations)."""
+    merged: list[Object] = []
+    for index, each in enumerate(tolerations):
+        later = [other for other in tolerations[index + 1 :] if other != each]
+        if not any(_covers(other, each) for other in (*merged, *later)):
+            merged.append(each)
+    return merged
+
+
+def _covers(wide: Object, narrow: Object) -> bool:
+    """Return True if one toleration tolerates all that another does (kubernetes/pkg/util/tolerations, isSuperset)."""
+    if wide == narrow:
+        return True
+    key, effect, value = ([text_member(each, name) for each in (wide, narrow)] for name in ("key", "effect", "value"))
+    exists, narrow_exists = (text_member(each, "operator") == "Exists" for each in (wide, narrow))
+    if (key[0] != key[1] and (key[0] or not exists)) or effect[0] not in ("", effect[1]):
+        return False
+    seconds, narrow_seconds = (integer_member(each, "tolerationSeconds", 2**63) for each in (wide, narrow))
+    if effect[0] == "NoExecute" and narrow_seconds > seconds:
+        return False
+    return exists or (not narrow_exists and value[0] == value[1])
 
 
 @once
@@ -123,7 +153,9 @@ def add_runtime_class(creation: PodCreation) -> None:
     scheduling = as_mapping(runtime_class.get("scheduling"))
     refusal = "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own}"
     _add_node_selector(creation, as_mapping(scheduling.get("nodeSelector")), refusal)
-    creation.add_tolerations(as_list(scheduling.get("tolerations")))
+    if scheduling:
+        own, added = (object_items(each.get("tolerations")) for each in (creation.spec, scheduling))
+        creation.add_to_spec(tolerations=[{**each} for each in _merge_tolerations([*own, *added])])
 
 
 def check_runtime_class(creation: PodCreation) -> None:

@@ -78,14 +78,24 @@ class ApiServer:
         """Return a pod as webhooks get it; also for a pod that they have changed."""
         return self._run(_MUTATING, pod, namespace)
 
-    def store(self, created: CreatedPod, mutated: Object, namespace: str) -> CreatedPod:
-        """Return the pod that the API server stores, if it does. `mutated`: the created pod after webhooks."""
+    def store(
+        self,
+        created: CreatedPod,
+        mutated: Object,
+        namespace: str,
+        reinvoke: Callable[[Object], Object] = lambda pod: pod,
+    ) -> CreatedPod:
+        """Return the pod that the API server stores, if it does.
+
+        `mutated`: the created pod after webhooks. `reinvoke`: the webhooks, called again if plugins change that.
+        """
         if created.refusal:
             return created
         again = created if mutated == created.pod else self._run(_MUTATING, mutated, namespace)
-        last = again if again.refusal else self._run(_VALIDATING, again.pod, namespace)
+        pod = again.pod if again.refusal or again.pod == mutated else reinvoke(again.pod)
+        last = again if again.refusal else self._run(_VALIDATING, pod, namespace)
         unknown = tuple(dict.fromkeys((*created.unknown, *again.unknown, *last.unknown)))
-        return CreatedPod(pod=again.pod, refusal=last.refusal, unknown=unknown)
+        return CreatedPod(pod=pod, refusal=last.refusal, unknown=unknown)
 
     def _run(self, plugins: Sequence[Plugin], pod: Object, namespace: str) -> CreatedPod:
         creation, refusal = PodCreation(pod=pod, namespace=namespace, objects=self._objects), ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.api_defaults import with_generated_name
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -71,7 +71,11 @@ def admit_pod(
         created = api_server.mutate(as_mapping(request.object), request.namespace)
         request = request.with_object({**created.pod})
         mutation = rule_set.mutate(request, cluster)
-        stored = api_server.store(created, as_mapping(mutation.result), request.namespace)
+
+        def reinvoke(pod: Object) -> Object:
+            return as_mapping(rule_set.mutate(request.with_object({**pod}), cluster).result)
+
+        stored = api_server.store(created, as_mapping(mutation.result), request.namespace, reinvoke)
     validation = None
     if mutation.allowed:
         result = mutation.result if stored is None else {**stored.pod}

@@ -80,7 +80,7 @@ class MemberWriter:
             return
         items = self._list(field, where)
         place = self._places[where, field.name].setdefault(name, len(items))
-        items[place:] = [value, *items[place + 1 :]]
+        items[place:] = [_canonical(value, field.shape), *items[place + 1 :]]
         edits[field.name] = JsonText.of(items)
 
     def _list(self, field: PodField, where: JsonPath) -> list[Json]:

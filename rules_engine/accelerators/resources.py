@@ -22,6 +22,14 @@ def is_gpu(resource: str) -> bool:
     return card_share(resource) > 0
 
 
+def gpu_globs() -> frozenset[str]:
+    """Return names and globs that match the resources of accelerators, and few others."""
+    vendors = catalogue().vendors
+    domains = [f"{domain}/*" for each in vendors for domain in each.domains]
+    named = {"*gpu*", *domains, *(name for each in vendors for name in (*each.resources, *each.shares))}
+    return frozenset(name for name in named if not any(name != each and fnmatchcase(name, each) for each in named))
+
+
 def is_rdma(resource: str) -> bool:
     """Return True for the name of a resource of RDMA devices."""
     domain, slash, name = resource.partition("/")

@@ -77,7 +77,8 @@ class ServiceAddress(click.ParamType[Service]):
     "--failure-policy",
     type=FAILURE_POLICY,
     show_default=f"{IGNORE}; with --output helm-values, the chart's",
-    help="Effect when the server does not answer: Ignore admits the pod, Fail denies it.",
+    help="Effect when the server does not answer: Ignore admits the pod, Fail denies it. "
+    "At /mutate, pods that request no GPUs and no resource of a rule are always admitted.",
 )
 @click.option(
     "--mutating-failure-policy",

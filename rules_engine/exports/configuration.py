@@ -7,12 +7,18 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
-from rules_engine.exports.match_condition import match_condition, selection_of_holders, selection_of_rule
+from rules_engine.exports.match_condition import (
+    Selection,
+    match_condition,
+    selection_of_gpus,
+    selection_of_holders,
+    selection_of_rule,
+)
 from rules_engine.exports.settings import FAIL, IGNORE, Service, Settings
 from rules_engine.language.cel.program import constant_arguments
 from rules_engine.model.json.patch import Json
@@ -37,12 +43,16 @@ NATIVE_ANNOTATION = f"{GROUP}/native"
 """Annotation of a configuration without the rules that the API server evaluates itself: "true"."""
 
 CONDITION_NAME = "requests-a-resource-of-a-rule"
+EXCLUSION_NAME = "not-sent-by-the-first-webhook"
 DELETION_NAME = "not-being-deleted"
 DELETION_CONDITION: Json = {
     "name": DELETION_NAME,
     "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
 }
 """The condition for updates: finalizers of a pod must always be removable."""
+
+OTHER_PODS_TIMEOUT_SECONDS = 2
+"""Timeout for pods that request no GPUs: rules for GPUs must not delay or prevent all others for long."""
 
 SYSTEM_NAMESPACE = "kube-system"
 
@@ -57,6 +67,8 @@ class Calls:
     `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest`: the rules that may
     apply to every pod. `largest`: the rule with the most names, if matches were left out since all rules have too many.
     `reserving`: the rules that read free amounts: /validate reserves the devices of the pods it admits.
+    `other_pods`: the calls of a second webhook, for pods of rules without resources that request no GPUs.
+    `excluded`, of this webhook alone: the expression of the first one. A pod is sent by one of them.
     """
 
     endpoint: Endpoint
@@ -66,6 +78,17 @@ class Calls:
     expression: str | None
     widest: tuple[Rule, ...] = ()
     largest: Rule | None = None
+    other_pods: "Calls | None" = None
+    excluded: str | None = None
+
+    @property
+    def webhooks(self) -> tuple["Calls", ...]:
+        """The calls of each webhook of the endpoint."""
+        return (self, self.other_pods) if self.other_pods else (self,)
+
+    @property
+    def webhook(self) -> str:
+        return self.endpoint.other_pods_webhook if self.excluded else self.endpoint.webhook
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -79,9 +102,9 @@ class Calls:
 
     @property
     def match_conditions(self) -> list[Json]:
-        deletion = [DELETION_CONDITION] if self._updates else []
-        condition: Json = {"name": CONDITION_NAME, "expression": self.expression}
-        return deletion if self.expression is None else [*deletion, condition]
+        texts = {CONDITION_NAME: self.expression, EXCLUSION_NAME: self.excluded and f"!({self.excluded})"}
+        conditions: list[Json] = [{"name": name, "expression": text} for name, text in texts.items() if text]
+        return [DELETION_CONDITION, *conditions] if self._updates else conditions
 
     @property
     def _updates(self) -> bool:
@@ -91,7 +114,8 @@ class Calls:
     def digest(self) -> str:
         """Digest of the calls, which identifies the configurations generated from them."""
         of_updates = [self.resources, DELETION_CONDITION] if self._updates else []
-        content = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
+        of_others = [each.match_conditions for each in self.webhooks[1:]]
+        content = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates, *of_others])
         return f"sha256:{sha256(content.encode()).hexdigest()}"
 
 
@@ -123,14 +147,28 @@ def _derive_endpoint_calls(
     operations.update({Operation.CREATE} if reserving else ())
     selections = [(rule, selection_of_rule(rule, operations)) for rule in rules]
     selections += [(rule, selection_of_holders(resources, operations)) for rule, resources in reserving]
+    wide = [each for each in selections if endpoint is Endpoint.MUTATE and not each[1].resources]
+    if wide:
+        gpus = selection_of_gpus([pods for _, pods in wide])
+        selections = [(rule, pods if pods.resources else gpus) for rule, pods in selections]
+    calls = replace(
+        _calls_for(endpoint, operations, selections),
+        rules=(*rules,),
+        reserving=tuple(rule for rule, _ in reserving),
+        widest=tuple(rule for rule in rules if selection_of_rule(rule, {*rule.match.operations}).everything),
+    )
+    # Without an expression, the first webhook sends every pod.
+    others = _calls_for(endpoint, operations, wide) if wide and calls.expression else None
+    return replace(calls, other_pods=others and replace(others, excluded=calls.expression))
+
+
+def _calls_for(endpoint: Endpoint, operations: Set[Operation], selections: Sequence[tuple[Rule, Selection]]) -> Calls:
     condition = match_condition([pods for _, pods in selections])
     return Calls(
         endpoint=endpoint,
-        rules=(*rules,),
-        reserving=tuple(rule for rule, _ in reserving),
+        rules=tuple(rule for rule, _ in selections),
         operations=tuple(operation.value for operation in Operation if operation in operations),
         expression=condition.expression,
-        widest=tuple(rule for rule in rules if selection_of_rule(rule, {*rule.match.operations}).everything),
         largest=max(selections, key=lambda each: each[1].weight)[0] if condition.simplified else None,
     )
 
@@ -156,6 +194,11 @@ def helm_values(
             **({"failurePolicy": policy} if (policy := failure_policies.get(calls.endpoint)) else {}),
             "operations": [*calls.operations],
             "matchConditions": calls.match_conditions,
+            **(
+                {"otherPods": calls.other_pods.match_conditions if calls.other_pods else []}
+                if calls.endpoint is Endpoint.MUTATE
+                else {}
+            ),
             "digest": calls.digest,
             "denies": [*calls.denying],
         }
@@ -182,7 +225,8 @@ def _config_map_keys(paths: Sequence[str]) -> list[str]:
 def find_warnings(rule_set: RuleSet) -> Iterator[Problem]:
     """Yield warnings about rules that cause more pods to be sent than they apply to."""
     for calls in derive_calls(rule_set):
-        yield from _warnings_of_calls(calls)
+        for each in calls.webhooks:
+            yield from _warnings_of_calls(each)
 
 
 def ignore_policy_warnings(
@@ -250,13 +294,13 @@ def _build_configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
                 **({NATIVE_ANNOTATION: "true"} if settings.native else {}),
             },
         },
-        "webhooks": [_build_webhook(calls, settings)] if calls.operations else [],
+        "webhooks": [_build_webhook(each, settings) for each in calls.webhooks if each.operations],
     }
 
 
 def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
     webhook: dict[str, Json] = {
-        "name": calls.endpoint.webhook,
+        "name": calls.webhook,
         "admissionReviewVersions": ["v1"],
         "clientConfig": _client_config(calls.endpoint, settings),
         "rules": [pod_rule(calls.operations, calls.resources)],
@@ -264,8 +308,8 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
         "matchConditions": calls.match_conditions,
         "namespaceSelector": namespace_selector(settings),
         "sideEffects": "NoneOnDryRun",
-        "failurePolicy": settings.failure_policies.get(calls.endpoint, IGNORE),
-        "timeoutSeconds": settings.timeout_seconds,
+        "failurePolicy": IGNORE if calls.excluded else settings.failure_policies.get(calls.endpoint, IGNORE),
+        "timeoutSeconds": OTHER_PODS_TIMEOUT_SECONDS if calls.excluded else settings.timeout_seconds,
     }
     if calls.endpoint is Endpoint.MUTATE:
         webhook["reinvocationPolicy"] = "IfNeeded"

@@ -9,6 +9,7 @@ from rules_engine.exports.configuration import (
     CONDITION_NAME,
     DELETION_NAME,
     DIGEST_ANNOTATION,
+    EXCLUSION_NAME,
     NATIVE_ANNOTATION,
     RESIZE,
     Calls,
@@ -21,7 +22,7 @@ from rules_engine.model.rules.rule import Operation, Rule
 MAX_LISTED_RULES = 5
 """Rules that a message names at most: one fix is for all of them."""
 
-OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME})
+OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME, EXCLUSION_NAME})
 
 
 def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[s
 
     Only members that follow from the rules are compared: failurePolicy, timeouts and selectors are the operator's.
     """
-    webhooks = _webhooks_of_endpoint(configuration, calls)
+    webhooks = _webhooks_for(calls, configuration)
     if not calls.operations:
         texts = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
@@ -38,7 +39,17 @@ def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[s
         lost = skipped if calls.rules else f"no devices are reserved for {_list_rules(calls.reserving)}"
         texts = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
-        texts = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _find_differences(webhook, calls)]
+        texts = [
+            f"has no webhook {each.webhook}: {_list_rules(each.rules)} only evaluated for pods with GPUs"
+            for each in calls.webhooks
+            if not _webhooks_for(each, configuration)
+        ]
+        texts += [
+            f"{webhook.get('name')} {text}"
+            for each in calls.webhooks
+            for webhook in _webhooks_for(each, configuration)
+            for text in _find_differences(webhook, each)
+        ]
         if not texts and _annotations(configuration).get(DIGEST_ANNOTATION) != calls.digest:
             texts = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in texts)
@@ -107,10 +118,12 @@ def fix_command(name: str, configuration: Object | None) -> str:
     )
 
 
-def _webhooks_of_endpoint(configuration: Object | None, calls: Calls) -> list[Object]:
-    """Return the endpoint's webhooks; a configuration may also have webhooks of others."""
+def _webhooks_for(calls: Calls, configuration: Object | None) -> list[Object]:
+    """Return the webhooks of these calls, of which the first may have any name; others may have webhooks as well."""
     webhooks = _webhooks_of(configuration)
-    return [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
+    named = [webhook for webhook in webhooks if webhook.get("name") == calls.webhook]
+    others = [webhook for webhook in webhooks if webhook.get("name") != calls.endpoint.other_pods_webhook]
+    return named or ([] if calls.excluded else others)
 
 
 def _annotations(document: Object | None) -> Object:
@@ -163,7 +176,8 @@ def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str,
     """Return the names of the operator's match conditions, which may keep pods away."""
     names = [
         name
-        for webhook in _webhooks_of_endpoint(configuration, calls)
+        for each in calls.webhooks
+        for webhook in _webhooks_for(each, configuration)
         for name in _expressions_by_name(webhook.get("matchConditions"))
     ]
     return tuple(sorted({name for name in names if name not in OWN_NAMES}))

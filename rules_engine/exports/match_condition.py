@@ -7,10 +7,11 @@ pod with very many containers or amounts is sent without comparing its names.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Set
+from dataclasses import dataclass, replace
 from math import ceil
 
+from rules_engine.accelerators.resources import gpu_globs
 from rules_engine.language.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.model.rules.rule import Operation, Rule
 from rules_engine.rules.native.cel_text import cel_list, cel_literal, match_conditions
@@ -19,6 +20,9 @@ from rules_engine.rules.rule_set.globs import is_glob
 COMPARED_CONTAINERS = 64
 COMPARED_AMOUNTS = 32
 """Containers of a pod, init containers of a pod, and amounts in one map of a container, whose names are compared."""
+
+COMPARED_AMOUNTS_FOR_GPUS = 8
+"""Amounts whose names are compared with the globs for GPUs, which are many."""
 
 LONG_NAME = 100
 """Characters of a resource name above which the pod is sent without comparing it with globs."""
@@ -46,12 +50,14 @@ LARGE_POD_GUARD = (
 class Selection:
     """Pods that a rule may apply to: all `conditions` hold, and one of `resources` (names and globs) is named, if any.
 
-    `names`: the number of names in the conditions.
+    `names`: the number of names in the conditions. `compared`: the amounts of a map whose names are compared with
+    globs; pods with more are included.
     """
 
     conditions: frozenset[str]
     resources: frozenset[str]
     names: int = 0
+    compared: int = COMPARED_AMOUNTS
 
     @property
     def everything(self) -> bool:
@@ -62,12 +68,12 @@ class Selection:
     def weight(self) -> int:
         """The cost of the selection for the costliest pod, in comparisons with exact names."""
         globs = [resource for resource in self.resources if is_glob(resource)]
-        total = 2 + self.names + len(self.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
+        total = GLOBS_WEIGHT if globs else 0
         for glob in globs:
             first, *between, last = _glob_texts(glob)
             total += sum(EDGE_WEIGHT[0] + EDGE_WEIGHT[1] * ceil(len(text) / 10) for text in (first, last) if text)
             total += sum(INNER_WEIGHT * ceil(len(text) / 10) for text in between)
-        return total
+        return 2 + self.names + len(self.resources) - len(globs) + ceil(total * self.compared / COMPARED_AMOUNTS)
 
     def covers(self, other: "Selection") -> bool:
         """Return True if all pods of the other are pods of this one."""
@@ -77,7 +83,7 @@ class Selection:
     @property
     def expression(self) -> str:
         """The condition in CEL, the cheapest parts first: CEL stops at the first that is false."""
-        resource_conditions = [_resource_condition(self.resources)] if self.resources else []
+        resource_conditions = [_resource_condition(self.resources, self.compared)] if self.resources else []
         return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *resource_conditions])
 
 
@@ -109,6 +115,16 @@ def selection_of_holders(resources: Iterable[str], operations: Set[Operation]) -
     return Selection(frozenset(_operation_conditions({Operation.CREATE}, operations)), frozenset(resources))
 
 
+def selection_of_gpus(selections: Collection[Selection]) -> Selection:
+    """Return the pods of selections without resources that name a resource of GPUs."""
+    gpus = Selection(frozenset(), gpu_globs(), compared=COMPARED_AMOUNTS_FOR_GPUS)
+    expression = match_condition(selections).expression
+    if expression is None:
+        return gpus
+    names = sum(each.weight for each in _merge_selections(selections))
+    return replace(gpus, conditions=frozenset({f"({expression})"}), names=names)
+
+
 def match_condition(selections: Collection[Selection]) -> MatchCondition:
     """Return the condition that a pod is in one of the selections, as narrow as the API server can evaluate."""
     if not selections or any(selected.everything for selected in selections):
@@ -117,30 +133,36 @@ def match_condition(selections: Collection[Selection]) -> MatchCondition:
     if exact is not None:
         return MatchCondition(exact)
     by_resources = [
-        Selection(frozenset(), selected.resources) if selected.resources else selected for selected in selections
+        replace(selected, conditions=frozenset(), names=0) if selected.resources else selected
+        for selected in selections
     ]
     return MatchCondition(_join_selections(by_resources), simplified=True)
 
 
 def _join_selections(selections: Iterable[Selection]) -> str | None:
     """Return one expression that is true if a selection has the pod; None if it is too large."""
-    by_conditions: dict[tuple[frozenset[str], bool], Selection] = {}
-    for selected in selections:
-        key = selected.conditions, bool(selected.resources)
-        joined = by_conditions.get(key, selected)
-        by_conditions[key] = Selection(selected.conditions, joined.resources | selected.resources, selected.names)
-    merged = list(by_conditions.values())
-    kept = [
-        selected for selected in merged if not any(other != selected and other.covers(selected) for other in merged)
-    ]
-    texts = sorted(selected.expression for selected in kept)
-    guard = [LARGE_POD_GUARD] if any(selected.resources for selected in kept) else []
+    merged = _merge_selections(selections)
+    texts = sorted(selected.expression for selected in merged)
+    guard = [LARGE_POD_GUARD] if any(selected.resources for selected in merged) else []
     expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
     return (
         expression
-        if sum(selected.weight for selected in kept) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
+        if sum(selected.weight for selected in merged) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
         else None
     )
+
+
+def _merge_selections(selections: Iterable[Selection]) -> list[Selection]:
+    """Return the same pods by fewer selections: one for the same conditions, and none that another covers."""
+    by_conditions: dict[Hashable, Selection] = {}
+    for selected in selections:
+        key = selected.conditions, bool(selected.resources), selected.compared
+        resources = by_conditions.get(key, selected).resources | selected.resources
+        by_conditions[key] = replace(selected, resources=resources)
+    merged = list(by_conditions.values())
+    return [
+        selected for selected in merged if not any(other != selected and other.covers(selected) for other in merged)
+    ]
 
 
 def _operation_conditions(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:
@@ -149,13 +171,14 @@ def _operation_conditions(matched: Set[Operation], called: Set[Operation]) -> It
         yield f"request.operation in {cel_list(sorted(operation.value for operation in matched))}"
 
 
-def _resource_condition(resources: Iterable[str]) -> str:
+def _resource_condition(resources: Iterable[str], compared: int) -> str:
     """Return the condition that some container or init container names one of these names and globs."""
     exact = sorted(name for name in resources if not is_glob(name))
     globs = sorted(name for name in resources if is_glob(name))
     tests = [f"{cel_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
     if globs:
         matching = " || ".join([f"name.size() > {LONG_NAME}", *map(glob_condition, globs)])
+        tests += [f"amounts.orValue({{}}).size() > {compared}"] if compared < COMPARED_AMOUNTS else []
         tests.append(f"amounts.orValue({{}}).exists(name, {matching})")
     return (
         f"{_LISTS}.exists(list, list.orValue(null) != null && "

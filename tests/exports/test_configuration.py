@@ -2,7 +2,6 @@
 
 import base64
 import json
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
@@ -18,13 +17,13 @@ from rules_engine.exports import configuration as webhooks
 from rules_engine.exports.configuration import Calls, build_configurations, derive_calls
 from rules_engine.exports.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
 from rules_engine.exports.settings import Service, Settings
-from rules_engine.language.cel import Budget, Program, compile_expression, types
+from rules_engine.language.cel import Budget, compile_expression, types
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Severity
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.decision import Action, Decision
-from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
+from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.rule import Match, Mode, Operation, Rule
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
@@ -51,101 +50,20 @@ from tests.support.evaluation import (
     request,
     validation,
 )
-from tests.support.laws import clusters, injections, ladders, pods
+from tests.support.laws import clusters, ladders
+from tests.support.webhooks import (
+    NAMESPACES,
+    changing_rules,
+    checking_rules,
+    condition,
+    holds,
+    labelled_pods,
+    relevant_rules,
+    sent,
+    unconditional,
+)
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
-
-
-@st.composite
-def matches(draw: st.DrawFn, *, update: bool = False) -> Match:
-    return Match(
-        namespaces=draw(st.sampled_from([("*",), ("*",), ("ml",), ("m?", "x-*"), ("prod", "*-ml"), ()])),
-        exclude_namespaces=draw(st.sampled_from([(), (), ("ml",), ("x-*",)])),
-        namespace_selector=draw(st.sampled_from([LabelSelector(), LabelSelector(), SELECTORS[2]])),
-        object_selector=draw(st.sampled_from(SELECTORS)),
-        operations=draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), tuple(Operation)]))
-        if update
-        else (Operation.CREATE,),
-    )
-
-
-@st.composite
-def rule_fields(draw: st.DrawFn, /, **more: Any) -> dict[str, Any]:
-    chosen = draw(st.lists(st.sampled_from(CONDITIONS), max_size=2, unique=True))
-    return {
-        "match": draw(matches(**more)),
-        "match_conditions": {f"c{index}": text for index, text in enumerate(chosen)},
-        "variables": {"team": "object.metadata.?labels.team.orValue('ml')"},
-        "mode": draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.AUDIT])),
-        "opt_out": draw(st.sampled_from(OptOut)),
-    }
-
-
-@st.composite
-def changing_rules(draw: st.DrawFn) -> list[Rule]:
-    found: list[Rule] = []
-    for index in range(draw(st.integers(0, 2))):
-        found.append(draw(ladders(f"l{index}", **draw(rule_fields()))))
-    for index in range(draw(st.integers(0, 2))):
-        made = draw(injections(f"i{index}", **draw(rule_fields())))
-        found.append(
-            replace(made, gpu_type=draw(st.sampled_from([None, "T4", "", "a'b\\"])), gpu_type_annotation="a/b")
-        )
-    return found
-
-
-@st.composite
-def checking_rules(draw: st.DrawFn) -> list[Rule]:
-    number = draw(st.integers(0, 3))
-    return [
-        validation("object.metadata.?labels.team.orValue('') == 'ml'", name=f"v{i}", **draw(rule_fields(update=True)))
-        for i in range(number)
-    ]
-
-
-@st.composite
-def labelled_pods(draw: st.DrawFn) -> dict[str, Json]:
-    """Pods as the API server sends them, with any labels, annotations and GPUs."""
-    made: Any = draw(pods())
-    labels = draw(st.sampled_from([None, {}, {"team": "ml"}, {"team": "batch"}, {"team": "", "x'\\/y": ""}]))
-    annotations = draw(st.sampled_from([None, {}, {"a/b": "T4"}, {"a/b": "a'b\\", "gpurules.io/skip": "true"}]))
-    for key, value in (("labels", labels), ("annotations", annotations)):
-        made["metadata"].pop(key, None)
-        if value is not None:
-            made["metadata"][key] = value
-    checked: dict[str, Json] = made
-    return checked
-
-
-NAMESPACES = st.sampled_from(["ml", "x-ml", "prod", "mx"])
-
-
-def sent(calls: Calls, made: Json, *, namespace: str = "ml", operation: str = "CREATE") -> bool:
-    """True if the API server would call the endpoint: an expression that fails is not forgiven."""
-    if operation not in calls.operations:
-        return False
-    return calls.expression is None or holds(condition(calls), made, namespace, operation)
-
-
-def condition(calls: Calls) -> Program:
-    assert calls.expression is not None
-    return compile_expression(cel(calls.expression), KUBERNETES, result=types.BOOL)
-
-
-def holds(program: Program, made: Json, namespace: str, operation: str) -> bool:
-    value = program.evaluate({"object": made, "request": {"operation": operation, "namespace": namespace}}, Budget())
-    assert isinstance(value, bool)
-    return value
-
-
-def relevant_rules(decision: Decision) -> set[str]:
-    assert decision.refusal is None
-    return {step.rule for step in decision.trace if step.action is not Action.SKIP}
-
-
-def unconditional(rule: Rule) -> Rule:
-    """The rule without parts that can fail."""
-    return replace(rule, match_conditions=(), match=replace(rule.match, namespace_selector=LabelSelector()))
 
 
 @given(made=labelled_pods(), rules=changing_rules(), cluster=clusters(), namespace=NAMESPACES)
@@ -484,7 +402,7 @@ def test_no_affected_pod_of_thousands_is_kept_away(run_seed: int) -> None:
     while affected < AFFECTED:
         rule_set = compiled(*drawn_rules(source))
         endpoints = [
-            (decide, calls, None if calls.expression is None else condition(calls))
+            (decide, calls, None if calls.expression is None else condition(calls.expression))
             for decide, calls in zip((RuleSet.mutate, RuleSet.validate), derive_calls(rule_set), strict=True)
         ]
         goal = affected + AFFECTED // RULE_SETS

@@ -37,6 +37,11 @@ class Endpoint(Enum):
         return f"{self.name.lower()}.gpurules.io"
 
     @property
+    def other_pods_webhook(self) -> str:
+        """The name of the webhook for pods of rules without resources that request no GPUs."""
+        return f"other-pods.{self.webhook}"
+
+    @property
     def values_key(self) -> str:
         """The webhook's key below `webhook` in the chart's values."""
         return self.value.lower()

@@ -38,7 +38,7 @@ from rules_engine.rules.diagnostic import Slots, new_finding
 FAILED_CREATE = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
 
-OWN_WEBHOOKS = frozenset(endpoint.webhook for endpoint in Endpoint)
+OWN_WEBHOOKS = frozenset({*(endpoint.webhook for endpoint in Endpoint), Endpoint.MUTATE.other_pods_webhook})
 """The names of the webhooks of gpu-rules."""
 
 # Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);

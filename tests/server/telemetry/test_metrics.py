@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.decision import ALLOWED, CHANGED, DENIED, INVALID, Action
 from rules_engine.model.rules.finding import Certainty, FindingSeverity
 from rules_engine.model.rules.rule import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
+from rules_engine.questions.doctor.never_created import OWN_WEBHOOKS
 from rules_engine.rules.validation.value import ValidationAction
 from rules_engine.server.cluster.source import FixedCluster, Health
 from rules_engine.server.http.review import StatusReason
@@ -324,7 +324,7 @@ VALUES = {
     "dry_run": {"true", "false"},
     "endpoint": {"mutate", "validate"},
     "action": {action.value for action in Action},
-    "name": {endpoint.webhook for endpoint in Endpoint},
+    "name": OWN_WEBHOOKS,
     "severity": {*FindingSeverity},
     "certainty": {*Certainty},
 }

@@ -20,6 +20,8 @@ from rules_engine.exports.settings import Service, Settings
 from rules_engine.language.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, AUTOSCALER_STATUS, STATUS_NAME
 from rules_engine.model.problems.source import SourceText
+from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.rule import Match
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PathSource
@@ -28,6 +30,7 @@ from rules_engine.server.settings import SETTINGS, ServeOption
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
+from tests.support.webhooks import mark, with_marks
 from tools.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
@@ -749,6 +752,23 @@ def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
     assert find_drift(derive_calls(rule_set)[1], NAME, validating) == ()
 
 
+@pytest.mark.parametrize("namespaces", [("*",), ("ml",)])
+def test_pods_without_gpus_have_a_webhook_of_their_own(namespaces: tuple[str, ...]) -> None:
+    rule_set = with_marks(mark(match=Match(namespaces=namespaces)))
+    values: Any = helm_values(rule_set, {"rules.yaml": "# any"}, {Endpoint.MUTATE: "Fail"})
+    values["webhook"]["mutating"]["timeoutSeconds"] = 7
+    settings = Settings(namespace=NAMESPACE, failure_policies={Endpoint.MUTATE: "Fail"}, timeout_seconds=7)
+    expected: Any = build_configurations(rule_set, settings)[0]
+
+    found, _ = webhook_configurations(rendered(values))
+    assert len(found["webhooks"]) == 2
+    assert found["webhooks"] == expected["webhooks"]
+    assert find_drift(derive_calls(rule_set)[0], NAME, found) == ()
+    admitted = "Pods that request no GPUs are admitted: their webhook has failurePolicy Ignore."
+    assert admitted in notes(values)
+    assert admitted not in notes({"webhook": {"mutating": {"failurePolicy": "Fail"}}})
+
+
 def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     objects = rendered(own_values(tmp_path))
     rule_set = read_rules([tmp_path]).rule_set
@@ -1157,6 +1177,7 @@ TESTED_ELSEWHERE = {
     "metrics.enabled",
     "tls.bootstrap.admissionPolicy",
     "webhook.native",
+    "webhook.mutating.otherPods",
 } | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")

@@ -159,7 +159,7 @@ capabilities: {drop: [ALL]}
 {{- if and $own (or (kindIs "invalid" $values.operations) (kindIs "invalid" $values.matchConditions)) -}}
 {{- fail (printf "rules is set but webhook.%s is not: also pass the output of %s to helm" $endpoint $command) -}}
 {{- end -}}
-{{- range $key := list "operations" "matchConditions" "digest" "denies" -}}
+{{- range $key := list "operations" "matchConditions" "otherPods" "digest" "denies" -}}
 {{- if not (kindIs "invalid" (index $values $key)) -}}
 {{- $_ := set (get $derived.webhook $endpoint) $key (index $values $key) -}}
 {{- end -}}

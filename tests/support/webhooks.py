@@ -1,0 +1,123 @@
+"""Calls of the webhooks by the API server: generated rules and pods, and the pods that are sent."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rules_engine.exports.configuration import Calls
+from rules_engine.language.cel import Budget, Program, compile_expression, types
+from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules.decision import Action, Decision
+from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
+from rules_engine.rules.evaluation import RuleSet
+from rules_engine.rules.kinds import KINDS
+from tests.rules import toy
+from tests.rules.toy.value import Mark
+from tests.support.conditions import CONDITIONS, KUBERNETES, SELECTORS
+from tests.support.evaluation import HERE, cel, common, compiled, validation
+from tests.support.laws import injections, ladders, pods
+
+
+@st.composite
+def matches(draw: st.DrawFn, *, update: bool = False) -> Match:
+    return Match(
+        namespaces=draw(st.sampled_from([("*",), ("*",), ("ml",), ("m?", "x-*"), ("prod", "*-ml"), ()])),
+        exclude_namespaces=draw(st.sampled_from([(), (), ("ml",), ("x-*",)])),
+        namespace_selector=draw(st.sampled_from([LabelSelector(), LabelSelector(), SELECTORS[2]])),
+        object_selector=draw(st.sampled_from(SELECTORS)),
+        operations=draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), tuple(Operation)]))
+        if update
+        else (Operation.CREATE,),
+    )
+
+
+@st.composite
+def rule_fields(draw: st.DrawFn, /, **more: Any) -> dict[str, Any]:
+    chosen = draw(st.lists(st.sampled_from(CONDITIONS), max_size=2, unique=True))
+    return {
+        "match": draw(matches(**more)),
+        "match_conditions": {f"c{index}": text for index, text in enumerate(chosen)},
+        "variables": {"team": "object.metadata.?labels.team.orValue('ml')"},
+        "mode": draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.AUDIT])),
+        "opt_out": draw(st.sampled_from(OptOut)),
+    }
+
+
+@st.composite
+def changing_rules(draw: st.DrawFn) -> list[Rule]:
+    found: list[Rule] = []
+    for index in range(draw(st.integers(0, 2))):
+        found.append(draw(ladders(f"l{index}", **draw(rule_fields()))))
+    for index in range(draw(st.integers(0, 2))):
+        made = draw(injections(f"i{index}", **draw(rule_fields())))
+        found.append(
+            replace(made, gpu_type=draw(st.sampled_from([None, "T4", "", "a'b\\"])), gpu_type_annotation="a/b")
+        )
+    return found
+
+
+@st.composite
+def checking_rules(draw: st.DrawFn) -> list[Rule]:
+    number = draw(st.integers(0, 3))
+    return [
+        validation("object.metadata.?labels.team.orValue('') == 'ml'", name=f"v{i}", **draw(rule_fields(update=True)))
+        for i in range(number)
+    ]
+
+
+@st.composite
+def labelled_pods(draw: st.DrawFn) -> dict[str, Json]:
+    """Pods as the API server sends them, with any labels, annotations and GPUs."""
+    made: Any = draw(pods())
+    labels = draw(st.sampled_from([None, {}, {"team": "ml"}, {"team": "batch"}, {"team": "", "x'\\/y": ""}]))
+    annotations = draw(st.sampled_from([None, {}, {"a/b": "T4"}, {"a/b": "a'b\\", "gpurules.io/skip": "true"}]))
+    for key, value in (("labels", labels), ("annotations", annotations)):
+        made["metadata"].pop(key, None)
+        if value is not None:
+            made["metadata"][key] = value
+    checked: dict[str, Json] = made
+    return checked
+
+
+NAMESPACES = st.sampled_from(["ml", "x-ml", "prod", "mx"])
+
+
+def sent(calls: Calls, made: Json, *, namespace: str = "ml", operation: str = "CREATE") -> bool:
+    """True if the API server would call the webhook: an expression that fails is not forgiven."""
+    texts = [str(as_mapping(each)["expression"]) for each in calls.match_conditions]
+    results = [holds(condition(text), made, namespace, operation) for text in texts]
+    return operation in calls.operations and all(results)
+
+
+@cache
+def condition(text: str) -> Program:
+    return compile_expression(cel(text), KUBERNETES, result=types.BOOL)
+
+
+def holds(program: Program, made: Json, namespace: str, operation: str) -> bool:
+    value = program.evaluate({"object": made, "request": {"operation": operation, "namespace": namespace}}, Budget())
+    assert isinstance(value, bool)
+    return value
+
+
+def relevant_rules(decision: Decision) -> set[str]:
+    assert decision.refusal is None
+    return {step.rule for step in decision.trace if step.action is not Action.SKIP}
+
+
+def unconditional(rule: Rule) -> Rule:
+    """The rule without parts that can fail."""
+    return replace(rule, match_conditions=(), match=replace(rule.match, namespace_selector=LabelSelector()))
+
+
+def mark(name: str = "mark", **fields: Any) -> Mark:
+    """A rule at /mutate without resources of its own."""
+    return Mark(name=name, location=HERE, resource="", **common(fields))
+
+
+def with_marks(*rules: Rule) -> RuleSet:
+    """Compile rules, also marks."""
+    return compiled(*rules, kinds=(*KINDS, toy.KIND))

@@ -33,7 +33,7 @@ from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
 from tests.support.real import REAL, Kube, eventually, kubectl, kubernetes, together
-from tests.support.webhooks import mark, with_marks
+from tests.support.webhooks import pod_defaults
 
 pytestmark = REAL
 
@@ -92,13 +92,13 @@ ODD: list[Rule] = [
 
 def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
     for rule in ODD:
-        assert derive_calls(with_marks(rule))[0].expression
+        assert derive_calls(compiled(rule))[0].expression
     updates = Match(operations=tuple(Operation))
     globs = ("*/*", "nvidia.com/mig-?g.*", "*", "a?b*/c*", "*gpu")
     checks = [validation("true", match=replace(updates, resources=(glob, "a/b"))) for glob in globs]
-    others = [mark(match=rule.match) for rule in ODD]
+    others = [pod_defaults(match=rule.match) for rule in ODD]
     for rule in (*ODD, *checks, *others):
-        made = build_configurations(with_marks(rule), Settings(name=name, server=NOBODY))
+        made = build_configurations(compiled(rule), Settings(name=name, server=NOBODY))
         ended = kubectl("apply", "--dry-run=server", "-f", "-", stdin=together(made))
         assert ended.returncode == 0, ended.stderr
 
@@ -106,7 +106,7 @@ def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
 def called(kube: Kube, *rules: Rule, failure_policies: Mapping[Endpoint, str] = FAIL) -> AbstractContextManager[None]:
     """Install both configurations of these rules for pods of the namespace; calls for pods that match fail."""
     settings = Settings(name=kube.name, server=NOBODY, failure_policies=failure_policies)
-    return kube.webhooks(build_configurations(with_marks(*rules), settings))
+    return kube.webhooks(build_configurations(compiled(*rules), settings))
 
 
 def refusal_in(name: str, pod: Json) -> str:
@@ -152,7 +152,7 @@ def test_each_endpoint_has_its_own_failure_policy(kube: Kube, name: str, failing
 def test_pods_without_gpus_are_created_without_an_answer(kube: Kube, name: str) -> None:
     """The calls of both webhooks fail; with Fail, the second one shows the pods that it sends."""
     gpu, plain, many = ({GPU: 1}, {"cpu": 1}, {f"example.com/x{n}": 1 for n in range(9)})
-    rules = (mark(match=Match(exclude_namespaces=("other",))), ladder(GPU))
+    rules = (pod_defaults(match=Match(exclude_namespaces=("other",))), ladder(GPU))
     first, other = Endpoint.MUTATE.webhook, Endpoint.MUTATE.other_pods_webhook
     with called(kube, *rules):
         eventually(lambda: f'"{first}"' in refusal_in(name, pod(container("c", gpu))))
@@ -208,7 +208,7 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str) -> None:
     derived = [(calls.expression, COSTLIEST_WITHOUT_DEVICES) for calls in derive_calls(default)]
     derived += [(derive_calls(compiled(*rules))[1].expression, COSTLIEST) for rules in WIDEST.values()]
     fewer = costliest_pod(COMPARED_CONTAINERS, COMPARED_AMOUNTS_FOR_GPUS, LONG_NAME)
-    derived += [(derive_calls(with_marks(*rules))[0].expression, fewer) for rules in WIDEST_WITH_OTHER_PODS.values()]
+    derived += [(derive_calls(compiled(*rules))[0].expression, fewer) for rules in WIDEST_WITH_OTHER_PODS.values()]
     for number, (text, _) in enumerate(derived):
         condition = {"name": "c", "expression": f"({text}) || ({text})"}
         only = {"matchLabels": {"condition": str(number)}}
@@ -234,8 +234,12 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str) -> None:
 
 
 def test_only_a_changed_configuration_has_drifted(name: str) -> None:
-    rules = (mark(), ladder(GPU), validation("true", match=Match(operations=tuple(Operation), resources=(GPU,))))
-    rule_set = with_marks(*rules)
+    rules = (
+        pod_defaults(),
+        ladder(GPU),
+        validation("true", match=Match(operations=tuple(Operation), resources=(GPU,))),
+    )
+    rule_set = compiled(*rules)
     made = build_configurations(rule_set, Settings(name=name, server=NOBODY))
 
     def kept(kind: str) -> Any:

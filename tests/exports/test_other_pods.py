@@ -18,22 +18,21 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.rule import Match, Rule
+from rules_engine.rules.pod_defaults.value import PodDefaults
 from rules_engine.rules.rule_set.globs import matches_any
-from tests.rules.toy.value import Mark
 from tests.support.api_server_cost import PER_CALL, WIDEST_WITH_OTHER_PODS, Evaluation, costliest_pod
 from tests.support.conditions import SELECTORS
-from tests.support.evaluation import GPU, MIG1, asks, container, injection, ladder, pod, request, validation
+from tests.support.evaluation import GPU, MIG1, asks, compiled, container, injection, ladder, pod, request, validation
 from tests.support.laws import clusters
 from tests.support.webhooks import (
     NAMESPACES,
     changing_rules,
     labelled_pods,
-    mark,
+    pod_defaults,
     relevant_rules,
     rule_fields,
     sent,
     unconditional,
-    with_marks,
 )
 
 FIRST, OTHER = "mutate.gpurules.io", "other-pods.mutate.gpurules.io"
@@ -41,7 +40,7 @@ SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="g
 
 
 def mutating(*rules: Rule) -> Calls:
-    return derive_calls(with_marks(*rules))[0]
+    return derive_calls(compiled(*rules))[0]
 
 
 def senders(calls: Calls, made: Json, **asked: str) -> list[str]:
@@ -50,13 +49,13 @@ def senders(calls: Calls, made: Json, **asked: str) -> list[str]:
 
 
 @st.composite
-def marks(draw: st.DrawFn) -> list[Mark]:
+def wide_rules(draw: st.DrawFn) -> list[Rule]:
     """Rules without resources, and some with globs of resources."""
-    found = []
+    found: list[Rule] = []
     for number in range(draw(st.integers(0, 3))):
         fields = draw(rule_fields())
         resources = draw(st.sampled_from([(), (), (), ("nvidia.com/*",), ("amd.com/gpu", "cpu")]))
-        found.append(mark(f"m{number}", **{**fields, "match": replace(fields["match"], resources=resources)}))
+        found.append(pod_defaults(f"m{number}", **{**fields, "match": replace(fields["match"], resources=resources)}))
     return found
 
 
@@ -72,21 +71,21 @@ def widened_pods(draw: st.DrawFn) -> dict[str, Json]:
     return dict(made)
 
 
-@given(made=widened_pods(), rules=changing_rules(), wide=marks(), cluster=clusters(), namespace=NAMESPACES)
+@given(made=widened_pods(), rules=changing_rules(), wide=wide_rules(), cluster=clusters(), namespace=NAMESPACES)
 def test_every_pod_of_a_rule_is_sent_by_one_webhook(
     made: dict[str, Json], rules: list[Rule], wide: list[Rule], cluster: Cluster, namespace: str
 ) -> None:
-    rule_set, calls = with_marks(*rules, *wide), mutating(*rules, *wide)
+    rule_set, calls = compiled(*rules, *wide), mutating(*rules, *wide)
     called = senders(calls, made, namespace=namespace)
     assert len(called) <= 1
 
     admission = request(made, namespace=namespace)
     # A rule that cannot be evaluated counts where it has something to do.
-    without = relevant_rules(with_marks(*map(unconditional, [*rules, *wide])).mutate(admission, cluster))
+    without = relevant_rules(compiled(*map(unconditional, [*rules, *wide])).mutate(admission, cluster))
     if relevant_rules(rule_set.mutate(admission, cluster)) & without:
         assert len(called) == 1
     if called == [OTHER]:
-        assert any(mark.rule.id in without for mark in rule_set.rules if isinstance(mark.rule, Mark))
+        assert any(made.rule.id in without for made in rule_set.rules if isinstance(made.rule, PodDefaults))
         assert not any(is_gpu(name) for name in named(made))
     if called == [FIRST] and len(made["spec"]["containers"]) <= COMPARED_CONTAINERS:  # type: ignore[arg-type, index, call-overload]
         resources = {name for rule in rules for name in rule.interests.resources or ()} | {"amd.com/gpu", "cpu"}
@@ -105,9 +104,9 @@ def named(made: Any) -> set[str]:
 
 def test_only_rules_without_resources_have_a_second_webhook() -> None:
     assert mutating(ladder(GPU), injection({"cpu": 1})).other_pods is None
-    assert mutating(mark(match=Match(resources=("nvidia.com/*",)))).other_pods is None
-    assert mutating(mark()).other_pods is not None
-    assert all(calls.other_pods is None for calls in derive_calls(with_marks(validation("true"), ladder(GPU))))
+    assert mutating(pod_defaults(match=Match(resources=("nvidia.com/*",)))).other_pods is None
+    assert mutating(pod_defaults()).other_pods is not None
+    assert all(calls.other_pods is None for calls in derive_calls(compiled(validation("true"), ladder(GPU))))
 
 
 @pytest.mark.parametrize(
@@ -129,22 +128,24 @@ def test_only_rules_without_resources_have_a_second_webhook() -> None:
     ],
 )
 def test_pods_are_sent_by_their_resources(amounts: dict[str, int], namespace: str, expected: list[str]) -> None:
-    calls = mutating(ladder(MIG1), mark(match=Match(namespaces=("ml",))))
+    calls = mutating(ladder(MIG1), pod_defaults(match=Match(namespaces=("ml",))))
     assert senders(calls, asks(amounts), namespace=namespace) == expected
 
 
 @pytest.mark.parametrize("spec", [{}, {"containers": None}, {"containers": [], "initContainers": []}])
 def test_a_pod_without_containers_is_no_error(spec: dict[str, Json]) -> None:
-    assert senders(mutating(mark()), {"metadata": {"name": "none"}, "spec": spec}) == [OTHER]
+    assert senders(mutating(pod_defaults()), {"metadata": {"name": "none"}, "spec": spec}) == [OTHER]
 
 
 def test_the_first_webhook_alone_sends_pods_that_are_too_large() -> None:
     large = pod(*[container(f"c{n}") for n in range(COMPARED_CONTAINERS + 1)])
-    assert senders(mutating(mark()), large) == [FIRST]
+    assert senders(mutating(pod_defaults()), large) == [FIRST]
 
 
 def test_labels_of_a_rule_select_other_pods() -> None:
-    calls = mutating(mark(match=Match(object_selector=SELECTORS[2])), mark("other", match=Match(namespaces=("x",))))
+    calls = mutating(
+        pod_defaults(match=Match(object_selector=SELECTORS[2])), pod_defaults("other", match=Match(namespaces=("x",)))
+    )
     assert senders(calls, asks({"cpu": 1}, labels={"team": "ml"})) == [OTHER]
     assert senders(calls, asks({GPU: 1}, labels={"team": "ml"})) == [FIRST]
     assert senders(calls, asks({"cpu": 1})) == senders(calls, asks({GPU: 1})) == []
@@ -181,16 +182,16 @@ def test_each_condition_costs_half_of_the_limit_at_most(rules: list[Rule], amoun
 
 
 def test_too_many_namespaces_of_other_pods_are_left_out_with_a_warning() -> None:
-    rules = [mark(f"m{n:03}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
+    rules = [pod_defaults(f"m{n:03}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
     calls = mutating(*rules, ladder(MIG1))
     assert senders(calls, asks({"cpu": 1}), namespace="nobody") == [OTHER]
     assert senders(calls, asks({GPU: 1}), namespace="nobody") == [FIRST]
-    (warning,) = webhooks.find_warnings(with_marks(*rules, ladder(MIG1)))
+    (warning,) = webhooks.find_warnings(compiled(*rules, ladder(MIG1)))
     assert warning.message.startswith("every pod is sent to /mutate: the rules name too much for one match condition,")
 
 
 def test_too_many_names_send_every_pod_by_the_first_webhook() -> None:
-    calls = mutating(mark(), *(ladder(f"a-device-with-a-long-name-{n}", name=f"l{n}") for n in range(600)))
+    calls = mutating(pod_defaults(), *(ladder(f"a-device-with-a-long-name-{n}", name=f"l{n}") for n in range(600)))
     assert calls.expression is None
     assert senders(calls, asks({"cpu": 1})) == [FIRST]
 
@@ -199,9 +200,11 @@ def test_too_many_names_send_every_pod_by_the_first_webhook() -> None:
 
 
 def test_a_rule_of_every_pod_is_named_but_blocks_no_pods() -> None:
-    rule_set = with_marks(mark(), ladder(GPU))
+    rule_set = compiled(pod_defaults(), ladder(GPU))
     (warning,) = webhooks.find_warnings(rule_set)
-    assert warning.message.startswith("every pod is sent to /mutate because of Mark/mark: limit it by match.resources")
+    assert warning.message.startswith(
+        "every pod is sent to /mutate because of PodDefaults/defaults: limit it by match.resources"
+    )
     assert webhooks.fail_policy_warnings(rule_set, dict.fromkeys(Endpoint, "Fail")) == ()
     assert webhooks.ignore_policy_warnings(rule_set, {}) == ()
 
@@ -211,7 +214,7 @@ def test_a_rule_of_every_pod_is_named_but_blocks_no_pods() -> None:
 
 def test_the_second_webhook_ignores_failures_after_two_seconds() -> None:
     settings = replace(SETTINGS, failure_policies=dict.fromkeys(Endpoint, "Fail"), timeout_seconds=7, ca_bundle=b"ca")
-    made: Any = build_configurations(with_marks(mark(match=Match(namespaces=("ml",))), ladder(GPU)), settings)[0]
+    made: Any = build_configurations(compiled(pod_defaults(match=Match(namespaces=("ml",))), ladder(GPU)), settings)[0]
 
     first, other = made["webhooks"]
     assert (first["name"], first["failurePolicy"], first["timeoutSeconds"]) == (FIRST, "Fail", 7)
@@ -228,24 +231,24 @@ def test_the_second_webhook_ignores_failures_after_two_seconds() -> None:
 
 
 def test_the_native_configuration_has_both_webhooks() -> None:
-    made: Any = build_configurations(with_marks(mark(), ladder(GPU)), replace(SETTINGS, native=True))[0]
+    made: Any = build_configurations(compiled(pod_defaults(), ladder(GPU)), replace(SETTINGS, native=True))[0]
     assert [each["clientConfig"]["service"]["path"] for each in made["webhooks"]] == ["/mutate/native"] * 2
 
 
 def test_the_chart_gets_the_conditions_of_both_webhooks() -> None:
-    rule_set = with_marks(mark(), ladder(GPU))
+    rule_set = compiled(pod_defaults(), ladder(GPU))
     made: Any = build_configurations(rule_set, SETTINGS)[0]
     values: Any = webhooks.helm_values(rule_set, {})["webhook"]
     conditions = [values["mutating"]["matchConditions"], values["mutating"]["otherPods"]]
     assert conditions == [each["matchConditions"] for each in made["webhooks"]]
     assert "otherPods" not in values["validating"]
-    without: Any = webhooks.helm_values(with_marks(ladder(GPU)), {})["webhook"]
+    without: Any = webhooks.helm_values(compiled(ladder(GPU)), {})["webhook"]
     assert without["mutating"]["otherPods"] == []
 
 
 # Drift.
 
-RULES = (mark(match=Match(namespaces=("ml",))), ladder(GPU))
+RULES = (pod_defaults(match=Match(namespaces=("ml",))), ladder(GPU))
 
 
 def drift(configuration: Any, *rules: Rule) -> list[str]:
@@ -254,7 +257,7 @@ def drift(configuration: Any, *rules: Rule) -> list[str]:
 
 
 def made_for(*rules: Rule) -> Any:
-    return build_configurations(with_marks(*rules), SETTINGS)[0]
+    return build_configurations(compiled(*rules), SETTINGS)[0]
 
 
 def test_an_unchanged_configuration_has_no_drift() -> None:
@@ -267,14 +270,16 @@ def test_an_unchanged_configuration_has_no_drift() -> None:
 def test_a_missing_second_webhook_is_drift() -> None:
     configuration = made_for(*RULES)
     del configuration["webhooks"][1]
-    assert drift(configuration, *RULES) == [f"has no webhook {OTHER}: Mark/mark only evaluated for pods with GPUs"]
+    assert drift(configuration, *RULES) == [
+        f"has no webhook {OTHER}: PodDefaults/defaults only evaluated for pods with GPUs"
+    ]
 
 
 def test_a_missing_first_webhook_is_drift() -> None:
     configuration = made_for(*RULES)
     del configuration["webhooks"][0]
     assert drift(configuration, *RULES) == [
-        "has no webhook: /mutate is never called, and FallbackLadder/ladder, Mark/mark never evaluated"
+        "has no webhook: /mutate is never called, and FallbackLadder/ladder, PodDefaults/defaults never evaluated"
     ]
 
 
@@ -286,7 +291,7 @@ def test_a_second_webhook_that_no_rule_needs_is_drift() -> None:
 
 
 def test_the_conditions_of_the_second_webhook_are_compared() -> None:
-    configuration = made_for(mark(match=Match(namespaces=("prod",))), ladder(GPU))
+    configuration = made_for(pod_defaults(match=Match(namespaces=("prod",))), ladder(GPU))
     configuration["webhooks"][0] = made_for(*RULES)["webhooks"][0]
     texts = drift(configuration, *RULES)
     assert [text.partition(" than")[0] for text in texts] == [

@@ -30,7 +30,7 @@ from rules_engine.language.cel.syntax.tree import (
 )
 from rules_engine.model.rules.rule import Match, Rule
 from tests.support.evaluation import cel, ladder, validation
-from tests.support.webhooks import mark
+from tests.support.webhooks import pod_defaults
 
 PER_CALL = 1_000_000
 """The most that an API server spends on one match condition (k8s.io/apiserver, pkg/apis/cel: PerCallLimit)."""
@@ -187,12 +187,15 @@ WIDEST: Mapping[str, Sequence[Rule]] = {
 _FEW = tuple(map(_name, range(MAX_WEIGHT - 100)))
 
 WIDEST_WITH_OTHER_PODS: Mapping[str, Sequence[Rule]] = {
-    "names": [mark(), ladder(*_FEW)],
-    "namespaces": [mark(f"m{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(40)],
+    "names": [pod_defaults(), ladder(*_FEW)],
+    "namespaces": [pod_defaults(f"m{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(40)],
     "excluded": [
-        mark(match=Match(exclude_namespaces=tuple(f"{'n' * 60}{n}*" for n in range(50)))),
+        pod_defaults(match=Match(exclude_namespaces=tuple(f"{'n' * 60}{n}*" for n in range(50)))),
         ladder(*_FEW[:70]),
     ],
-    "globs": [mark(), mark("globs", match=Match(namespaces=("*n",), resources=("x.example.com/*", "*y*")))],
+    "globs": [
+        pod_defaults(),
+        pod_defaults("globs", match=Match(namespaces=("*n",), resources=("x.example.com/*", "*y*"))),
+    ],
 }
 """Rules at /mutate with two webhooks, whose match conditions name as much as they may."""

@@ -12,12 +12,10 @@ from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules.decision import Action, Decision
 from rules_engine.model.rules.rule import LabelSelector, Match, Mode, Operation, OptOut, Rule
-from rules_engine.rules.evaluation import RuleSet
-from rules_engine.rules.kinds import KINDS
-from tests.rules import toy
-from tests.rules.toy.value import Mark
+from rules_engine.rules.pod_defaults.value import DefaultsEntry, PodDefaults
+from rules_engine.rules.pod_members.value import FIELDS, Member
 from tests.support.conditions import CONDITIONS, KUBERNETES, SELECTORS
-from tests.support.evaluation import HERE, cel, common, compiled, validation
+from tests.support.evaluation import HERE, cel, common, validation
 from tests.support.laws import injections, ladders, pods
 
 
@@ -113,11 +111,8 @@ def unconditional(rule: Rule) -> Rule:
     return replace(rule, match_conditions=(), match=replace(rule.match, namespace_selector=LabelSelector()))
 
 
-def mark(name: str = "mark", **fields: Any) -> Mark:
-    """A rule at /mutate without resources of its own."""
-    return Mark(name=name, location=HERE, resource="", **common(fields))
-
-
-def with_marks(*rules: Rule) -> RuleSet:
-    """Compile rules, also marks."""
-    return compiled(*rules, kinds=(*KINDS, toy.KIND))
+def pod_defaults(name: str = "defaults", **fields: Any) -> PodDefaults:
+    """PodDefaults of an annotation, which apply to every pod that they match."""
+    annotation = Member(field=FIELDS["annotations"], name="example.com/a", value="b", location=HERE)
+    default = DefaultsEntry(location=HERE, pod=(annotation,))
+    return PodDefaults(name=name, location=HERE, default=default, **common(fields))

@@ -30,7 +30,8 @@ from rules_engine.server.settings import SETTINGS, ServeOption
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
-from tests.support.webhooks import mark, with_marks
+from tests.support.evaluation import compiled
+from tests.support.webhooks import pod_defaults
 from tools.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
@@ -754,7 +755,7 @@ def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("namespaces", [("*",), ("ml",)])
 def test_pods_without_gpus_have_a_webhook_of_their_own(namespaces: tuple[str, ...]) -> None:
-    rule_set = with_marks(mark(match=Match(namespaces=namespaces)))
+    rule_set = compiled(pod_defaults(match=Match(namespaces=namespaces)))
     values: Any = helm_values(rule_set, {"rules.yaml": "# any"}, {Endpoint.MUTATE: "Fail"})
     values["webhook"]["mutating"]["timeoutSeconds"] = 7
     settings = Settings(namespace=NAMESPACE, failure_policies={Endpoint.MUTATE: "Fail"}, timeout_seconds=7)

@@ -134,7 +134,7 @@ class RuleSet:
             for group in self.kinds_at(Endpoint.MUTATE):
                 if edits:
                     context = context.edited(edits)
-                if foresee := self._foresight(group, budget()):
+                if foresee := self._foresight(group, budget):
                     context = context.foreseeing(foresee)
                 elif context.foresee:
                     context = context.foreseeing(None)
@@ -150,12 +150,12 @@ class RuleSet:
         patch = patch_operations(request.object, edits)
         return Decision(trace=trace, patch=patch, object=request.object, edits=edits, context=last)
 
-    def _foresight(self, before: KindRules, budget: Budget) -> Callable[[Context], Edits] | None:
+    def _foresight(self, before: KindRules, budget: Callable[[], Budget]) -> Callable[[Context], Edits] | None:
         """Return what the kinds after one will change of a pod's placement; None if they change nothing."""
         groups = self.kinds_at(Endpoint.MUTATE)
         for group in groups[groups.index(before) + 1 :]:
             if (foresee := group.kind.foresee) and group.rules and before.rules:
-                return partial(_foresee, foresee, group, budget)
+                return partial(_foresee, foresee, group, budget())
         return None
 
     def validate(

@@ -18,6 +18,7 @@ from rules_engine.server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, bound, namespace, node
 from tests.support.authoring import ladder
 from tests.support.certificates import certified
+from tests.support.loading import rule
 from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.patching import apply_as_api_server, apply_rfc_6902, operations
 from tests.support.server import Running, encoded, review, started
@@ -267,6 +268,22 @@ def test_a_request_stays_if_the_server_may_not_read_classes(api: ApiServer, tmp_
         assert answer["warnings"] == [
             f"FallbackLadder/mig left the pod as it is: it is not known what drivers offer of {MIG}"
         ]
+
+
+def test_a_default_class_counts_as_not_set_once_the_server_may_read_classes(api: ApiServer, tmp_path: Path) -> None:
+    api.forbidden = {"priorityclasses"}
+    api.put("priorityclasses", {"metadata": {"name": "normal"}, "value": 1, "globalDefault": True})
+    file = tmp_path / "rules.yaml"
+    file.write_text(rule("PodDefaults", "{pod: {spec: {priorityClassName: gpu}}}"))
+    made = unbound(1)
+    made["spec"]["priorityClassName"] = "normal"
+    config = api.kubeconfig(tmp_path)
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
+        assert "priorityclasses is forbidden" in str(eventually(running, status=200, cluster="synced")["warnings"])
+        assert mutated(running, made) == made
+        api.forbidden = set()
+        until(lambda: mutated(running, made)["spec"]["priorityClassName"] == "gpu", "the class")
+        assert "warnings" not in ready(running)
 
 
 def test_a_server_without_cluster_starts_unready_and_recovers(api: ApiServer, tmp_path: Path) -> None:

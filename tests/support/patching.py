@@ -66,7 +66,11 @@ def unescape(token: str) -> str:
 def resolve(document: Any, pointer: str) -> Any:
     """Return the value at a JSON Pointer. Raises KeyError or IndexError."""
     for token in pointer.split("/")[1:]:
-        document = document[int(token)] if isinstance(document, list) else document[unescape(token)]
+        if isinstance(document, list):
+            # "-" is the place after the last item.
+            document = document[len(document) if token == "-" else int(token)]
+        else:
+            document = document[unescape(token)]
     return document
 
 
@@ -140,7 +144,7 @@ def _apply_to_object(members: dict[str, Any], key: str, operation: PatchOperatio
 
 
 def _apply_to_list(items: list[Any], key: str, operation: PatchOperation) -> None:
-    index = int(key)
+    index = len(items) if key == "-" and operation.op == "add" else int(key)
     match operation.op:
         case "add" if 0 <= index <= len(items):
             items.insert(index, copy.deepcopy(operation.value))

@@ -80,6 +80,13 @@ class Placement(Struct, frozen=True, kw_only=True):
     terms: tuple[NodeTerm, ...] | None
     tolerations: tuple[Toleration, ...]
 
+    @property
+    def size(self) -> int:
+        """The number of labels, expressions, values and tolerations."""
+        expressions = [each for term in self.terms or () for each in (*term.expressions, *term.fields)]
+        values = sum(len(each.values) for each in expressions)
+        return len(self.node_selector) + len(self.tolerations) + len(expressions) + values
+
     @classmethod
     def parse(cls, spec: Mapping[str, Json]) -> Self:
         """Read a Pod's spec. Raises PodError, and TooLargeError beyond the bounds of this module."""

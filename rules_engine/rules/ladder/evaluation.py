@@ -287,11 +287,16 @@ class _Requests:
         foresees = self.context.foresee is not None and self.ladder.query.by_pod
         if not arrivals or (self.pod_pool is None and not foresees):
             return self.context.reach
-        key = tuple(self.title(self.ladder.rungs[index].rung.resource) + to.rung.title for index, to in choice.items())
+        key = tuple(rung.title for rung in arrivals)
+        if foresees:
+            # Other kinds may add to the pod what depends on all of its resources.
+            key = tuple(f"{index} {to.rung.title}" for index, to in choice.items())
         if key not in self.reaches:
-            # Other kinds may add to the pod what depends on its resources.
-            edits = {**(self.moved(choice).edits if foresees else {}), **self.edits_to(choice)}
-            self.reaches[key] = self.context.edited(edits).reach
+            if self.pod_pool is None or foresees:
+                self.budget.spend(self.context.reach.placement.size)
+                self.reaches[key] = self.context.edited({**self.moved(choice).edits, **self.edits_to(choice)}).reach
+            else:
+                self.reaches[key] = self.context.reach.moved(self.pod_pool.placement_on(arrivals))
         return self.reaches[key]
 
     def offers_on(self, choice: "_ChosenRungs") -> Offers:

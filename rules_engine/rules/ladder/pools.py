@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
-from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, Placement
+from rules_engine.model.kubernetes.placement import TERM_MEMBERS, NodeExpression, NodeTerm, Placement
 from rules_engine.model.kubernetes.pod import SPEC, Pod
 from rules_engine.rules.ladder.value import PoolLabels, Rung
 from rules_engine.rules.pod_members.value import toleration_text, tolerations_in
@@ -80,6 +81,23 @@ class PodPool(Struct, frozen=True, kw_only=True):
                 writer.write(member.field, member.name, member.value)
         own: Edits = {NODE_SELECTOR: node_selector} if node_selector else {}
         return {**edits, **own, **writer.edits}
+
+    def placement_on(self, rungs: Sequence[Rung]) -> Placement:
+        """Return the placement of the pod with `edits_to`, without reading it again."""
+        changed, node_selector = self._changes(rungs[0].pool)
+        selected = {**dict(self.placement.node_selector), **node_selector}
+        terms = self.placement.terms
+        if terms and self.expressions:
+            terms = tuple(
+                NodeTerm(tuple(changed.get(each.key, each) for each in term.expressions), term.fields) for term in terms
+            )
+        added = tuple(toleration for rung in rungs for toleration in tolerations_in(rung.place))
+        return replace(
+            self.placement,
+            node_selector=tuple((key, value) for key, value in selected.items() if value is not None),
+            terms=terms,
+            tolerations=(*self.placement.tolerations, *added),
+        )
 
     def _changes(self, pool: PoolLabels) -> tuple[Mapping[str, NodeExpression], Mapping[str, str | None]]:
         """Return an expression for each label of a pool that the pod does not select, and its node selector's edits."""

@@ -4,7 +4,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.kubernetes.cluster import UNKNOWN_CLUSTER, Node, Taint
@@ -15,6 +17,7 @@ from rules_engine.model.rules.decision import Action, Decision, Step
 from rules_engine.model.rules.rule import OptOut
 from rules_engine.rules.ladder.analysis import analyse, analyse_on
 from rules_engine.rules.ladder.effective import effective, parts
+from rules_engine.rules.ladder.pools import PodPool
 from rules_engine.rules.ladder.value import Counts, FallbackLadder, Rung, Unplaced, WhenExhausted
 from tests.support.evaluation import asks, cluster, compiled, ladder, mutated, node, rung, rung_place
 from tests.support.placing import lookups
@@ -97,8 +100,8 @@ def test_a_value_of_required_node_affinity_is_replaced_where_it_is() -> None:
         {
             "op": "replace",
             "path": "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0"
-            "/matchExpressions/1/values",
-            "value": ["a100"],
+            "/matchExpressions/1/values/0",
+            "value": "a100",
         }
     ]
 
@@ -393,6 +396,21 @@ LINES = st.lists(
     ),
     max_size=3,
 )
+
+
+@given(st.dictionaries(st.sampled_from([CARD, SPOT, "zone"]), st.sampled_from("ab")), LINES, POOLS, TOLERATIONS)
+def test_the_placement_on_a_pool_is_that_of_the_edited_pod(
+    selected: dict[str, str], lines: list[Any], pool: Any, tolerations: list[Toleration]
+) -> None:
+    made = Pod.parse(affine(lines, nodeSelector=selected, tolerations=[{"key": "x", "value": "v"}]))
+    rungs = [rung(GPU, name="to", pool=pool, place=rung_place(tolerations=tuple(tolerations)))]
+    pod_pool = PodPool.of(made, made.placement, [key for key, _ in pool])
+    assume(not pod_pool.problem)
+    ours, edited = pod_pool.placement_on(rungs), made.edited(pod_pool.edits_to(rungs)).placement
+    assert structs.replace(ours, tolerations=()) == structs.replace(edited, tolerations=())
+    # A toleration that the pod has may be there twice, with its default operator.
+    first, second = ({(each.key, each.value, each.effect) for each in placed.tolerations} for placed in (ours, edited))
+    assert first == second
 
 
 def test_warnings_know_pools() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rules_engine.language.files import SourceFile
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.placement import Toleration
@@ -20,6 +21,7 @@ from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.value import FallbackLadder, Rung
 from rules_engine.rules.pod_members.value import FIELDS, Member
 from rules_engine.rules.pod_members.writing import identity_of
+from rules_engine.rules.sources.load import load_texts
 from rules_engine.rules.validation.value import Check, Validation
 from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
@@ -156,6 +158,14 @@ def injection(
     )
 
 
+def pod_defaults(spec: str, name: str = "defaults") -> Rule:
+    """Return PodDefaults with a spec in flow style."""
+    text = f"{{apiVersion: gpurules.io/v1, kind: PodDefaults, metadata: {{name: {name}}}, spec: {spec}}}"
+    loaded = load_texts([SourceFile("x.yaml", text)])
+    assert not loaded.problems, loaded.problems
+    return loaded.rules[0]
+
+
 def check(expression: str, message: str = "", message_expression: str | None = None, **fields: Any) -> Check:
     made = None if message_expression is None else cel(message_expression)
     return Check(expression=cel(expression), location=HERE, message=message, message_expression=made, **fields)
@@ -216,16 +226,20 @@ def sound(made: Json, decide: Callable[[], Decision]) -> Decision:
 
 
 def assert_minimal(made: Json, decision: Decision) -> None:
-    """Assert that each operation changes a value, and that no path occurs twice or inside another."""
-    paths = [operation.path for operation in decision.patch]
+    """Assert that each operation changes a value, and that no path occurs twice or inside another.
+
+    Items may be appended to one list.
+    """
+    appended = [operation for operation in decision.patch if operation.path.endswith("/-")]
+    assert all(operation.op == "add" for operation in appended)
+    operations = [operation for operation in decision.patch if operation not in appended]
+    paths = [operation.path for operation in operations]
     assert not any(left != right and f"{right}/".startswith(f"{left}/") for left in paths for right in paths)
-    # Several items may be appended to one list.
-    once = [path for path in paths if not path.endswith("/-")]
-    assert len(set(once)) == len(once)
-    for operation in decision.patch:
+    assert len(set(paths)) == len(paths)
+    for operation in operations:
         try:
             present = resolve(made, operation.path)
-        except (KeyError, IndexError):
+        except KeyError:
             assert operation.op == "add"
             continue
         assert operation.op == "remove" or not same(present, operation.value)

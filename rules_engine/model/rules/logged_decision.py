@@ -1,5 +1,6 @@
 """Decisions as the decision log and the JSON of commands have them (`Decision.to_json`), and requests of the log."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -62,6 +63,28 @@ class LoggedAmount(SparseOutput, frozen=True, kw_only=True):
     field: Annotated[str, Meta(description="Path below spec of that default.")] = ""
 
 
+class LoggedMember(SparseOutput, frozen=True, kw_only=True):
+    """A member that PodDefaults wrote."""
+
+    container: Annotated[str, Meta(description="Absent: the member is of the pod.")] = ""
+    member: Annotated[str, Meta(description="Field and name, such as env.NCCL_DEBUG.")]
+    value: Annotated[Any, Meta(description="Of the field, or the whole item of a list.")]
+    replaced: Annotated[bool, Meta(description="The pod had another value.")] = False
+
+    @property
+    def text(self) -> str:
+        """The value, without the name that `member` has; "" if that says all."""
+        field, _, name = self.member.partition(".")
+        if field == "tolerations":
+            return ""
+        if not isinstance(self.value, dict):
+            return str(self.value)
+        rest = {key: value for key, value in self.value.items() if key not in ("name", "mountPath") or value != name}
+        if [*rest] == ["value"]:
+            return str(rest["value"])
+        return json.dumps(rest, ensure_ascii=False) if rest else ""
+
+
 class LoggedStep(SparseOutput, frozen=True, kw_only=True):
     """The evaluation of one rule. Empty members are absent."""
 
@@ -79,6 +102,7 @@ class LoggedStep(SparseOutput, frozen=True, kw_only=True):
     resources: Annotated[tuple[LoggedResource, ...], Meta(description="A ladder's decisions.")] = ()
     amounts: Annotated[tuple[LoggedAmount, ...], Meta(description="What an injection wrote.")] = ()
     annotations: Annotated[Mapping[str, str], Meta(description="Annotations that the rule wrote.")] = {}
+    members: Annotated[tuple[LoggedMember, ...], Meta(description="What PodDefaults wrote.")] = ()
     notes: Annotated[tuple[str, ...], Meta(description="Facts that did not change the decision.")] = ()
 
     @property

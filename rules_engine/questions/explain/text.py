@@ -13,6 +13,7 @@ from rules_engine.model.rules.decision import Action
 from rules_engine.model.rules.logged_decision import (
     LoggedAmount,
     LoggedDecision,
+    LoggedMember,
     LoggedOperation,
     LoggedResource,
     LoggedStep,
@@ -197,6 +198,7 @@ def _step_tree(step: LoggedStep) -> Tree:
     further: list[Words] = [
         *map(_amount_words, step.amounts),
         *(f"annotation {key}: {value}" for key, value in step.annotations.items()),
+        *_member_lines(step.members),
         *(Span(f"note: {note}", Tone.QUIET) for note in step.notes),
         # Most warnings repeat the message of the step.
         *(
@@ -229,6 +231,16 @@ def _amount_words(amount: LoggedAmount) -> Words:
     before = amount.before if amount.before is not None else "none"
     words = f"{amount.container}  {amount.resource}: {before} → {amount.after}"
     return words, _field_span(amount.source, amount.field)
+
+
+def _member_lines(members: Sequence[LoggedMember]) -> Iterator[str]:
+    """Yield a line for each member; containers with the same one share a line."""
+    containers: dict[str, list[str]] = {}
+    for each in members:
+        field, _, name = each.member.partition(".")
+        text = f"{field} {'='.join(filter(None, (name, each.text)))}{' (replaced)' if each.replaced else ''}"
+        containers.setdefault(text, []).append(each.container)
+    yield from (f"{', '.join(names)}: {text}" if names[0] else text for text, names in containers.items())
 
 
 def _field_span(source: str, field: str) -> Span:

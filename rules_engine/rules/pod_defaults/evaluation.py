@@ -5,7 +5,7 @@ decides it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from rules_engine.language.cel import EvaluationError, Program
@@ -231,7 +231,11 @@ class _Merge:
             self._notes.append(f"{title} stays: {reason}")
             return False
         self.writer.write(field, name, value, target.where)
-        self._added.append(AddedMember(container=target.name, member=member.title, value=value, replaced=replaced))
+        self._added.append(
+            AddedMember(
+                container=target.name, member=replace(member, value=value).title, value=value, replaced=replaced
+            )
+        )
         return True
 
     def _reason_to_keep(self, field: PodField, own: Json) -> str:

@@ -96,7 +96,10 @@ class Member:
     @property
     def title(self) -> str:
         """The member in messages, such as `nodeSelector.pool` or `env.NCCL_DEBUG`."""
-        name = toleration_text(toleration_of(self.value)) if self.field.shape == "Toleration" else self.name
+        name = self.name
+        if self.field.shape == "Toleration":
+            seconds = as_mapping(self.value).get("tolerationSeconds")
+            name = toleration_text(toleration_of(self.value)) + ("" if seconds is None else f" for {seconds}s")
         return f"{self.field.name}.{name}" if name else self.field.name
 
     @property

@@ -81,6 +81,59 @@ def test_the_output_has_old_and_new_amounts_notes_and_annotations(folder: Path) 
     assert "└── note: the pod's own level (spec.resources) keeps its cpu: onConflict Keep\n" in cli(*EXPLAINED).stdout
 
 
+DEFAULTS = """\
+apiVersion: gpurules.io/v1
+kind: PodDefaults
+metadata: {name: gpu-pods}
+spec:
+  onConflict: Overwrite
+  pod:
+    metadata: {labels: {team: ml}}
+    spec:
+      tolerations: [{key: gpu, operator: Exists, effect: NoExecute, tolerationSeconds: 60}]
+      priorityClassName: gpu-low
+      imagePullSecrets: [{name: registry}]
+      volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimitExpression: "'4Gi'"}}]
+  containers:
+    - which: All
+      env: [{name: NCCL_DEBUG, value: INFO}, {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
+      volumeMounts: [{name: shm, mountPath: /dev/shm}]
+"""
+
+
+def test_members_have_a_line_each_and_containers_share_equal_ones(folder: Path) -> None:
+    side = "    - {name: side, env: [{name: NCCL_DEBUG, value: WARN}]}\n"
+    write(folder, {"rules/ladder.yaml": DEFAULTS, "pod.yaml": POD + side})
+    out = cli(*EXPLAINED).stdout
+    lines = [line.lstrip("│ ├└─") for line in out.partition("└── validate")[0].splitlines()]
+    assert lines[3:] == [
+        "main: env NCCL_DEBUG=INFO",
+        'main, side: env IP={"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}',
+        'main, side: volumeMounts /dev/shm={"name": "shm"}',
+        "side: env NCCL_DEBUG=INFO (replaced)",
+        "labels team=ml",
+        "tolerations gpu:NoExecute op=Exists for 60s",
+        "priorityClassName gpu-low",
+        "imagePullSecrets registry",
+        'volumes shm={"emptyDir": {"medium": "Memory", "sizeLimit": "4Gi"}}',
+    ]
+    members = json.loads(cli(*EXPLAINED, "--output", "json").stdout)["pods"][0]["mutation"]["trace"][0]["members"]
+    env = {"name": "NCCL_DEBUG", "value": "INFO"}
+    assert members[0] == {"container": "main", "member": "env.NCCL_DEBUG", "value": env}
+    assert members[3] == {"container": "main", "member": "env.NCCL_DEBUG", "value": env, "replaced": True} | {
+        "container": "side"
+    }
+    assert members[-2] == {"member": "imagePullSecrets.registry", "value": {"name": "registry"}}
+
+
+def test_an_unread_class_may_be_the_default_one(folder: Path) -> None:
+    named = POD.replace("spec:\n", "spec:\n  priorityClassName: standard\n")
+    write(folder, {"rules/ladder.yaml": DEFAULTS.replace("Overwrite", "Keep"), "pod.yaml": named})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 3
+    assert "unknown: PodDefaults/gpu-pods reads cluster, which the input lacks\n" in result.stdout
+
+
 def test_a_denial_is_exit_code_1_with_the_reason(folder: Path) -> None:
     rule = validation("no-name", '"!has(object.metadata.name)"') + "      message: names are too much\n"
     write(folder, {"rules/validation.yaml": rule})

@@ -14,7 +14,20 @@ from rules_engine.model.rules.rule import FailurePolicy, Rule
 from rules_engine.questions.explain.recorded import MAX_RECORDS, PodName
 from rules_engine.server.telemetry.decision_log import encode_line
 from tests.support.authoring import cli
-from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    asks,
+    check,
+    container,
+    injection,
+    ladder,
+    pod,
+    pod_defaults,
+    rung,
+    validation,
+)
 from tests.support.telemetry import admission_record
 
 FALLS = ladder(MIG2, rung(MIG1, when="1 > 2"), rung(GPU, assume=True))
@@ -34,6 +47,13 @@ def write_log(folder: Path, *lines: bytes) -> Path:
     path = folder / "log.jsonl"
     path.write_bytes(b"".join(lines))
     return path
+
+
+def test_a_member_that_was_replaced_is_shown(tmp_path: Path) -> None:
+    adds = pod_defaults("{onConflict: Overwrite, pod: {metadata: {labels: {team: ml}}}}")
+    path = write_log(tmp_path, logged("/mutate", pod(container(), labels={"team": "own"}), adds))
+    result = cli("explain", "--from-log", path, "--pod", "ml/job")
+    assert "changed: adds labels  x.yaml:1:86 pod\n        └── labels team=ml (replaced)\n" in result.stdout
 
 
 def test_a_recorded_decision_is_shown_like_an_explained_one(tmp_path: Path) -> None:

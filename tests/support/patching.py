@@ -66,11 +66,7 @@ def unescape(token: str) -> str:
 def resolve(document: Any, pointer: str) -> Any:
     """Return the value at a JSON Pointer. Raises KeyError or IndexError."""
     for token in pointer.split("/")[1:]:
-        if isinstance(document, list):
-            # "-" is the place after the last item.
-            document = document[len(document) if token == "-" else int(token)]
-        else:
-            document = document[unescape(token)]
+        document = document[int(token)] if isinstance(document, list) else document[unescape(token)]
     return document
 
 

@@ -81,6 +81,8 @@ def _outcome_kinds(before: Outcome, after: Outcome) -> Iterator[Kind]:
         yield Kind.RESOURCES
     if any(key not in explained for key, _ in {*before.annotations.items()} ^ {*after.annotations.items()}):
         yield Kind.ANNOTATIONS
+    if before.member_texts != after.member_texts:
+        yield Kind.MEMBERS
     if {*before.warnings} != {*after.warnings}:  # their order depends only on the order of rules
         yield Kind.WARNINGS
     if before.message != after.message:

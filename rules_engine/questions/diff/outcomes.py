@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from rules_engine.accelerators.resources import is_gpu
@@ -17,6 +18,7 @@ from rules_engine.model.kubernetes.quantity import Quantity, base_units
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import EVALUATION_ERROR, Decision, Step
+from rules_engine.model.rules.logged_decision import LoggedMember
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.questions.diff.values import (
     POD_LEVEL,
@@ -116,6 +118,7 @@ def _rule_effect(step: Step) -> RuleEffect:
             WrittenAmount(container=each.container, resource=each.resource, amount=each.after) for each in step.amounts
         ),
         annotations=step.annotations,
+        members=_logged_members(step),
         warnings=tuple(_strip_locations(text, [step]) for text in step.warnings),
     )
 
@@ -142,8 +145,19 @@ def _mutated_outcome(mutation: Decision, mutated: Json) -> Outcome:
         resources=tuple(_list_amounts(pod)),
         # A rule may undo the edit of another rule.
         annotations={key: text for key, text in annotations if submitted.get(key) != text},
+        members=tuple(
+            member
+            for step in mutation.trace
+            if step.decides
+            for member in _logged_members(step)
+            if not member.member.startswith("annotations.")
+        ),
         gpus={name: base_units(nanos) for name, nanos in sorted(requests.items()) if nanos and is_gpu(name)},
     )
+
+
+def _logged_members(step: Step) -> tuple[LoggedMember, ...]:
+    return convert([each.to_json() for each in step.members], tuple[LoggedMember, ...])
 
 
 def _list_amounts(pod: Pod) -> Iterator[ContainerAmount]:

@@ -1,8 +1,9 @@
 """Changes as displayed: the parts of outcomes that differ, with the workloads that share them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rules_engine.model.kubernetes.names import object_title
 from rules_engine.model.problems.source import Location
@@ -10,7 +11,10 @@ from rules_engine.model.wording import format_names
 from rules_engine.questions.diff.answer import PodChange
 from rules_engine.questions.diff.values import ContainerAmount, Kind, Outcome
 
+T = TypeVar("T")
+
 NONE = "none"
+NOT_WRITTEN = "not written"
 
 NO_EFFECT = "no effect"
 """The place of a rule that does not contribute to an outcome."""
@@ -89,10 +93,12 @@ def _part_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
         old, new = (side.get(requested, requested) for side in rungs)
         if old != new:
             yield Difference(f"given for {requested}", old, new)
-    yield from _amount_differences(before, after)
+    amounts = [{(each.container, each.resource): each for each in side.resources} for side in (before, after)]
+    yield from _container_differences(amounts[0], amounts[1], _amount_text)
+    yield from _container_differences(before.member_texts, after.member_texts, lambda text: text or NOT_WRITTEN)
     annotations = _annotation_texts(before), _annotation_texts(after)
     for key in dict.fromkeys(key for side in annotations for key in side):
-        old, new = (side.get(key, "not written") for side in annotations)
+        old, new = (side.get(key, NOT_WRITTEN) for side in annotations)
         if old != new:
             yield Difference(f"annotation {key}", old, new)
     both = {*before.warnings} & {*after.warnings}
@@ -109,16 +115,17 @@ def _rungs_by_request(outcome: Outcome) -> Mapping[str, str]:
     return {requested: ", ".join(resources) for requested, resources in resources_given.items()}
 
 
-def _amount_differences(before: Outcome, after: Outcome) -> Iterator[Difference]:
-    """Yield the amounts that differ; containers with equal differences are one line."""
-    sides = [{(amount.container, amount.resource): amount for amount in side.resources} for side in (before, after)]
+def _container_differences(
+    before: Mapping[tuple[str, str], T], after: Mapping[tuple[str, str], T], text_of: Callable[[T | None], str]
+) -> Iterator[Difference]:
+    """Yield the values of containers that differ; containers with equal differences are one line."""
     containers: dict[tuple[str, str, str], list[str]] = {}
-    for container, resource in dict.fromkeys(key for side in sides for key in side):
-        old, new = (side.get((container, resource)) for side in sides)
+    for container, name in dict.fromkeys((*before, *after)):
+        old, new = before.get((container, name)), after.get((container, name))
         if old != new:
-            containers.setdefault((resource, _amount_text(old), _amount_text(new)), []).append(container)
-    for (resource, old_text, new_text), container_names in containers.items():
-        yield Difference(f"{format_names(container_names)} {resource}", old_text, new_text)
+            containers.setdefault((name, text_of(old), text_of(new)), []).append(container)
+    for (name, old_text, new_text), container_names in containers.items():
+        yield Difference(f"{format_names(container_names)} {name}".strip(), old_text, new_text)
 
 
 def _amount_text(amount: ContainerAmount | None) -> str:

@@ -13,6 +13,7 @@ from rules_engine.model.kubernetes.removed_values import MemberPath
 from rules_engine.model.problems.source import Location, escape_controls, truncate
 from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Action
+from rules_engine.model.rules.logged_decision import LoggedMember
 from rules_engine.model.rules.rule import RuleId
 from rules_engine.rules.evaluation.rule_reads import USER
 
@@ -112,12 +113,13 @@ class RuleEffect(Output, frozen=True, kw_only=True):
     fallbacks: tuple[Move, ...] = ()
     amounts: tuple[WrittenAmount, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[LoggedMember, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def effect(self) -> tuple[object, ...]:
         """The effect of the rule on the pod, without its location; () if it leaves the pod unchanged."""
-        parts = (self.message, self.fallbacks, self.amounts, self.annotations, self.warnings)
+        parts = (self.message, self.fallbacks, self.amounts, self.annotations, self.members, self.warnings)
         return parts if any(parts) else ()
 
 
@@ -133,11 +135,19 @@ class Outcome(Output, frozen=True, kw_only=True):
     annotations: Annotated[
         Mapping[str, str | None], Meta(description="Annotations that rules write; null: remove.")
     ] = field(default_factory=dict)
+    members: Annotated[
+        tuple[LoggedMember, ...], Meta(description="Members that PodDefaults write, without annotations.")
+    ] = ()
     warnings: tuple[str, ...] = ()
     gpus: Annotated[
         Mapping[str, DeviceCount], Meta(description="Devices that the whole pod requests, by resource.")
     ] = field(default_factory=dict)
     rules: Annotated[tuple[RuleEffect, ...], Meta(description="The contributing rules, in order of evaluation.")] = ()
+
+    @property
+    def member_texts(self) -> Mapping[tuple[str, str], str]:
+        """The values of `members` as text, by container and member."""
+        return {(each.container, each.member): each.text or "written" for each in self.members}
 
     @property
     def fallbacks(self) -> tuple[Move, ...]:
@@ -159,8 +169,8 @@ class Kind(StrEnum):
     """Kinds of change: the arguments of `--allow`.
 
     A pod that only one rule set admits has no other kind of change. RUNG: it gets another resource; RESOURCES and
-    ANNOTATIONS: differences that no changed rung explains. RULE: other rules lead to an equal outcome. UNKNOWN: an
-    outcome is unknown and may have changed.
+    ANNOTATIONS: differences that no changed rung explains. MEMBERS: PodDefaults write other members. RULE: other rules
+    lead to an equal outcome. UNKNOWN: an outcome is unknown and may have changed.
     """
 
     DENIED = "Denied"
@@ -168,6 +178,7 @@ class Kind(StrEnum):
     RUNG = "Rung"
     RESOURCES = "Resources"
     ANNOTATIONS = "Annotations"
+    MEMBERS = "Members"
     WARNINGS = "Warnings"
     MESSAGE = "Message"
     RULE = "Rule"

@@ -95,6 +95,7 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
             "message": "",
             "resources": [{"container": "main", "resource": MIG3, "request": "1", "limit": "1"}],
             "annotations": {annotation: "2g.20gb->3g.40gb"},
+            "members": [],
             "warnings": [],
             "gpus": {MIG3: 1},
             "rules": [
@@ -106,6 +107,7 @@ def test_a_change_has_both_outcomes_and_its_workloads() -> None:
                     "fallbacks": [{"requested": MIG2, "given": MIG3}],
                     "amounts": [{"container": "main", "resource": MIG3, "amount": "1"}],
                     "annotations": {annotation: "2g.20gb->3g.40gb"},
+                    "members": [],
                     "warnings": [],
                 }
             ],

@@ -20,6 +20,7 @@ from rules_engine.questions.diff import comparison as grouping
 from rules_engine.questions.diff.answer import DevicesChange, DifferenceAnswer, Verdict, build_answer
 from rules_engine.questions.diff.comparison import WorkloadChanges, compare_outcomes
 from rules_engine.questions.diff.outcomes import Outcomes
+from rules_engine.questions.diff.shown_changes import group_changes
 from rules_engine.questions.diff.values import (
     MAX_NAME_LENGTH,
     Kind,
@@ -46,6 +47,7 @@ from tests.support.evaluation import (
     container,
     injection,
     ladder,
+    pod_defaults,
     validation,
 )
 from tests.support.evaluation import pod as made_pod
@@ -298,6 +300,34 @@ def test_an_annotation_that_the_pod_has_already_is_no_change() -> None:
     result = outcome(made, moves, overwrites, on=cluster({GPU: 1}))
     assert [each.annotations for each in result.rules] == [{"e": "f,2g.20gb->gpu"}, {"e": "f"}]
     assert result.annotations == {}
+
+
+def test_members_are_compared_by_container_and_name() -> None:
+    spec = """{{pod: {{metadata: {{annotations: {{e: {0}}}}}, spec: {{imagePullSecrets: [{{name: {0}}}]}}}},
+        containers: [{{which: All, env: [{{name: A, value: {0}}}, {{name: B, value: b}}]}}]}}"""
+    pod = made_pod(container("main", {GPU: 1}), container("side"))
+    before, after = (outcome(pod, pod_defaults(spec.format(text))) for text in "pq")
+    change = compare_outcomes(before, after)
+    assert change is not None
+    assert change.kinds == (Kind.ANNOTATIONS, Kind.MEMBERS)
+    assert [each.rule for each in change.rules] == ["PodDefaults/defaults"]
+    audited = outcome(pod, pod_defaults(spec.format("p").replace("{pod", "{mode: Audit, pod", 1)))
+    assert (audited.members, audited.rules) == ((), ())
+    changes = WorkloadChanges()
+    changes.add(
+        SubmittedPods(
+            workload=WorkloadName(namespace="ml", kind="Pod", name="a"), request=pod_request(pod, namespace="ml")
+        ),
+        before,
+        after,
+    )
+    (shown,) = group_changes(build_answer(changes, old="old", new="new", same_rules=False).changes)
+    assert [(each.title, each.before, each.after) for each in shown.differences[:4]] == [
+        ("main, side env.A", "p", "q"),
+        ("imagePullSecrets.p", "written", "not written"),
+        ("imagePullSecrets.q", "not written", "written"),
+        ("annotation e", '"p"', '"q"'),
+    ]
 
 
 def test_locations_of_rules_are_not_compared() -> None:

@@ -70,15 +70,15 @@ class DiffInputs:
         return sum(map(len, self._live))
 
     def pods(
-        self, mutated: MutatePod, namespace: str, usage: Set[str] | None
+        self, mutated: MutatePod, namespace: str, usage: Set[str] | None, *, writes: bool = False
     ) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield pods as they were submitted, with the clusters on which they are decided.
 
         `mutated` applies the old rules. `namespace`: for manifests without a namespace. `usage`: the resources whose
-        usage rules of either side read; None: any.
+        usage rules of either side read; None: any. `writes`: as for LivePods.
         """
         for live in self._live:
-            yield from live.submit(mutated, usage)
+            yield from live.submit(mutated, usage, writes=writes)
         for submitted in self._submitted(namespace):
             for name, cluster in self.columns.items():
                 workload, count = structs.replace(submitted.workload, cluster=name), submitted.count

@@ -100,23 +100,30 @@ class LivePods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def submit(self, mutated: MutatePod, usage: Set[str] | None) -> Iterator[tuple[SubmittedPods, Cluster]]:
+    def submit(
+        self, mutated: MutatePod, usage: Set[str] | None, *, writes: bool = False
+    ) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield each pod as it was submitted, and the view of the cluster without it.
 
         `mutated` applies the old rules. `usage`: the resources whose usage rules of either side read; None: any.
+        `writes`: the old rules write members other than resources and annotations.
         """
         views = ViewsWithout(self._objects, usage)
         for pod in self._pods:
             view = views.without(pod)
-            yield self._restore_pod(pod, view, mutated), view
+            yield self._restore_pod(pod, view, mutated, writes=writes), view
 
-    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod) -> SubmittedPods:
+    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod, *, writes: bool) -> SubmittedPods:
         namespace, missing = pod.namespace, live_pods.missing_values(pod)
         owner, template = find_controller(pod) or (None, None)
         if owner is None:
             owner = _owner(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})
         workload = WorkloadName.of(self._name, namespace, *owner)
         restored = None if template is None else live_pods.restore_from_template(pod, template)
+        if writes and restored is not None and template is not None:
+            restored = live_pods.restore_members(
+                restored, template, lambda bare: mutated(pod_request(bare, namespace=namespace), view)
+            )
         if restored is None:
             reason = _missing_template_reason(pod) if template is None else OTHER_CONTAINERS
         else:

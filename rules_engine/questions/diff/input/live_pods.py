@@ -1,6 +1,7 @@
-"""Reconstruction of live pods as they were submitted: rules have already changed their resources and annotations."""
+"""Reconstruction of live pods as they were submitted: rules have already changed their resources and other members."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 
 from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.json.lenient import (
@@ -19,6 +20,8 @@ from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
 from rules_engine.rules.evaluation.rule_reads import missing_members
+from rules_engine.rules.pod_members.value import FIELDS, Form, PodField
+from rules_engine.rules.pod_members.writing import REPLACED_BY_CLASS, identity_of
 
 _LATER_METADATA = frozenset(
     {
@@ -47,6 +50,9 @@ _STRIPPED = frozenset({*_LATER_METADATA, "ephemeralContainers"})
 
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
+
+_OF_CLASSES = {"priorityClassName": REPLACED_BY_CLASS, "runtimeClassName": ("overhead",)}
+"""Members that the API server computes from a class, by the field that names the class."""
 
 _POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
@@ -163,6 +169,53 @@ def _set_member(members: dict[str, Json], name: str, value: Json) -> None:
         members.pop(name, None)
     else:
         members[name] = value
+
+
+def restore_members(pod: dict[str, Json], template: Object, mutated: Callable[[Json], Json]) -> dict[str, Json]:
+    """Return a pod without the members that rules wrote: those that `mutated` adds to the pod of the template.
+
+    Members that controllers, the API server and other webhooks added stay.
+    """
+    restored, bare, templates = deepcopy(pod), deepcopy(pod), {("metadata", ""): {}, **_owners(template)}
+    owners, submitted = (
+        {place: own for place, own in _owners(each).items() if place in templates} for each in (restored, bare)
+    )
+    for place, owner in submitted.items():
+        owner.update({field.name: templates[place].get(field.name) for field in _fields_of(place)})
+    made = _owners(as_mapping(mutated(bare)))
+    for place in owners.keys() & made.keys():
+        for field in _fields_of(place):
+            own, before, after = (_items(field, each[place]) for each in (owners, submitted, made))
+            if before != after:
+                kept = {name: item for name, item in own.items() if before.get(name) == after.get(name)}
+                items = kept | {name: item for name, item in before.items() if item != after.get(name)}
+                value: Json = [*items.values()] if field.form is Form.LIST else items
+                _set_member(owners[place], field.name, items.get("") if field.form is Form.SCALAR else value or None)
+                for name in _OF_CLASSES.get(field.name, ()):
+                    _set_member(owners[place], name, templates[place].get(name))
+    return restored
+
+
+def _owners(pod: Object) -> dict[tuple[str, str], dict[str, Json]]:
+    """Return the metadata, the spec and the containers of a pod, by the names of their lists and their own."""
+    found: dict[tuple[str, str], Json | Object] = {(part, ""): pod.get(part) for part in ("metadata", "spec")}
+    for part in CONTAINER_LISTS:
+        found |= {
+            (part, text_member(each, "name")): each for each in object_items(as_mapping(pod.get("spec")).get(part))
+        }
+    return {place: owner for place, owner in found.items() if isinstance(owner, dict)}
+
+
+def _fields_of(place: tuple[str, str]) -> Iterator[PodField]:
+    return (each for each in FIELDS.values() if each.parent == (() if place[1] else place[:1]))
+
+
+def _items(field: PodField, owner: Object) -> dict[str, Json]:
+    """Return the items of a field by what identifies them."""
+    value = owner.get(field.name)
+    if field.form is Form.LIST:
+        return {identity_of(field, {**item}): {**item} for item in object_items(value)}
+    return {**as_mapping(value)} if field.form is Form.MAP else {"": value} if value else {}
 
 
 def has_equal_resources(admitted: Json, observed: Object) -> bool:

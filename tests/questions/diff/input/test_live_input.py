@@ -55,6 +55,7 @@ from tests.support.evaluation import (
     ladder,
     mutated,
     pod,
+    pod_defaults,
     quantities,
     rung,
     validation,
@@ -77,7 +78,8 @@ def read(
         return decision.result if decision.allowed else None
 
     nodes = () if on is None else map(node_object, on.nodes)
-    return [submitted for submitted, _ in LivePods(objects(*items, *nodes)).submit(old, usage)]
+    writes = any(each.rule.interests.writes for each in rules.rules)
+    return [submitted for submitted, _ in LivePods(objects(*items, *nodes)).submit(old, usage, writes=writes)]
 
 
 def objects(*items: Any) -> ClusterObjects:
@@ -245,6 +247,32 @@ def test_the_annotation_of_a_fallback_is_turned_back() -> None:
     (submitted,) = read([running, controller(*REPLICA_SET, asks({MIG3: 1}))], compiled(DOWN))
     found: Any = submitted.request.object
     assert "annotations" not in found["metadata"]
+
+
+MEMBERS = """{onConflict: Overwrite, pod: {metadata: {labels: {team: ml}}, spec: {
+    tolerations: [{key: gpu, operator: Exists}], schedulerName: volcano, runtimeClassName: nvidia, priorityClassName: gpu-low,
+    volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1024Mi}}]}},
+    containers: [{which: All, env: [{name: A, value: new}, {name: C, value: c}],
+        volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}"""
+
+
+def test_members_that_rules_wrote_are_turned_back() -> None:
+    rules = pod_defaults(MEMBERS)
+    written: Any = pod(
+        container("main", {GPU: 1}) | {"env": [{"name": "A", "value": "own"}]}, name="train", schedulerName="default"
+    )
+    token = {"name": "token", "projected": {}}
+    created = {**written, "spec": {**written["spec"], "tolerations": [{"key": "other"}], "volumes": [token]}}
+    running = admitted(created, rules)
+    assert {"overhead", *running["spec"]} == {"overhead", *created["spec"], "runtimeClassName", "priorityClassName"}
+    running["spec"] |= {"overhead": {"cpu": "1"}, "priority": 10, "preemptionPolicy": "Never"}
+    proxy = admitted(pod(container("proxy", {"cpu": 1})), rules)["spec"]["containers"]
+    running["spec"]["containers"] += proxy
+    (submitted,) = read([live(running, REPLICA_SET), controller(*REPLICA_SET, written)], compiled(rules))
+    assert not submitted.as_it_is
+    found: Any = submitted.request.object
+    assert found["spec"] == {**created["spec"], "containers": [*created["spec"]["containers"], *proxy]}
+    assert "labels" not in found["metadata"]
 
 
 def test_containers_that_other_webhooks_inject_are_kept() -> None:

@@ -32,7 +32,7 @@ _SEPARATOR = "---\n"
 
 
 def build_examples() -> list[dict[str, Any]]:
-    return [*_of_documents(), *_of_recipes(), *_of_sets(), *_of_inventories()]
+    return [*_of_documents(), *_of_examples(), *_of_recipes(), *_of_sets(), *_of_inventories()]
 
 
 def texts_of(document: str) -> Mapping[str, str]:
@@ -46,6 +46,13 @@ def _of_documents() -> Iterator[dict[str, Any]]:
         texts = texts_of(document)
         inventory = texts[cluster] if cluster else _inventory(DEFAULT_CLUSTER)
         yield _example(GROUPS[document], title, texts[rules], texts[pod], inventory)
+
+
+def _of_examples() -> Iterator[dict[str, Any]]:
+    folder = REPOSITORY / "examples" / "pod-defaults"
+    test = (folder / "gpu-pods.test.yaml").read_text(encoding="utf-8")
+    rules = without_schema_comments((folder / "gpu-pods.yaml").read_text(encoding="utf-8"))
+    yield _example("PodDefaults", "gpu-pods", rules, *_first_case(test, denied=False))
 
 
 def _of_recipes() -> Iterator[dict[str, Any]]:

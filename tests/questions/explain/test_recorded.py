@@ -53,7 +53,7 @@ def test_a_member_that_was_replaced_is_shown(tmp_path: Path) -> None:
     adds = pod_defaults("{onConflict: Overwrite, pod: {metadata: {labels: {team: ml}}}}")
     path = write_log(tmp_path, logged("/mutate", pod(container(), labels={"team": "own"}), adds))
     result = cli("explain", "--from-log", path, "--pod", "ml/job")
-    assert "changed: adds labels  x.yaml:1:86 pod\n        └── labels team=ml (replaced)\n" in result.stdout
+    assert "changed: adds labels  x.yaml:1:107 pod\n        └── labels team=ml (replaced)\n" in result.stdout
 
 
 def test_a_recorded_decision_is_shown_like_an_explained_one(tmp_path: Path) -> None:

@@ -250,7 +250,8 @@ def test_the_annotation_of_a_fallback_is_turned_back() -> None:
 
 
 MEMBERS = """{onConflict: Overwrite, pod: {metadata: {labels: {team: ml}}, spec: {
-    tolerations: [{key: gpu, operator: Exists}], schedulerName: volcano, runtimeClassName: nvidia, priorityClassName: gpu-low,
+    tolerations: [{key: gpu, operator: Exists}], schedulerName: volcano, runtimeClassName: nvidia,
+    priorityClassName: gpu-low,
     volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1024Mi}}]}},
     containers: [{which: All, env: [{name: A, value: new}, {name: C, value: c}],
         volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}"""

@@ -60,7 +60,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "image pull secret": (),
     "volume": (),
     "containers entry": (),
-    "names of containers": (),
+    "which": (),
     "environment variable": (),
     "valueFrom": (),
     "volume mount": (),

@@ -286,7 +286,7 @@ class _Fault:
                 meant = spelling_hint(self._text.strip(remedies.QUOTES), self._wanted)
                 listed = f"is not one of {', '.join(self._wanted)}" if len(self._wanted) > 1 else "is not possible here"
                 yield Code.WRONG_VALUE, f"{self._value_text} {listed}{meant}", self._node
-            case "pattern" | "maxLength":
+            case "pattern" | "maxLength" | "minLength":
                 yield self._wrong_form()
             case "minimum" | "maximum" if isinstance(self._instance, float) and not self._instance.is_integer():
                 # Already reported as not a whole number.

@@ -35,7 +35,7 @@ imports: $(STAMP)
 # The shipped rules pass their cases, which cover every rule, rung, entry and outcome of a condition. In the sets by card, two
 # ladders share rungs: tests/rules/sources has the rungs of the second one that no pod requests.
 rules: $(STAMP)
-	$(BIN)/gpu-rules test rules/diagnostics rules/gpu-allocation examples/rules examples/gitops/rules --quiet --coverage-min 100
+	$(BIN)/gpu-rules test rules/diagnostics rules/gpu-allocation examples/rules examples/pod-defaults examples/gitops/rules --quiet --coverage-min 100
 	$(BIN)/gpu-rules test rules --quiet
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.

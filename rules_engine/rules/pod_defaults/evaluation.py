@@ -140,7 +140,10 @@ class _Merge:
         self._added: list[AddedMember] = []
         self._cluster_unknown = False
         self.keys: set[_Key] = set()
-        self.writer = MemberWriter(read_mapping(context.pod.raw, ()), self._budget.spend)
+        self._pod = read_mapping(context.pod.raw, ())
+        self._computed: dict[int, Json] = {}
+        """Values of members by their ids: one member may be for many containers."""
+        self.writer = MemberWriter(self._pod, self._budget.spend)
 
     def run(self) -> None:
         """Write all members. Raises EvaluationError and PodError."""
@@ -182,7 +185,7 @@ class _Merge:
     def _chosen(self) -> Iterator[tuple[_Target, Member]]:
         """Yield the members of each container, the first one of each key."""
         parsed = {container.path: container for container in self._context.pod.containers}
-        spec = read_mapping(read_mapping(self._context.pod.raw, ()).get("spec"), ("spec",))
+        spec = read_mapping(self._pod.get("spec"), ("spec",))
         lists = {name: read_list(spec.get(name), ("spec", name)) for name in CONTAINER_LISTS}
         count = sum(map(len, lists.values()))
         if count > MAX_CONTAINERS:
@@ -206,12 +209,15 @@ class _Merge:
 
     def _value(self, member: Member) -> Json:
         """Return the value of a member with its computed parts. Raises EvaluationError."""
+        if id(member) in self._computed:
+            return self._computed[id(member)]
         value = member.value
         for part in member.computed:
             computed = self._scope.value(self._values[str(part.expression.location)])
             if problem := _computed_problem(member.field, part, computed):
                 raise EvaluationError(f"the value of {member.title} {problem}", part.expression.at(0))
             value = value_with(value, part.path, cast(Json, computed))
+        self._computed[id(member)] = value
         return value
 
     def _merge(self, target: _Target, member: Member, value: Json) -> bool:

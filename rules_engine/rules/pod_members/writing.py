@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeAlias
 
 from rules_engine.model.json.edits import Edits, JsonText
 from rules_engine.model.json.lenient import as_mapping
@@ -18,8 +19,11 @@ REPLACED_BY_CLASS = ("priority", "preemptionPolicy")
 """Members that the plugin Priority computes from the class, and compares when it runs again: a value of another class
 would make it refuse the pod (kubernetes, plugin/pkg/admission/priority)."""
 
-UNITS_PER_ITEM = 4
-"""Cost of an item of a list, such as an environment variable: so many µs."""
+UNITS_PER_ITEM, UNITS_PER_COMPARISON = 4, 50
+"""Cost of an item of a list, such as an environment variable, and of a comparison of two items: so many µs."""
+
+_ListPath: TypeAlias = tuple[JsonPath, str]
+"""A list: the path of its container, () for the pod's, and its field."""
 
 
 class Present(Enum):
@@ -39,14 +43,19 @@ class MemberWriter:
     def __init__(self, pod: Mapping[str, Json], spend: Spend = lambda _: None) -> None:
         self._pod = pod
         self._spend = spend
-        self._items: dict[tuple[JsonPath, str], list[Json]] = {}
-        self._places: dict[tuple[JsonPath, str], dict[str, int]] = {}
+        self._items: dict[_ListPath, list[Json]] = {}
+        self._places: dict[_ListPath, dict[str, int]] = {}
+        self._changed: dict[_ListPath, JsonPath] = {}
+        """The lists with written items, and the path of the object that each is in."""
         self._edits: dict[JsonPath, dict[str, str | None]] = {}
 
     @property
     def edits(self) -> Edits:
         """The edits of the pod by all members written."""
-        return self._edits
+        edits = {path: dict(members) for path, members in self._edits.items()}
+        for (where, name), parent in self._changed.items():
+            edits.setdefault(parent, {})[name] = JsonText.of(self._items[where, name])
+        return edits
 
     def value(self, field: PodField, name: str, where: JsonPath = ()) -> Json:
         """Return the pod's own value, an item with the same identity for a list; None if it has none."""
@@ -54,34 +63,34 @@ class MemberWriter:
             items = self._list(field, where)
             place = self._places[where, field.name].get(name)
             return None if place is None else items[place]
-        parent = (*where, *field.parent)
-        return self._at(field.path).get(name) if field.form is Form.MAP else self._at(parent).get(field.name)
+        return self._at(field.path).get(name) if field.form is Form.MAP else self._at(field.parent).get(field.name)
 
     def compare(self, field: PodField, name: str, value: Json, where: JsonPath = ()) -> Present:
         """Return whether the pod has a value, up to the API server's defaults."""
         own = self.value(field, name, where)
-        if own in (None, "") and field.form is not Form.MAP:
+        if own is None or (own == "" and field.form is Form.SCALAR):
             return Present.ABSENT
-        if own is None:
-            return Present.ABSENT
-        equal = own == value or (field.form is Form.LIST and _stored(field, own) == _stored(field, value))
-        return Present.EQUAL if equal else Present.OTHER
+        if own == value:
+            return Present.EQUAL
+        if field.form is not Form.LIST:
+            return Present.OTHER
+        self._spend(UNITS_PER_COMPARISON)
+        return Present.EQUAL if _stored(field, own) == _stored(field, value) else Present.OTHER
 
     def write(self, field: PodField, name: str, value: Json, where: JsonPath = ()) -> None:
         """Write a member in place of the pod's own, or at the end of a list."""
         if field.form is Form.MAP:
             self._edits.setdefault(field.path, {})[name] = str(value)
-            return
-        edits = self._edits.setdefault((*where, *field.parent), {})
-        if field.form is Form.SCALAR:
+        elif field.form is Form.SCALAR:
+            edits = self._edits.setdefault(field.parent, {})
             edits[field.name] = str(value)
             if field.name == "priorityClassName":
                 edits.update(dict.fromkeys(REPLACED_BY_CLASS))
-            return
-        items = self._list(field, where)
-        place = self._places[where, field.name].setdefault(name, len(items))
-        items[place:] = [_canonical(value, field.shape), *items[place + 1 :]]
-        edits[field.name] = JsonText.of(items)
+        else:
+            items = self._list(field, where)
+            place = self._places[where, field.name].setdefault(name, len(items))
+            items[place : place + 1] = [_canonical(value, field.shape)]
+            self._changed[where, field.name] = (*where, *field.parent)
 
     def _list(self, field: PodField, where: JsonPath) -> list[Json]:
         at = where, field.name

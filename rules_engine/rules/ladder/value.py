@@ -139,7 +139,7 @@ class FallbackLadder(Rule):
             moves=True,
             gives=frozenset(self.resources),
             reads=(
-                *(("metadata", "annotations", key) for key in self.histories),
+                *(("metadata", "annotations", key) for key in self.histories if key),
                 *(("spec", "nodeSelector", key) for key in self.pool_keys),
                 *([("metadata", "labels", QUEUE_LABEL)] if self.pool_keys and self.queued is Queued.IGNORE else []),
             ),

@@ -19,6 +19,7 @@ from tests.support.evaluation import (
     annotations,
     asks,
     cluster,
+    compiled,
     container,
     injection,
     ladder,
@@ -28,6 +29,7 @@ from tests.support.evaluation import (
     resources,
     rung,
 )
+from tests.support.webhooks import pod_defaults
 
 FALLBACK, WEBHOOK = "gpurules.io/fallback", "gpu-webhook.k8s.io/fallback"
 FULL = (MIG3, MIG2, MIG1, rung(GPU, assume=True))
@@ -530,3 +532,7 @@ class TestWithoutClusterKnowledge:
         decision = mutated(asks({MIG2: 1}), down(name="a"), down(name="b"), on=on)
         assert decision.patch == ()
         assert [step.reason for step in decision.trace] == ["cluster-unknown", "already-decided"]
+
+
+def test_a_ladder_without_annotation_reads_none() -> None:
+    assert compiled(pod_defaults(), ladder(GPU, annotation="")).rules

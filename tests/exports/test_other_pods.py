@@ -1,9 +1,11 @@
 """Pods that request no GPUs: they are sent only for rules without resources, by a webhook of their own."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +23,7 @@ from rules_engine.model.rules.rule import Match, Rule
 from rules_engine.rules.pod_defaults.value import PodDefaults
 from rules_engine.rules.rule_set.globs import matches_any
 from tests.support.api_server_cost import PER_CALL, WIDEST_WITH_OTHER_PODS, Evaluation, costliest_pod
+from tests.support.authoring import cli
 from tests.support.conditions import SELECTORS
 from tests.support.evaluation import GPU, MIG1, asks, compiled, container, injection, ladder, pod, request, validation
 from tests.support.laws import clusters
@@ -54,7 +57,7 @@ def wide_rules(draw: st.DrawFn) -> list[Rule]:
     found: list[Rule] = []
     for number in range(draw(st.integers(0, 3))):
         fields = draw(rule_fields())
-        resources = draw(st.sampled_from([(), (), (), ("nvidia.com/*",), ("amd.com/gpu", "cpu")]))
+        resources = draw(st.sampled_from([(), (), (), ("nvidia.com/*",), ("amd.com/*", "example.com/x0")]))
         found.append(pod_defaults(f"m{number}", **{**fields, "match": replace(fields["match"], resources=resources)}))
     return found
 
@@ -87,10 +90,14 @@ def test_every_pod_of_a_rule_is_sent_by_one_webhook(
     if called == [OTHER]:
         assert any(made.rule.id in without for made in rule_set.rules if isinstance(made.rule, PodDefaults))
         assert not any(is_gpu(name) for name in named(made))
-    if called == [FIRST] and len(made["spec"]["containers"]) <= COMPARED_CONTAINERS:  # type: ignore[arg-type, index, call-overload]
-        resources = {name for rule in rules for name in rule.interests.resources or ()} | {"amd.com/gpu", "cpu"}
-        counts = [len(amounts) for amounts in amounts_of(made)]
-        assert named(made) & resources or any(map(is_gpu, named(made))) or max(counts) > COMPARED_AMOUNTS_FOR_GPUS
+    if called == [FIRST] and not is_large(made):
+        resources = {"amd.com/x~y", "example.com/x0"}.union(*(rule.interests.resources or () for rule in rules))
+        assert named(made) & resources or any(map(is_gpu, named(made)))
+
+
+def is_large(made: Any) -> bool:
+    amounts = max(len(amounts) for amounts in amounts_of(made))
+    return amounts > COMPARED_AMOUNTS_FOR_GPUS or len(made["spec"]["containers"]) > COMPARED_CONTAINERS
 
 
 def amounts_of(made: Any) -> list[dict[str, Json]]:
@@ -244,6 +251,31 @@ def test_the_chart_gets_the_conditions_of_both_webhooks() -> None:
     assert "otherPods" not in values["validating"]
     without: Any = webhooks.helm_values(compiled(ladder(GPU)), {})["webhook"]
     assert without["mutating"]["otherPods"] == []
+
+
+VOID = """\
+apiVersion: gpurules.io/v1
+kind: PodDefaults
+metadata: {name: void}
+spec:
+  match: {excludeNamespaces: [gpu-operator, monitoring]}
+  onConflict: Overwrite
+  optOut: Forbidden
+  containers:
+    - which: NotRequesting
+      env: [{name: NVIDIA_VISIBLE_DEVICES, value: void}]
+"""
+
+
+def test_the_command_prints_both_webhooks_of_pod_defaults(tmp_path: Path) -> None:
+    (tmp_path / "void.yaml").write_text(VOID)
+    result = cli("webhook-config", "--rules", tmp_path, "--failure-policy", "Fail")
+    assert (result.exit_code, result.stderr) == (0, "")
+    made, _ = yaml.safe_load_all(result.stdout)
+    assert [(each["name"], each["failurePolicy"]) for each in made["webhooks"]] == [(FIRST, "Fail"), (OTHER, "Ignore")]
+    excluded = "!(request.namespace in ['gpu-operator', 'monitoring'])"
+    assert made["webhooks"][1]["matchConditions"][0]["expression"] == excluded
+    assert excluded in made["webhooks"][0]["matchConditions"][0]["expression"]
 
 
 # Drift.

@@ -1,7 +1,7 @@
 """Calls of the webhooks by the API server: generated rules and pods, and the pods that are sent."""
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -85,20 +85,24 @@ NAMESPACES = st.sampled_from(["ml", "x-ml", "prod", "mx"])
 
 def sent(calls: Calls, made: Json, *, namespace: str = "ml", operation: str = "CREATE") -> bool:
     """True if the API server would call the webhook: an expression that fails is not forgiven."""
-    texts = [str(as_mapping(each)["expression"]) for each in calls.match_conditions]
-    results = [holds(condition(text), made, namespace, operation) for text in texts]
+    results = [holds(text, made, namespace, operation) for text in condition_texts(calls)]
     return operation in calls.operations and all(results)
 
 
-@cache
-def condition(text: str) -> Program:
-    return compile_expression(cel(text), KUBERNETES, result=types.BOOL)
+def condition_texts(calls: Calls) -> list[str]:
+    return [str(as_mapping(each)["expression"]) for each in calls.match_conditions]
 
 
-def holds(program: Program, made: Json, namespace: str, operation: str) -> bool:
-    value = program.evaluate({"object": made, "request": {"operation": operation, "namespace": namespace}}, Budget())
+def holds(text: str, made: Json, namespace: str, operation: str) -> bool:
+    variables = {"object": made, "request": {"operation": operation, "namespace": namespace}}
+    value = _condition(text).evaluate(variables, Budget())
     assert isinstance(value, bool)
     return value
+
+
+@lru_cache(100)
+def _condition(text: str) -> Program:
+    return compile_expression(cel(text), KUBERNETES, result=types.BOOL)
 
 
 def relevant_rules(decision: Decision) -> set[str]:

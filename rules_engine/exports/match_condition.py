@@ -121,8 +121,8 @@ def selection_of_gpus(selections: Collection[Selection]) -> Selection:
     expression = match_condition(selections).expression
     if expression is None:
         return gpus
-    names = sum(each.weight for each in _merge_selections(selections))
-    return replace(gpus, conditions=frozenset({f"({expression})"}), names=names)
+    # Equal selections of several rules are one.
+    return replace(gpus, conditions=frozenset({f"({expression})"}), names=sum(each.weight for each in {*selections}))
 
 
 def match_condition(selections: Collection[Selection]) -> MatchCondition:
@@ -141,28 +141,23 @@ def match_condition(selections: Collection[Selection]) -> MatchCondition:
 
 def _join_selections(selections: Iterable[Selection]) -> str | None:
     """Return one expression that is true if a selection has the pod; None if it is too large."""
-    merged = _merge_selections(selections)
-    texts = sorted(selected.expression for selected in merged)
-    guard = [LARGE_POD_GUARD] if any(selected.resources for selected in merged) else []
-    expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
-    return (
-        expression
-        if sum(selected.weight for selected in merged) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
-        else None
-    )
-
-
-def _merge_selections(selections: Iterable[Selection]) -> list[Selection]:
-    """Return the same pods by fewer selections: one for the same conditions, and none that another covers."""
     by_conditions: dict[Hashable, Selection] = {}
     for selected in selections:
         key = selected.conditions, bool(selected.resources), selected.compared
-        resources = by_conditions.get(key, selected).resources | selected.resources
-        by_conditions[key] = replace(selected, resources=resources)
+        joined = by_conditions.get(key, selected)
+        by_conditions[key] = replace(selected, resources=joined.resources | selected.resources)
     merged = list(by_conditions.values())
-    return [
+    kept = [
         selected for selected in merged if not any(other != selected and other.covers(selected) for other in merged)
     ]
+    texts = sorted(selected.expression for selected in kept)
+    guard = [LARGE_POD_GUARD] if any(selected.resources for selected in kept) else []
+    expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
+    return (
+        expression
+        if sum(selected.weight for selected in kept) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
+        else None
+    )
 
 
 def _operation_conditions(matched: Set[Operation], called: Set[Operation]) -> Iterator[str]:

@@ -140,8 +140,8 @@ def _decide_pods(
     """Add the changes of all pods."""
     before, after = Outcomes(old.rule_set), Outcomes(new.rule_set)
     usage = usage_resources((old.rule_set, new.rule_set))
-    writes = any(compiled.rule.interests.writes for compiled in old.rule_set.rules)
-    pods = inputs.pods(before.mutate_request, namespace, usage, writes=writes)
+    writes = {path for compiled in old.rule_set.rules for path in compiled.rule.interests.writes}
+    pods = inputs.pods(before.mutate_request, namespace, usage, writes)
     for done, (submitted, view) in enumerate(pods, start=1):
         grouping.add(submitted, before.of(submitted, view), after.of(submitted, view))
         report("deciding", done, inputs.live_pods)

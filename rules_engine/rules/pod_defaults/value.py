@@ -11,7 +11,7 @@ from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests
 from rules_engine.rules.entries import Entry, RuleWithEntries
-from rules_engine.rules.pod_members.value import FIELDS, Form, Member
+from rules_engine.rules.pod_members.value import Form, Member
 from rules_engine.rules.rule_set.globs import matches_any
 
 
@@ -19,6 +19,16 @@ class PodDefaultsCode(ProblemCode):
     """Codes of problems of PodDefaults."""
 
     IMPOSSIBLE_CONTAINER = "impossible-container"
+    MOUNT_WITHOUT_VOLUME = "mount-without-volume"
+    QUEUE_ON_PODS = "queue-on-pods"
+    UNREACHABLE_MEMBER = "unreachable-member"
+    UNKNOWN_CLASS = "unknown-class"
+    UNMATCHED_SELECTOR = "unmatched-selector"
+    SELECTOR_CONFLICT = "selector-conflict"
+
+
+_OF_CLASSES = {"priorityClassName": ("priority", "preemptionPolicy"), "runtimeClassName": ("overhead",)}
+"""Members that the API server computes from a class, by the field that names it."""
 
 
 class OnConflict(Enum):
@@ -96,9 +106,8 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
                     (*map(str, member.field.path), *([member.name] if member.field.form is Form.MAP else ())),
                     member.location,
                 )
-                if member.field is FIELDS["priorityClassName"]:
-                    for name in ("priority", "preemptionPolicy"):
-                        yield ("spec", name), member.location
+                for name in _OF_CLASSES.get(member.field.name, ()):
+                    yield ("spec", name), member.location
             for group in entry.containers:
                 for member in group.members:
                     for owner in CONTAINER_LISTS:

@@ -21,7 +21,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.questions.diff.input.live_input import LivePods, MutatePod
+from rules_engine.questions.diff.input.live_input import LivePods, MutatePod, Paths
 from rules_engine.questions.diff.input.live_pods import missing_values
 from rules_engine.questions.diff.input.recorded_input import RecordedInput
 from rules_engine.questions.diff.values import SubmittedPods, WorkloadName
@@ -70,7 +70,7 @@ class DiffInputs:
         return sum(map(len, self._live))
 
     def pods(
-        self, mutated: MutatePod, namespace: str, usage: Set[str] | None, *, writes: bool = False
+        self, mutated: MutatePod, namespace: str, usage: Set[str] | None, writes: Paths = ()
     ) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield pods as they were submitted, with the clusters on which they are decided.
 
@@ -78,7 +78,7 @@ class DiffInputs:
         usage rules of either side read; None: any. `writes`: as for LivePods.
         """
         for live in self._live:
-            yield from live.submit(mutated, usage, writes=writes)
+            yield from live.submit(mutated, usage, writes)
         for submitted in self._submitted(namespace):
             for name, cluster in self.columns.items():
                 workload, count = structs.replace(submitted.workload, cluster=name), submitted.count

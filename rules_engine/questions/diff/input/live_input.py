@@ -1,6 +1,6 @@
 """Live pods of a cluster, as their controllers submitted them, and these controllers."""
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
 from rules_engine.cluster.creation import limit_range
 from rules_engine.cluster.creation.pod_creation import PodCreation
@@ -81,6 +81,8 @@ def is_builtin_controller(reference: Object) -> bool:
 MutatePod = Callable[[AdmissionRequest, Cluster], Json]
 """A function that returns the pod of a request after the mutation by the old rules; None if they deny it."""
 
+Paths = Collection[Sequence[str]]
+
 NO_CONTROLLER = "no controller"
 OTHER_CONTAINERS = "other containers than in its template"
 DENIED = "the old rules deny the pod of its template"
@@ -101,29 +103,25 @@ class LivePods:
         return len(self._pods)
 
     def submit(
-        self, mutated: MutatePod, usage: Set[str] | None, *, writes: bool = False
+        self, mutated: MutatePod, usage: Set[str] | None, writes: Paths = ()
     ) -> Iterator[tuple[SubmittedPods, Cluster]]:
         """Yield each pod as it was submitted, and the view of the cluster without it.
 
         `mutated` applies the old rules. `usage`: the resources whose usage rules of either side read; None: any.
-        `writes`: the old rules write members other than resources and annotations.
+        `writes`: paths of members, other than resources and annotations, that the old rules write.
         """
         views = ViewsWithout(self._objects, usage)
         for pod in self._pods:
             view = views.without(pod)
-            yield self._restore_pod(pod, view, mutated, writes=writes), view
+            yield self._restore_pod(pod, view, mutated, writes), view
 
-    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod, *, writes: bool) -> SubmittedPods:
+    def _restore_pod(self, pod: PodObject, view: Cluster, mutated: MutatePod, writes: Paths) -> SubmittedPods:
         namespace, missing = pod.namespace, live_pods.missing_values(pod)
         owner, template = find_controller(pod) or (None, None)
         if owner is None:
             owner = _owner(_controller_reference(pod) or {"kind": "Pod", "name": pod.name})
         workload = WorkloadName.of(self._name, namespace, *owner)
-        restored = None if template is None else live_pods.restore_from_template(pod, template)
-        if writes and restored is not None and template is not None:
-            restored = live_pods.restore_members(
-                restored, template, lambda bare: mutated(pod_request(bare, namespace=namespace), view)
-            )
+        restored = None if template is None else live_pods.restore_from_template(pod, template, writes)
         if restored is None:
             reason = _missing_template_reason(pod) if template is None else OTHER_CONTAINERS
         else:

@@ -1,7 +1,6 @@
 """Reconstruction of live pods as they were submitted: rules have already changed their resources and other members."""
 
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.model.json.lenient import (
@@ -20,8 +19,6 @@ from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.removed_values import MemberPath, without_mark
 from rules_engine.rules.evaluation.rule_reads import missing_members
-from rules_engine.rules.pod_members.value import FIELDS, Form, PodField
-from rules_engine.rules.pod_members.writing import REPLACED_BY_CLASS, identity_of
 
 _LATER_METADATA = frozenset(
     {
@@ -50,9 +47,6 @@ _STRIPPED = frozenset({*_LATER_METADATA, "ephemeralContainers"})
 
 _TOPOLOGY_LABELS = frozenset({"topology.kubernetes.io/region", "topology.kubernetes.io/zone"})
 """Labels that a pod gets from its node when it is bound (KEP-4742)."""
-
-_OF_CLASSES = {"priorityClassName": REPLACED_BY_CLASS, "runtimeClassName": ("overhead",)}
-"""Members that the API server computes from a class, by the field that names the class."""
 
 _POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
 
@@ -126,11 +120,14 @@ def _separate_selector(term: Json) -> Json:
     return {**members, "labelSelector": selector}
 
 
-def restore_from_template(pod: dict[str, Json], template: Object) -> dict[str, Json] | None:
+def restore_from_template(
+    pod: dict[str, Json], template: Object, writes: Iterable[Sequence[str]] = ()
+) -> dict[str, Json] | None:
     """Return a live pod with the resources and annotations of its controller's template; None if that is another one's.
 
-    All else is unchanged: labels, tolerations and the priority, which controllers and the API server add before
-    webhooks are called, and containers that other webhooks inject. Amounts that LimitRanger set are left out.
+    It also has the template's members at `writes`, the paths that rules write. All else is unchanged: labels,
+    tolerations and the priority, which controllers and the API server add before webhooks are called, and containers
+    that other webhooks inject. Amounts that LimitRanger set are left out.
     """
     template_metadata, template_spec = as_mapping(template.get("metadata")), as_mapping(template.get("spec"))
     submitted = strip_live_fields(pod, on_node=bool(text_member(template_spec, "nodeName")))
@@ -152,7 +149,10 @@ def restore_from_template(pod: dict[str, Json], template: Object) -> dict[str, J
             return None
         if containers:
             spec[member] = [_with_resources(container, templates) for container in containers]
-    return {**submitted, "metadata": metadata, "spec": spec}
+    restored = {**submitted, "metadata": metadata, "spec": spec}
+    for path in writes:
+        restored = _with_member(restored, template, path)
+    return restored
 
 
 def _with_resources(container: Object, templates: Mapping[str, Object]) -> Json:
@@ -171,51 +171,19 @@ def _set_member(members: dict[str, Json], name: str, value: Json) -> None:
         members[name] = value
 
 
-def restore_members(pod: dict[str, Json], template: Object, mutated: Callable[[Json], Json]) -> dict[str, Json]:
-    """Return a pod without the members that rules wrote: those that `mutated` adds to the pod of the template.
-
-    Members that controllers, the API server and other webhooks added stay.
-    """
-    restored, bare, templates = deepcopy(pod), deepcopy(pod), {("metadata", ""): {}, **_owners(template)}
-    owners, submitted = (
-        {place: own for place, own in _owners(each).items() if place in templates} for each in (restored, bare)
-    )
-    for place, owner in submitted.items():
-        owner.update({field.name: templates[place].get(field.name) for field in _fields_of(place)})
-    made = _owners(as_mapping(mutated(bare)))
-    for place in owners.keys() & made.keys():
-        for field in _fields_of(place):
-            own, before, after = (_items(field, each[place]) for each in (owners, submitted, made))
-            if before != after:
-                kept = {name: item for name, item in own.items() if before.get(name) == after.get(name)}
-                items = kept | {name: item for name, item in before.items() if item != after.get(name)}
-                value: Json = [*items.values()] if field.form is Form.LIST else items
-                _set_member(owners[place], field.name, items.get("") if field.form is Form.SCALAR else value or None)
-                for name in _OF_CLASSES.get(field.name, ()):
-                    _set_member(owners[place], name, templates[place].get(name))
-    return restored
-
-
-def _owners(pod: Object) -> dict[tuple[str, str], dict[str, Json]]:
-    """Return the metadata, the spec and the containers of a pod, by the names of their lists and their own."""
-    found: dict[tuple[str, str], Json | Object] = {(part, ""): pod.get(part) for part in ("metadata", "spec")}
-    for part in CONTAINER_LISTS:
-        found |= {
-            (part, text_member(each, "name")): each for each in object_items(as_mapping(pod.get("spec")).get(part))
-        }
-    return {place: owner for place, owner in found.items() if isinstance(owner, dict)}
-
-
-def _fields_of(place: tuple[str, str]) -> Iterator[PodField]:
-    return (each for each in FIELDS.values() if each.parent == (() if place[1] else place[:1]))
-
-
-def _items(field: PodField, owner: Object) -> dict[str, Json]:
-    """Return the items of a field by what identifies them."""
-    value = owner.get(field.name)
-    if field.form is Form.LIST:
-        return {identity_of(field, {**item}): {**item} for item in object_items(value)}
-    return {**as_mapping(value)} if field.form is Form.MAP else {"": value} if value else {}
+def _with_member(own: Object, template: Object, path: Sequence[str]) -> dict[str, Json]:
+    """Return an object whose member at a path is that of a template; items of lists are found by their names."""
+    name, below = path[0], path[1:]
+    mine, value = own.get(name), template.get(name)
+    if below and isinstance(mine, list):
+        named = {text_member(item, "name"): item for item in object_items(value)}
+        items = ((item, named.get(text_member(item, "name"))) for item in object_items(mine))
+        value = [dict(item) if model is None else _with_member(item, model, below) for item, model in items]
+    elif below:
+        value = _with_member(as_mapping(mine), as_mapping(value), below) or None
+    changed = dict(own)
+    _set_member(changed, name, value)
+    return changed
 
 
 def has_equal_resources(admitted: Json, observed: Object) -> bool:

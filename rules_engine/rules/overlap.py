@@ -65,7 +65,10 @@ def covers_match(wide: Match, narrow: Match) -> bool:
             (wide.object_selector, narrow.object_selector),
         )
     )
-    return included and kept and selected
+    counted = not wide.resources or (
+        narrow.resources and all(any_wider(wide.resources, name) for name in narrow.resources)
+    )
+    return bool(included and kept and selected and counted)
 
 
 def may_share_pods(first: Rule, second: Rule) -> bool:

@@ -8,6 +8,9 @@ from msgspec import Meta, Struct
 DEFAULT_NAMESPACE = "default"
 """Namespace of objects that have none, as in kubectl."""
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""The label that puts a Job, or a pod of its own, into a queue of Kueue."""
+
 MAX_LABEL = 63
 """Longest DNS label (DNS1123LabelMaxLength): the name of a namespace or a Service, the name part of a resource."""
 

@@ -70,6 +70,7 @@ class Code(ProblemCode):
     NOTHING_TO_INHERIT = "nothing-to-inherit"
     UNUSED_ENTRY = "unused-entry"
     UNUSED_DEFAULT = "unused-default"
+    USELESS_TOLERATION = "useless-toleration"
 
     # Tests, inventories and manifests
     BAD_REFERENCE = "bad-reference"

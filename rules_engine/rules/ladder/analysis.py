@@ -10,10 +10,12 @@ from rules_engine.cluster.nodes import REPELLING_EFFECTS, Offered, Tolerated
 from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
-from rules_engine.model.problems.problem import Problem, did_you_mean, warning
+from rules_engine.model.problems.codes import Code
+from rules_engine.model.problems.problem import Problem, warning
 from rules_engine.rules.ladder.pools import pool_text
 from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, Unplaced, WhenExhausted
 from rules_engine.rules.overlap import EarlierRules, always_first, precedence_basis
+from rules_engine.rules.pod_members.analysis import label_hint, useless_tolerations
 from rules_engine.rules.pod_members.value import toleration_text, tolerations_in
 from rules_engine.rules.resource_names import name_warnings
 
@@ -84,9 +86,8 @@ def _pool_clause(rung: Rung, ladder: FallbackLadder, nodes: Sequence[Node]) -> s
         return ""
     for key, value in rung.pool:
         if value is not None and not _nodes_of(((key, value),), nodes):
-            near = {item for node in nodes for item in node.labels.items() if key in item or value in item}
-            near.difference_update(*(other.pool for other in ladder.rungs))
-            return f", since none has {key}={value}{did_you_mean(f'{key}={value}', map('='.join, near))}"
+            others = {label for other in ladder.rungs for label in other.pool}
+            return f", since none has {key}={value}{label_hint(key, value, nodes, others)}"
     return f", since none is in its pool {pool_text(rung.pool)}"
 
 
@@ -111,12 +112,10 @@ def _warn_pools(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Probl
                 text = toleration_text(Toleration(key=taint.key, operator="", value=taint.value, effect=taint.effect))
                 message = f"each node of the pool {rung.name} has a taint that 'place' does not tolerate: {text}"
                 yield warning(LadderCode.UNTOLERATED_POOL, message, rung.location, rung.resource)
-        taints = {taint for node in pool for taint in node.taints}
-        for toleration in tolerations if pool else ():
-            if not any(map(Tolerated((toleration,)).includes, taints)):
-                text = toleration_text(toleration)
-                message = f"no node of the pool {rung.name} has a taint that this tolerates: {text}"
-                yield warning(LadderCode.USELESS_TOLERATION, message, rung.origin["place"], "place")
+        for toleration in useless_tolerations(tolerations, pool) if pool else ():
+            text = toleration_text(toleration)
+            message = f"no node of the pool {rung.name} has a taint that this tolerates: {text}"
+            yield warning(Code.USELESS_TOLERATION, message, rung.origin["place"], "place")
         created = any(AUTOSCALER_LABEL in node.labels for node in pool) and not any(node.scalable for node in pool)
         if created and ladder.offered is Offered.AVAILABLE:
             message = (

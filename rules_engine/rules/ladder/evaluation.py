@@ -14,6 +14,7 @@ from rules_engine.cluster.nodes.offers import AMOUNTS_PER_UNIT, CostlyOfferError
 from rules_engine.language.cel import Budget, CostExceeded, NamedProgram, Program
 from rules_engine.language.cel.program import constant_texts
 from rules_engine.model.json.edits import Edits, merge_edits
+from rules_engine.model.kubernetes.names import QUEUE_LABEL
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Field
@@ -36,7 +37,6 @@ from rules_engine.rules.evaluation.steps import Details, failure_step, patch_siz
 from rules_engine.rules.ladder.counts import DeviceCounts, edits_between
 from rules_engine.rules.ladder.pools import PodPool, pool_text, pool_words, select_pool
 from rules_engine.rules.ladder.value import (
-    QUEUE_LABEL,
     Counts,
     Direction,
     FallbackLadder,

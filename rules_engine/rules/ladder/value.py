@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from rules_engine.cluster.nodes import NodeFilter, NodeQuery, Offered
+from rules_engine.model.kubernetes.names import QUEUE_LABEL
 from rules_engine.model.problems.codes import ProblemCode
 from rules_engine.model.problems.source import Location, SourceText
 from rules_engine.model.rules.rule import Interests, Mode, Rule
@@ -27,7 +28,6 @@ class LadderCode(ProblemCode):
     MIXED_CARDS = "mixed-cards"
     RUNG_ORDER = "rung-order"
     RUNG_NOT_OFFERED = "rung-not-offered"
-    USELESS_TOLERATION = "useless-toleration"
     UNTOLERATED_POOL = "untolerated-pool"
     AUTOSCALED_POOL = "autoscaled-pool"
 
@@ -74,8 +74,6 @@ class Queued(Enum):
     IGNORE = "Ignore"
     MOVE = "Move"
 
-
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 PoolLabels: TypeAlias = tuple[tuple[str, str | None], ...]
 """A node pool: labels of its nodes, in order of key; None: its nodes do not have the label."""

@@ -11,10 +11,11 @@ from typing import NamedTuple, cast
 from rules_engine.language.cel import EvaluationError, Program
 from rules_engine.language.cel.values.types import REQUESTED
 from rules_engine.model.json.edits import Edits, merge_edits
+from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
 from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
-from rules_engine.model.kubernetes.quantity import QuantityError, parse_quantity
+from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 from rules_engine.model.rules.decision import Action, AddedMember, Step
 from rules_engine.model.rules.rule import Mode, RuleId
 from rules_engine.rules.evaluation.applicability import (
@@ -157,6 +158,7 @@ class _Merge:
             if member.field is _VOLUMES and not self._may_write_volume(member, value)
         }
         mounted: set[str] = set()
+        in_memory = {member.name: size for member, value in pod if (size := _memory_size(value)) is not None}
         for target, member, value in containers:
             volume = self._volume_of(member, value)
             if volume in kept:
@@ -164,6 +166,8 @@ class _Merge:
                 self.keys.add(_Key(target.where, member.field.name, member.name))
             elif self._merge(target, member, value):
                 mounted.add(volume)
+                if volume in in_memory:
+                    self._warn_of_size(target, volume, in_memory[volume])
         named = {self._volume_of(each, each.value) for group in self._entry.containers for each in group.members}
         for member, value in pod:
             if member.field is _VOLUMES and member.name in named - mounted - kept:
@@ -171,6 +175,16 @@ class _Merge:
                 self.keys.add(_Key((), member.field.name, member.name))
             else:
                 self._merge(_Target(), member, value)
+
+    def _warn_of_size(self, target: _Target, volume: str, size: Quantity) -> None:
+        """Warn of a volume in memory that is larger than its container's limit, which no injection will change."""
+        limits = (each.limits.get("memory") for each in self._context.pod.containers if each.path == target.where)
+        limit = next(limits, None)
+        if limit is not None and limit < size and "memory" not in self._context.given(self._context.namespace):
+            warning = (
+                f"the volume {volume} may hold {size} in memory, which counts for {target.name}: its limit is {limit}"
+            )
+            self._warnings = (*self._warnings, f"{self._rule.id}: {warning}")
 
     def _volume_of(self, member: Member, value: Json) -> str:
         """Return the volume that a mount names; "" for other members."""
@@ -279,6 +293,15 @@ class _Merge:
         common["members"] = tuple(self._added)
         names = dict.fromkeys(each.member.partition(".")[0] for each in self._added)
         return rule_step(rule, Action.CHANGE, "added", f"adds {', '.join(names)}", **common)
+
+
+def _memory_size(volume: Json) -> Quantity | None:
+    """Return the size of a volume in memory; None for another one, and without a limit."""
+    empty_dir = as_mapping(as_mapping(volume).get("emptyDir"))
+    try:
+        return parse_quantity(text_member(empty_dir, "sizeLimit")) if empty_dir.get("medium") == "Memory" else None
+    except QuantityError:
+        return None
 
 
 def _computed_problem(field: PodField, part: Computed, value: object) -> str:

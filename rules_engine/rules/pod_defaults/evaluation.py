@@ -246,7 +246,8 @@ class _Merge:
         if (winner := self._claimed.get(key)) is not None:
             self._notes.append(f"{title} is decided by {winner}")
             return False
-        replaced, own = present is Present.OTHER, self.writer.value(field, name, target.where)
+        own = self.writer.value(field, name, target.where)
+        replaced = present is Present.OTHER and not self._is_default(field, own)
         if replaced and (reason := self._reason_to_keep(field, own)):
             self._notes.append(f"{title} stays: {reason}")
             return False
@@ -260,20 +261,20 @@ class _Merge:
 
     def _reason_to_keep(self, field: PodField, own: Json) -> str:
         """Return why the pod's own value stays, or ""."""
-        overwrites = self._rule.on_conflict is OnConflict.OVERWRITE
-        match field.name:
-            case "runtimeClassName":
-                return f"the pod names the runtime class {own}, whose settings are merged already"
-            case "schedulerName" if own == DEFAULT_SCHEDULER:
-                return ""
-            case "priorityClassName" if not overwrites:
-                classes = self._context.cluster.classes.priority
-                if classes is None:
-                    self._cluster_unknown = True
-                    return "it is not known whether that is the default class, since PriorityClasses were not read"
-                if classes.get(str(own)):
-                    return ""
-        return "" if overwrites else "onConflict Keep"
+        if field.name == "runtimeClassName":
+            return f"the pod names the runtime class {own}, whose settings are merged already"
+        if self._rule.on_conflict is OnConflict.OVERWRITE:
+            return ""
+        if field.name == "priorityClassName" and self._context.cluster.classes.priority is None:
+            self._cluster_unknown = True
+            return "it is not known whether that is the default class, since PriorityClasses were not read"
+        return "onConflict Keep"
+
+    def _is_default(self, field: PodField, own: Json) -> bool:
+        """Return True for a value that the API server sets in pods without one."""
+        if field.name == "priorityClassName":
+            return (self._context.cluster.classes.priority or {}).get(str(own), False)
+        return field.name == "schedulerName" and own == DEFAULT_SCHEDULER
 
     def step(self) -> Step:
         """Return the step of the rule."""

@@ -107,6 +107,12 @@ def test_a_ladder_of_one_rung_moves_nothing_unless_it_denies(tmp_path: Path) -> 
     assert found(tmp_path, ladder("a", ABOVE, whenExhausted="Deny")) == []
 
 
+def test_a_ladder_of_one_rung_may_place_pods(tmp_path: Path) -> None:
+    placed = "{resource: nvidia.com/gpu, name: A100, pool: {card: a100}, place: {runtimeClassName: nvidia}}"
+    assert found(tmp_path, ladder("a", placed)) == ["single-rung 6:18"]
+    assert found(tmp_path, ladder("a", placed, unplaced="First")) == []
+
+
 def test_a_condition_of_an_unreachable_rung_is_a_warning(tmp_path: Path) -> None:
     rungs = f"{{resource: {ABOVE}, when: 'true'}}", f"{{resource: {BELOW}, when: 'true'}}"
     assert found(tmp_path, ladder("a", *rungs)) == ["unused-when 6:49"]

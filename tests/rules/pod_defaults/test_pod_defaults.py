@@ -393,3 +393,32 @@ def test_mode_audit_records_and_changes_nothing() -> None:
     assert decision.trace[0].would_decide
     assert audited.mode is Mode.AUDIT
     assert [step.rule for step in decision.trace if step.decides] == ["PodDefaults/later"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "volume", "which", "warned"),
+    [
+        ("4Gi", "medium: Memory, sizeLimit: 8Gi", "All", True),
+        ("4Gi", "medium: Memory, sizeLimitExpression: \"'8Gi'\"", "All", True),
+        ("4Gi", "medium: Memory, sizeLimit: 8Gi", "{names: [other]}", False),
+        ("8192Mi", "medium: Memory, sizeLimit: 8Gi", "All", False),
+        (None, "medium: Memory, sizeLimit: 8Gi", "All", False),
+        ("4Gi", "medium: Memory", "All", False),
+        ("4Gi", "sizeLimit: 8Gi", "All", False),
+    ],
+)
+def test_a_volume_in_memory_counts_for_the_limit_of_its_container(
+    limit: str | None, volume: str, which: str, warned: bool
+) -> None:
+    rule = pod_defaults((SHARED_MEMORY % which).replace("{}", f"{{{volume}}}"))
+    made = pod(container("main", {GPU: 1}, limits={"memory": limit} if limit else {}), container("side"))
+    warning = "PodDefaults/defaults: the volume shm may hold 8Gi in memory, which counts for main: its limit is 4Gi"
+    assert mutated(made, rule).warnings == ((warning,) if warned else ())
+    assert mutated(mutated(made, rule).result, rule).warnings == ((warning,) if warned else ())
+
+
+def test_an_injection_may_raise_the_limit_of_memory() -> None:
+    rule = pod_defaults((SHARED_MEMORY % "All").replace("{}", "{medium: Memory, sizeLimit: 8Gi}"))
+    made = pod(container("main", {GPU: 1}, limits={"memory": "4Gi"}))
+    assert mutated(made, rule, injection({"cpu": 4}, gpu_type=None)).warnings
+    assert mutated(made, rule, injection({"memory": "64Gi"}, gpu_type=None)).warnings == ()

@@ -15,8 +15,15 @@ DOCUMENT = REPOSITORY / "docs/reference/rules.md"
 RULE_KINDS = tuple(kind.name for kind in KINDS)
 
 # An inline cluster of a RuleTest has the nodes of an inventory, which are documented there. Each of several clusters is
-# like the one cluster, and an expectation on one of them like that on all.
-DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].", "spec.clusters.NAME.", "spec.cases[].expectOn.NAME.")
+# like the one cluster, an expectation on one of them like that on all, and a namespace's entry of PodDefaults like the
+# spec.
+DOCUMENTED_ELSEWHERE = (
+    "spec.cluster.nodes[].",
+    "spec.clusters.NAME.",
+    "spec.cases[].expectOn.NAME.",
+    "spec.namespaces.NAME.pod.",
+    "spec.namespaces.NAME.containers[].",
+)
 
 # Types with fields, which are documented once.
 DOCUMENTED_AS_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")

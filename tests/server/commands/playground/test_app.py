@@ -74,6 +74,7 @@ def test_the_start_has_given_texts_and_those_of_an_example(playground: Playgroun
         "README",
         "Ladders",
         "Recipes",
+        "What GPU pods need",
         "Packaged sets",
         "Clusters",
     }

@@ -87,7 +87,7 @@ class ChangeKindParamType(KnownName):
     type=ChangeKindParamType(),
     multiple=True,
     help="A kind of change that does not make the exit code 1: Denied, Admitted, Rung, Resources, Annotations, "
-    "Warnings, Message, Rule or Unknown. Repeatable.",
+    "Members, Warnings, Message, Rule or Unknown. Repeatable.",
 )
 @click.option(
     "-n",

@@ -28,13 +28,11 @@ BLOCKS = (
 
 GROUPS = {"README.md": "README", "docs/reference/ladders.md": "Ladders"}
 
-POD_DEFAULTS = REPOSITORY / "examples" / "pod-defaults"
-
 _SEPARATOR = "---\n"
 
 
 def build_examples() -> list[dict[str, Any]]:
-    return [*_of_documents(), *_of_recipes(), *_of_pod_defaults(), *_of_sets(), *_of_inventories()]
+    return [*_of_documents(), *_of_examples(), *_of_recipes(), *_of_sets(), *_of_inventories()]
 
 
 def texts_of(document: str) -> Mapping[str, str]:
@@ -50,25 +48,19 @@ def _of_documents() -> Iterator[dict[str, Any]]:
         yield _example(GROUPS[document], title, texts[rules], texts[pod], inventory)
 
 
+def _of_examples() -> Iterator[dict[str, Any]]:
+    for file in sorted((REPOSITORY / "examples" / "pod-defaults").glob("*.test.yaml")):
+        name, test = file.name.removesuffix(".test.yaml"), file.read_text(encoding="utf-8").split(_SEPARATOR)[0]
+        rules = without_schema_comments(file.with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+        yield _example("PodDefaults", name, rules, *_first_case(test, denied=False))
+
+
 def _of_recipes() -> Iterator[dict[str, Any]]:
     for name, text in texts_of("docs/how-to/recipes.md").items():
         parts = text.split(_SEPARATOR)
         tests = [part for part in parts if yaml.safe_load(part)["kind"] == "RuleTest"]
         rules = _SEPARATOR.join(part for part in parts if part not in tests)
         yield _example("Recipes", name.removesuffix(".yaml"), rules, *_first_case(tests[0], denied=True))
-
-
-def _of_pod_defaults() -> Iterator[dict[str, Any]]:
-    for name, text in texts_of("docs/how-to/pod-defaults.md").items():
-        test = POD_DEFAULTS / name.replace(".yaml", ".test.yaml")
-        if test.exists():  # not of a Validation beside the rule
-            yield _example(
-                "What GPU pods need", name.removesuffix(".yaml"), text, *_first_case(_first_test(test), denied=False)
-            )
-
-
-def _first_test(file: Path) -> str:
-    return file.read_text(encoding="utf-8").split(_SEPARATOR)[0]
 
 
 def _of_sets() -> Iterator[dict[str, Any]]:

@@ -22,7 +22,7 @@ def test_the_page_has_every_rule_of_the_folder() -> None:
     on_page = {block.title: block.text for block in blocks(PAGE.read_text()) if "gpurules.io/" in block.text}
 
     assert len(RULES) > 15
-    assert on_page == {file.name: rule_text(file) for file in RULES}
+    assert on_page == {file.name: rule_text(file) for file in RULES if file.name != "gpu-pods.yaml"}  # linked
 
 
 def test_all_of_them_can_be_loaded_together() -> None:

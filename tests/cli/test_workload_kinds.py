@@ -59,7 +59,10 @@ def test_commands_count_the_pods_of_own_kinds(
     [
         (kind("x.y", "Own", "pods: '3'"), []),
         (kind("x.y", "Own", "pods: objct.n"), ["4:71: undeclared reference to 'objct' (did you mean 'object'?)"]),
-        (kind("x.y", "Own", "pods: item.n, name: '3'"), ["4:86: the expression must be string, not int"]),
+        (
+            kind("x.y", "Own", "pods: item.n, name: '3'"),
+            ["4:86: the expression must be string, not int (write string(…))"],
+        ),
         (kind("x.y", "Own", "pod: 'value', nme: a"), ["4:79: pod template has no field 'nme' (did you mean 'name'?)"]),
         (kind("x.y", "own", "pods: '3'"), ["4:26: 'own' is not a kind such as RayCluster"]),
         (

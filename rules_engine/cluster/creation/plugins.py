@@ -5,7 +5,7 @@ has changed the pod, the mutating halves run once more (apiserver, plugin/webhoo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules_engine.cluster.creation import (
     defaults,
@@ -90,7 +90,7 @@ class ApiServer:
         `mutated`: the created pod after webhooks. `reinvoke`: the webhooks, called again if plugins change that.
         """
         if created.refusal:
-            return created
+            return replace(created, pod=mutated)
         again = created if mutated == created.pod else self._run(_MUTATING, mutated, namespace)
         pod = again.pod if again.refusal or again.pod == mutated else reinvoke(again.pod)
         last = again if again.refusal else self._run(_VALIDATING, pod, namespace)

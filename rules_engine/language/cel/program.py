@@ -8,8 +8,9 @@ from rules_engine.language.cel.check.checker import Checked, check_expression
 from rules_engine.language.cel.check.environment import Environment
 from rules_engine.language.cel.codegen import Function, generate_function
 from rules_engine.language.cel.interpreter import interpret
+from rules_engine.language.cel.syntax import hints
 from rules_engine.language.cel.syntax.tree import Call, Expression, Literal, Select, child_nodes
-from rules_engine.language.cel.values.types import DYN, Type
+from rules_engine.language.cel.values.types import DOUBLE, DYN, INT, STRING, UINT, Type
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText
@@ -78,7 +79,8 @@ def compile_expression(
     checked = check_expression(source, parse_expression(source), environment)
     problems = checked.problems
     if not problems and result != DYN and checked.result not in (DYN, result):
-        message = f"the expression must be {result}, not {checked.result}"
+        remedy = hints.remedy_clause("string(…)") if result == STRING and checked.result in (INT, UINT, DOUBLE) else ""
+        message = f"the expression must be {result}, not {checked.result}{remedy}"
         problems = (checked.problem(Code.CEL_RESULT_TYPE, message, checked.expression.span),)
     if problems:
         raise CelProblems(problems)

@@ -1,6 +1,6 @@
 """`gpu-rules explain`: the decisions for pods, with their traces."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from enum import StrEnum
@@ -11,10 +11,10 @@ from msgspec import Meta
 from rules_engine.cluster.creation.plugins import NOTHING_READ, ApiServer
 from rules_engine.cluster.read.manifests import Manifest
 from rules_engine.language.yaml.text import dump_yaml
-from rules_engine.model.json.lenient import as_mapping
+from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.output import Output
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.api_defaults import with_default_requests, with_generated_name
+from rules_engine.model.kubernetes.api_defaults import with_containers, with_default_requests, with_generated_name
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
@@ -22,6 +22,7 @@ from rules_engine.model.kubernetes.removed_values import POD, without_fields
 from rules_engine.model.problems.problem import Problem, unknown_pods
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
+from rules_engine.model.rules.decision import Step
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.report.answer import Answer
 from rules_engine.rules.evaluation import RuleSet
@@ -162,7 +163,10 @@ def explain(
         unknown=tuple(UnknownRule(rule=rule, reads=tuple(names)) for rule, names in unknown.items()),
         mutation=LoggedDecision.of(admission.mutation),
         validation=None if validation is None else LoggedDecision.of(validation),
-        pod=_shown(_without_added(admission.result, _written_pod(manifest, request.object), admission.request.object)),
+        pod=_shown(
+            _without_added(admission.result, _written_pod(manifest, request.object), admission.request.object),
+            admission.trace,
+        ),
         not_read=admission.unknown,
     )
     return Explanation(manifest=manifest, request=request, admission=admission, answer=answer)
@@ -212,9 +216,27 @@ def _written_pod(manifest: Manifest, created: Json) -> Json:
     return {**pod, "metadata": {**own, **names}}
 
 
-def _shown(pod: Json) -> dict[str, Any]:
-    """Return a pod without the values that may be secret."""
-    return {**as_mapping(without_fields(pod, POD, {}))}
+def _shown(pod: Json, trace: Iterable[Step] = ()) -> dict[str, Any]:
+    """Return a pod without the values that may be secret, but with those that rules have written."""
+    shown: dict[str, Any] = {**as_mapping(without_fields(pod, POD, {}))}
+    written = {
+        (member.container, text_member(value, "name")): value
+        for step in trace
+        for member in step.members
+        if step.decides and member.member.startswith("env.") and "value" in (value := as_mapping(member.value))
+    }
+    if not written:
+        return shown
+
+    def with_values(_member: str, container: Object) -> Json:
+        name = text_member(container, "name")
+        env: list[Json] = [
+            {**each, **written.get((name, text_member(each, "name")), {})}
+            for each in object_items(container.get("env"))
+        ]
+        return {**container, "env": env} if env else {**container}
+
+    return {**shown, "spec": with_containers(as_mapping(shown.get("spec")), with_values)}
 
 
 def _without_added(value: Json, submitted: Json, created: Json) -> Json:

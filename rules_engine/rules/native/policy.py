@@ -136,7 +136,8 @@ def translate_rules(rule_set: RuleSet) -> NativeRules:
             rule = compiled.rule
             scope = PolicyScope(prefix=_unique_prefix(rule, used), before=tuple(exported), rules=rules, strict=strict)
             try:
-                if mutating:
+                # A kind that always stays has a better reason than the order.
+                if mutating and not rule.interests.writes:
                     _check_order(compiled, scope, [each.rule for each in staying])
                 exported.append(group.kind.native(compiled, scope))
             except StaysError as error:
@@ -175,7 +176,7 @@ def _check_order(compiled: CompiledRule[Rule], scope: PolicyScope, staying: Sequ
         if _enforces(earlier) and may_share_pods(earlier, rule):
             raise StaysError(f"{earlier.id} is evaluated before it, and stays with the webhook")
     for later in scope.rules:
-        if later.interests.writes and later is not rule and may_share_pods(later, rule):
+        if later.interests.writes and may_share_pods(later, rule):
             raise StaysError(f"it decides with the pod as {later.id}, which stays with the webhook, will change it")
     if scope.strict and rule.failure_policy is FailurePolicy.IGNORE and rule.expressions:
         place = rule.origin.get(("spec", "failurePolicy"))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
+from rules_engine.accelerators.resources import requests_gpus_by_annotation
 from rules_engine.language.cel import EvaluationError, Program
 from rules_engine.language.cel.values.types import REQUESTED
 from rules_engine.model.json.edits import Edits, merge_edits
@@ -206,12 +207,16 @@ class _Merge:
             message = f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}"
             raise EvaluationError(message)
         self._budget.spend(count + self._context.pod.amount_count // AMOUNTS_PER_UNIT)
+        # Which container uses these GPUs is not known.
+        by_annotation = bool(not self._rule.match.resources and requests_gpus_by_annotation(self._pod))
         for owner, items in lists.items():
             for index, raw in enumerate(items):
                 path: JsonPath = ("spec", owner, index)
                 container = parsed.get(path)
                 amounts = {} if container is None else {**container.requests, **container.limits}
-                requesting = any(amount.nanos > 0 and self._rule.counts(name) for name, amount in amounts.items())
+                requesting = by_annotation or any(
+                    amount.nanos > 0 and self._rule.counts(name) for name, amount in amounts.items()
+                )
                 name = str(read_mapping(raw, path).get("name") or "")
                 members: dict[tuple[str, str], Member] = {}
                 for group in self._entry.containers:
@@ -290,10 +295,16 @@ class _Merge:
                 rule, Action.KEEP, "empty-entry", f"adds nothing in the namespace {self._context.namespace}", **common
             )
         if not self._added:
-            return rule_step(rule, Action.KEEP, "present", "the pod has all of it, or keeps its own", **common)
+            return rule_step(rule, Action.KEEP, "present", self._unchanged_message(), **common)
         common["members"] = tuple(self._added)
         names = dict.fromkeys(each.member.partition(".")[0] for each in self._added)
         return rule_step(rule, Action.CHANGE, "added", f"adds {', '.join(names)}", **common)
+
+    def _unchanged_message(self) -> str:
+        if not self.keys:
+            return "`which` chooses no container"
+        first, *others = self._notes or ["the pod has all of it"]
+        return f"{first}, and {len(others)} more" if others else first
 
 
 def _memory_size(volume: Json) -> Quantity | None:

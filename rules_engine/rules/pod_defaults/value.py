@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rules_engine.accelerators.resources import is_gpu
+from rules_engine.accelerators.resources import is_gpu, scheduler_for
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.problems.codes import ProblemCode
@@ -127,7 +127,7 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
     def own_expressions(self) -> Mapping[str, SourceText]:
         by_prefix = {"": self.default, **{f"namespaces.{name}.": entry for name, entry in self.namespaces.items()}}
         return {
-            f"{prefix}{'.'.join((path, *map(str, part.path)))}Expression": part.expression
+            prefix + member.expression_path(path, part): part.expression
             for prefix, entry in by_prefix.items()
             for path, member in entry.by_path.items()
             for part in member.computed
@@ -136,4 +136,6 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
     def counts(self, resource: str) -> bool:
         """Return True for a resource by which containers are Requesting: of `match.resources`, else a GPU resource."""
         patterns: Sequence[str] = self.match.resources
-        return matches_any(patterns, resource) if patterns else is_gpu(resource)
+        if patterns:
+            return matches_any(patterns, resource)
+        return is_gpu(resource) or scheduler_for(resource) is not None

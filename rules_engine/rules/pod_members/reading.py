@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import cast
 
 from rules_engine.cluster.read.pods import warn_of_values
 from rules_engine.language import fields
@@ -58,11 +59,14 @@ def _read_items(node: MapNode, field: PodField, problems: Problems) -> Iterator[
         fields.report_repeated(Code.DUPLICATE_NAME, (item.get(field.key) for item in items), problems)
     for item in items:
         computed: list[Computed] = []
-        plain = _without_expressions(item, field.shape, (), computed, problems)
+        plain = cast(MapNode, _without_expressions(item, field.shape, (), computed, problems))
         warn_of_values(plain, field.shape, problems)
         value = plain.json()
         if field.shape == "Toleration":
             _report_toleration(item, problems)
+        elif field.shape == "EnvVar" and item.key("valueFrom"):
+            _report_both(item, "value", item.key("valueFrom"), problems)
+            _report_both(item, f"value{_SUFFIX}", item.key("valueFrom"), problems)
         name = identity_of(field, value)
         place = fields.source_field(item, field.key)
         location = place.location if place else item.location
@@ -105,6 +109,9 @@ def _report_toleration(item: MapNode, problems: Problems) -> None:
     if not exists and not item.key("key"):
         message = "toleration needs 'key', or operator: Exists for all taints"
         problems.error(Code.MISSING_FIELD, message, item.location, item.length)
+    elif (seconds := item.key("tolerationSeconds")) and fields.string_field(item, "effect") != "NoExecute":
+        message = "tolerationSeconds needs effect: NoExecute"
+        problems.error(Code.MISSING_FIELD, message, seconds.location, seconds.length)
     elif exists and value is not None and fields.string_field(item, "value"):
         problems.error(
             Code.CONFLICTING_FIELDS, "a toleration with operator: Exists has no value", value.location, value.length

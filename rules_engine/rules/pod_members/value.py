@@ -102,6 +102,12 @@ class Member:
             name = toleration_text(toleration_of(self.value)) + ("" if seconds is None else f" for {seconds}s")
         return f"{self.field.name}.{name}" if name else self.field.name
 
+    def expression_path(self, path: str, part: Computed) -> str:
+        """Return the path in the document of a part's expression. `path`: of the member."""
+        if self.field.form is Form.MAP:
+            return path.replace(f".{self.field.name}.", f".{self.field.name}Expression.", 1)
+        return f"{'.'.join((path, *map(str, part.path)))}Expression"
+
     @property
     def written(self) -> Json:
         """The value as its author wrote it, with the texts of expressions."""

@@ -70,7 +70,7 @@ class MemberWriter:
         own = self.value(field, name, where)
         if own is None or (own == "" and field.form is Form.SCALAR):
             return Present.ABSENT
-        if own == value:
+        if own == value or (field.form is Form.LIST and not field.key):
             return Present.EQUAL
         if field.form is not Form.LIST:
             return Present.OTHER

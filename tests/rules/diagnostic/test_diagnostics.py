@@ -330,7 +330,7 @@ SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpressi
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ("evidence: ['1']", ["cel-result-type: the expression must be string, not int"]),
+        ("evidence: ['1']", ["cel-result-type: the expression must be string, not int (write string(…))"]),
         (
             "remedies: [{text: Run., command: nothing}]",
             ["cel-undeclared: command is an expression, and its text needs quotes: write \"'nothing'\""],

@@ -329,7 +329,7 @@ class TestNative:
         stays = "PodDefaults merge members by name, which is not translated"
         assert self.reasons(ladder(GPU, MIG2, name="l"), rule) == {
             "l": "it decides with the pod as PodDefaults/defaults, which stays with the webhook, will change it",
-            "defaults": "FallbackLadder/l is evaluated before it, and stays with the webhook",
+            "defaults": stays,
         }
         apart = pod_defaults(f"{{match: {{namespaces: [a]}}, {TOLERATES[1:]}")
         only = ladder(GPU, MIG2, name="l", match=Match(namespaces=("b",)))

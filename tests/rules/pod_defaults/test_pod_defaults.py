@@ -422,3 +422,8 @@ def test_an_injection_may_raise_the_limit_of_memory() -> None:
     made = pod(container("main", {GPU: 1}, limits={"memory": "4Gi"}))
     assert mutated(made, rule, injection({"cpu": 4}, gpu_type=None)).warnings
     assert mutated(made, rule, injection({"memory": "64Gi"}, gpu_type=None)).warnings == ()
+
+
+def test_a_toleration_without_an_operator_is_equal() -> None:
+    rule = pod_defaults("{pod: {spec: {tolerations: [{key: a, operator: Equal, value: b}]}}}")
+    assert not mutated(pod(container(), tolerations=[{"key": "a", "value": "b", "effect": ""}]), rule).patch

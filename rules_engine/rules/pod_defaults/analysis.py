@@ -61,7 +61,9 @@ def _warn_unreachable(rules: Sequence[PodDefaults]) -> Iterator[Problem]:
         decided: dict[str, tuple[Member, list[PodDefaults | None]]] = {}
         for namespace in filter(later.may_apply, (None, *later.namespaces)):
             for path, member in (later.default if namespace is None else later.entry(namespace)).by_path.items():
-                rival = next((each for each in rivals if _decides(each, namespace, path, later)), None)
+                # The value of a toleration is its key: the values of two computed ones may differ.
+                fixed = not (member.computed and member.field.shape == "Toleration")
+                rival = next((each for each in rivals if fixed and _decides(each, namespace, path, later)), None)
                 decided.setdefault(path, (member, []))[1].append(rival)
         unused = [(member, first) for member, [first, *others] in decided.values() if first and None not in others]
         for member, first in unused[:1]:

@@ -81,6 +81,7 @@ def unreachable(titles: str, *, first: str = "a (rules.yaml:3:18)", basis: str =
 
 
 CLASS = "pod: {spec: {priorityClassName: low}}"
+TOLERATES = "pod: {spec: {tolerations: [{key: pool, %s}]}}"
 ENV = "containers: [{which: %s, env: [{name: A, value: b}]}]"
 
 
@@ -95,6 +96,9 @@ ENV = "containers: [{which: %s, env: [{name: A, value: b}]}]"
             "pod: {metadata: {labelsExpression: {a: \"'x'\", c: \"'y'\"}}}",
             "labels.a, labels.c",
         ),
+        (TOLERATES % "value: a", TOLERATES % "value: a", "tolerations.pool=a"),
+        (TOLERATES % "value: a", TOLERATES % "value: b", ""),
+        (TOLERATES % "valueExpression: \"'a'\"", TOLERATES % "valueExpression: \"'b'\"", ""),
         (ENV % "All", ENV % "Requesting", "env.A"),
         (ENV % "All", ENV % "{names: [main]}", "env.A"),
         (ENV % "Requesting", ENV % "Requesting", "env.A"),

@@ -160,7 +160,7 @@ CLASSES = """objects: [{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, m
             "tolerations: [{key: gpus, operator: Exists}, {key: gpu, operator: Exists, effect: NoSchedule}]",
             ["no node has a taint that this tolerates: gpus op=Exists [useless-toleration]"],
         ),
-        ("tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, tolerationSeconds: 5}]", []),
+        ("tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute}]", []),
         ("tolerations: [{operator: Exists}]", []),
         (
             "runtimeClassName: nvidia, nodeSelector: {node-pool: gpus}",

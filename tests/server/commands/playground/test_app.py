@@ -73,9 +73,8 @@ def test_the_start_has_given_texts_and_those_of_an_example(playground: Playgroun
     assert {each["group"] for each in material["examples"]} == {
         "README",
         "Ladders",
-        "PodDefaults",
         "Recipes",
-        "What GPU pods need",
+        "PodDefaults",
         "Packaged sets",
         "Clusters",
     }

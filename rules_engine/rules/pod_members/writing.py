@@ -99,8 +99,8 @@ class MemberWriter:
             items = self._items[at] = [*read_list(self._at(parent).get(field.name), (*parent, field.name))]
             self._spend(len(items) * UNITS_PER_ITEM)
             names = [identity_of(field, item) for item in items]
-            # The first of equal names, which the API server refuses, decides.
-            self._places[at] = {name: place for place, name in reversed([*enumerate(names)])}
+            # Of equal names, which the API server allows for variables, the last counts (as in kubelet and runtimes).
+            self._places[at] = {name: place for place, name in enumerate(names)}
         return self._items[at]
 
     def _at(self, path: JsonPath) -> Mapping[str, Json]:

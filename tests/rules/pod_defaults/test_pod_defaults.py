@@ -107,6 +107,22 @@ class TestSteps:
         rule = pod_defaults("{pod: {metadata: {labels: {a: b}}}, namespaces: {ml: {}}}")
         assert step_of(mutated(pod(container("main")), rule)).reason == "empty-entry"
 
+    def test_a_volume_that_another_rule_decides_and_does_not_add_is_not_mounted(self) -> None:
+        first = pod_defaults(f"{{priority: 1, {(SHARED_MEMORY % '{names: [x]}')[1:]}", "first")
+        decision = mutated(pod(container("main")), first, pod_defaults(SHARED_MEMORY % "All", "later"))
+        assert not decision.patch
+        assert decision.trace[-1].notes == (
+            "main.volumeMounts./dev/shm is not added: the pod does not get this volume shm",
+            "volumes.shm is decided by PodDefaults/first",
+        )
+
+    def test_the_last_variable_of_a_name_counts(self) -> None:
+        rule = pod_defaults("{onConflict: Overwrite, containers: [{which: All, env: [{name: X, value: void}]}]}")
+        void: Json = {"name": "X", "value": "void"}
+        every: Json = {"name": "X", "value": "all"}
+        assert env_of(mutated(pod({**container("main"), "env": [void, every]}), rule)) == [void, void]
+        assert not mutated(pod({**container("main"), "env": [every, void]}), rule).patch
+
     def test_a_later_rule_names_the_one_that_decided(self) -> None:
         first = pod_defaults("{priority: 1, pod: {metadata: {labels: {a: b}}}}", "first")
         later = pod_defaults("{onConflict: Overwrite, pod: {metadata: {labels: {a: c}}}}", "later")

@@ -152,7 +152,7 @@ class _Merge:
         targets = [*self._chosen()] if self._entry.containers else []
         pod = [(member, self._value(member)) for member in self._entry.pod]
         containers = [(target, member, self._value(member)) for target, member in targets]
-        # A volume that stays another one must not be mounted.
+        # A volume that the pod does not get, or that stays another one, must not be mounted.
         kept = {
             member.name
             for member, value in pod
@@ -163,7 +163,7 @@ class _Merge:
         for target, member, value in containers:
             volume = self._volume_of(member, value)
             if volume in kept:
-                self._notes.append(f"{target.title(member)} is not added: the pod's volume {volume} is another one")
+                self._notes.append(f"{target.title(member)} is not added: the pod does not get this volume {volume}")
                 self.keys.add(_Key(target.where, member.field.name, member.name))
             elif self._merge(target, member, value):
                 mounted.add(volume)
@@ -192,10 +192,10 @@ class _Merge:
         return str(read_mapping(value, ()).get("name")) if member.field is _MOUNTS else ""
 
     def _may_write_volume(self, member: Member, value: Json) -> bool:
-        if self.writer.compare(member.field, member.name, value) is not Present.OTHER:
-            return True
-        claimed = _Key((), member.field.name, member.name) in self._claimed
-        return self._rule.on_conflict is OnConflict.OVERWRITE and not claimed
+        present = self.writer.compare(member.field, member.name, value)
+        if present is Present.EQUAL or _Key((), member.field.name, member.name) in self._claimed:
+            return present is Present.EQUAL
+        return present is Present.ABSENT or self._rule.on_conflict is OnConflict.OVERWRITE
 
     def _chosen(self) -> Iterator[tuple[_Target, Member]]:
         """Yield the members of each container, the first one of each key."""

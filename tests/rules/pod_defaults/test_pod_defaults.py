@@ -89,7 +89,7 @@ class TestSteps:
             (
                 SHARED_MEMORY % "All",
                 pod(container("main"), volumes=[{"name": "shm", "hostPath": {"path": "/x"}}]),
-                "main.volumeMounts./dev/shm is not added: the pod's volume shm is another one",
+                "main.volumeMounts./dev/shm is not added: the pod does not get this volume shm",
             ),
             (
                 SHARED_MEMORY % "{names: [x]}",

@@ -337,6 +337,7 @@ def foresee_placement(rules: Sequence[CompiledPodDefaults], context: Context) ->
     if scheduling := classes.get(str(name)):
         selector, tolerations = FIELDS["nodeSelector"], FIELDS["tolerations"]
         members: list[tuple[PodField, str, Json]]
+    context.budget.spend(1)  # raises if rules failed since the budget is used up
         members = [(selector, key, value) for key, value in scheduling.node_selector.items()]
         members += [(tolerations, identity_of(tolerations, {**each}), {**each}) for each in scheduling.tolerations]
         for field, key, value in members:

@@ -343,6 +343,14 @@ class TestNative:
     def test_pod_defaults_and_the_ladders_that_they_match_stay(self) -> None:
         rule = pod_defaults(TOLERATES)
         stays = "PodDefaults merge members by name, which is not translated"
+    def test_a_ladder_fails_if_it_costs_too_much_to_foresee(self) -> None:
+        strict = ladder(GPU, *(f"nvidia.com/x{number}" for number in range(150)), MIG2, nodes=MATCHES_POD)
+        made = [{"key": f"k{number}"} for number in range(990)]
+        on = cluster(node("tainted", {MIG2: 8}, taints=(Taint(key="pool", effect="NoSchedule"),)))
+        step = step_of(self.decided(strict, pod_defaults(TOLERATES), on=on, tolerations=made), "FallbackLadder")
+        assert step.action is Action.DENY
+        assert "the cost limit" in step.message
+
         assert self.reasons(ladder(GPU, MIG2, name="l"), rule) == {
             "l": "it decides with the pod as PodDefaults/defaults, which stays with the webhook, will change it",
             "defaults": stays,

@@ -5,6 +5,7 @@ decides it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
@@ -87,8 +88,22 @@ class _Key(NamedTuple):
 
 def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -> tuple[tuple[Step, ...], Edits]:
     """Evaluate all PodDefaults in order. Return their steps, and the edits of those that enforce."""
+    by_annotation = _requests_by_annotation(context)
+    steps, edits = _apply(rules, context, by_annotation)
+    # A scheduler or an annotation that is written decides which containers are Requesting, as it will the next time.
+    after = _requests_by_annotation(context.edited(edits)) if edits else by_annotation
+    return (steps, edits) if after == by_annotation else _apply(rules, context, after)
+
+
+def _requests_by_annotation(context: Context) -> bool:
+    return bool(requests_gpus_by_annotation(read_mapping(context.pod.raw, ())))
+
+
+def _apply(
+    rules: Sequence[CompiledPodDefaults], context: Context, by_annotation: bool
+) -> tuple[tuple[Step, ...], Edits]:
     steps: list[Step] = []
-    edits: Edits = {}
+    writer = MemberWriter(read_mapping(context.pod.raw, ()))
     claimed: dict[_Key, RuleId] = {}
     for compiled in rules:
         applies = check_applicability(compiled, context)
@@ -96,10 +111,9 @@ def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -
             steps.append(applies)
             continue
         try:
-            merge = _Merge(compiled, context.edited(edits), applies, claimed)
+            merge = _Merge(compiled, context, applies, claimed, writer, by_annotation)
             merge.run()
-            new_edits = merge.writer.edits
-            excess = patch_size_error(merge_edits(merge_edits(context.pod.edits, edits), new_edits))
+            excess = patch_size_error(context.pod.edits, merge.writer.bytes)
         except Exception as error:
             # Its failurePolicy decides; an ignored rule changes nothing, not even in part.
             steps.append(failure_step(compiled.rule, error))
@@ -109,9 +123,9 @@ def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -
             continue
         steps.append(merge.step())
         if compiled.rule.mode is Mode.ENFORCE:
-            edits = merge_edits(edits, new_edits)
+            writer = merge.writer
             claimed.update(dict.fromkeys(merge.keys, compiled.rule.id))
-    return tuple(steps), edits
+    return tuple(steps), writer.edits
 
 
 class _Target(NamedTuple):
@@ -125,13 +139,23 @@ class _Target(NamedTuple):
 
 
 class _Merge:
-    """The members of one rule in one pod. `keys`: what the rule decides."""
+    """The members of one rule in one pod. `keys`: what the rule decides. `before`: what earlier rules have written.
+
+    `by_annotation`: the pod requests GPUs by an annotation of its scheduler.
+    """
 
     def __init__(
-        self, compiled: CompiledPodDefaults, context: Context, applies: Applies, claimed: Mapping[_Key, RuleId]
+        self,
+        compiled: CompiledPodDefaults,
+        context: Context,
+        applies: Applies,
+        claimed: Mapping[_Key, RuleId],
+        before: MemberWriter,
+        by_annotation: bool,
     ) -> None:
         self._rule = compiled.rule
         self._values = compiled.values
+        self._by_annotation = by_annotation and not compiled.rule.match.resources
         self._context = context
         self._scope: ExpressionScope = applies.scope
         self._warnings = applies.warnings
@@ -142,10 +166,10 @@ class _Merge:
         self._added: list[AddedMember] = []
         self._cluster_unknown = False
         self.keys: set[_Key] = set()
-        self._pod = read_mapping(context.pod.raw, ())
         self._computed: dict[int, Json] = {}
         """Values of members by their ids: one member may be for many containers."""
-        self.writer = MemberWriter(self._pod, self._budget.spend)
+        self.writer = copy(before)
+        self.writer.detach(self._budget.spend)
 
     def run(self) -> None:
         """Write all members. Raises EvaluationError and PodError."""
@@ -200,21 +224,20 @@ class _Merge:
     def _chosen(self) -> Iterator[tuple[_Target, Member]]:
         """Yield the members of each container, the first one of each key."""
         parsed = {container.path: container for container in self._context.pod.containers}
-        spec = read_mapping(self._pod.get("spec"), ("spec",))
+        spec = read_mapping(self.writer.pod.get("spec"), ("spec",))
         lists = {name: read_list(spec.get(name), ("spec", name)) for name in CONTAINER_LISTS}
         count = sum(map(len, lists.values()))
         if count > MAX_CONTAINERS:
             message = f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}"
             raise EvaluationError(message)
         self._budget.spend(count + self._context.pod.amount_count // AMOUNTS_PER_UNIT)
-        # Which container uses these GPUs is not known.
-        by_annotation = bool(not self._rule.match.resources and requests_gpus_by_annotation(self._pod))
         for owner, items in lists.items():
             for index, raw in enumerate(items):
                 path: JsonPath = ("spec", owner, index)
                 container = parsed.get(path)
                 amounts = {} if container is None else {**container.requests, **container.limits}
-                requesting = by_annotation or any(
+                # Which container uses GPUs that an annotation requests is not known.
+                requesting = self._by_annotation or any(
                     amount.nanos > 0 and self._rule.counts(name) for name, amount in amounts.items()
                 )
                 name = str(read_mapping(raw, path).get("name") or "")
@@ -332,12 +355,12 @@ def foresee_placement(rules: Sequence[CompiledPodDefaults], context: Context) ->
     """Return what rules will change of a pod's placement, its runtime class included, for ladders to decide with."""
     placing = [each for each in rules if each.rule.places and each.rule.mode is Mode.ENFORCE]
     _, edits = apply_pod_defaults(placing, context)
+    context.budget.spend(1)  # raises if rules failed since the budget is used up
     writer = MemberWriter(read_mapping(context.edited(edits).pod.raw, ()), context.budget.spend)
     name, classes = writer.value(FIELDS["runtimeClassName"], ""), context.cluster.classes.runtime or {}
     if scheduling := classes.get(str(name)):
         selector, tolerations = FIELDS["nodeSelector"], FIELDS["tolerations"]
         members: list[tuple[PodField, str, Json]]
-    context.budget.spend(1)  # raises if rules failed since the budget is used up
         members = [(selector, key, value) for key, value in scheduling.node_selector.items()]
         members += [(tolerations, identity_of(tolerations, {**each}), {**each}) for each in scheduling.tolerations]
         for field, key, value in members:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeAlias
 
-from rules_engine.model.json.edits import Edits, JsonText
+from rules_engine.language.cel.budget import CHARACTERS_PER_UNIT
+from rules_engine.model.json.edits import Edits, JsonText, patch_bytes
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
@@ -19,8 +20,8 @@ REPLACED_BY_CLASS = ("priority", "preemptionPolicy")
 """Members that the plugin Priority computes from the class, and compares when it runs again: a value of another class
 would make it refuse the pod (kubernetes, plugin/pkg/admission/priority)."""
 
-UNITS_PER_ITEM, UNITS_PER_COMPARISON = 4, 50
-"""Cost of an item of a list, such as an environment variable, and of a comparison of two items: so many µs."""
+UNITS_PER_ITEM, UNITS_PER_COMPARISON = 8, 50
+"""Cost of an item of a list, such as a toleration, and of a comparison of two small items: so many µs."""
 
 _ListPath: TypeAlias = tuple[JsonPath, str]
 """A list: the path of its container, () for the pod's, and its field."""
@@ -38,16 +39,26 @@ class MemberWriter:
     """Members of one pod, as it is and with the members written so far. `where`: the path of a container; () the pod's.
 
     `spend` is called with the cost of reading a list. Raises PodError for a malformed pod, and what `spend` raises.
+    `bytes`: an upper estimate of the patch.
     """
 
     def __init__(self, pod: Mapping[str, Json], spend: Spend = lambda _: None) -> None:
-        self._pod = pod
+        self.pod = pod
+        self.bytes = 0
         self._spend = spend
         self._items: dict[_ListPath, list[Json]] = {}
         self._places: dict[_ListPath, dict[str, int]] = {}
         self._changed: dict[_ListPath, JsonPath] = {}
         """The lists with written items, and the path of the object that each is in."""
         self._edits: dict[JsonPath, dict[str, str | None]] = {}
+
+    def detach(self, spend: Spend) -> None:
+        """Share nothing that is written from now on with the writer of which this one is a copy."""
+        self._spend = spend
+        self._items = {at: [*items] for at, items in self._items.items()}
+        self._places = {at: {**places} for at, places in self._places.items()}
+        self._changed = {**self._changed}
+        self._edits = {path: {**members} for path, members in self._edits.items()}
 
     @property
     def edits(self) -> Edits:
@@ -63,7 +74,9 @@ class MemberWriter:
             items = self._list(field, where)
             place = self._places[where, field.name].get(name)
             return None if place is None else items[place]
-        return self._at(field.path).get(name) if field.form is Form.MAP else self._at(field.parent).get(field.name)
+        path, key = (field.path, name) if field.form is Form.MAP else (field.parent, field.name)
+        written = self._edits.get(path, {}).get(key)
+        return self._at(path).get(key) if written is None else written
 
     def compare(self, field: PodField, name: str, value: Json, where: JsonPath = ()) -> Present:
         """Return whether the pod has a value, up to the API server's defaults."""
@@ -74,11 +87,12 @@ class MemberWriter:
             return Present.EQUAL
         if field.form is not Form.LIST:
             return Present.OTHER
-        self._spend(UNITS_PER_COMPARISON)
+        self._spend(UNITS_PER_COMPARISON + len(JsonText.of(own)) // CHARACTERS_PER_UNIT)
         return Present.EQUAL if _stored(field, own) == _stored(field, value) else Present.OTHER
 
     def write(self, field: PodField, name: str, value: Json, where: JsonPath = ()) -> None:
         """Write a member in place of the pod's own, or at the end of a list."""
+        self.bytes += patch_bytes({(*where, *field.path): {name: JsonText.of(value)}})
         if field.form is Form.MAP:
             self._edits.setdefault(field.path, {})[name] = str(value)
         elif field.form is Form.SCALAR:
@@ -104,7 +118,7 @@ class MemberWriter:
         return self._items[at]
 
     def _at(self, path: JsonPath) -> Mapping[str, Json]:
-        value: Json = {**self._pod}
+        value: Json = {**self.pod}
         for depth, key in enumerate(path):
             here = path[:depth]
             value = read_list(value, here)[key] if isinstance(key, int) else read_mapping(value, here).get(key)

@@ -116,6 +116,13 @@ class TestSteps:
             "volumes.shm is decided by PodDefaults/first",
         )
 
+    def test_a_scheduler_that_is_added_decides_which_containers_request(self) -> None:
+        requesting = pod_defaults("{containers: [{which: Requesting, env: [{name: X, value: v}]}]}", "a")
+        scheduler = pod_defaults("{pod: {spec: {schedulerName: kai-scheduler}}}", "b")
+        made = pod(container("main"), annotations={"gpu-fraction": "0.5"})
+        assert env_of(mutated(made, requesting, scheduler)) == [{"name": "X", "value": "v"}]
+        assert not mutated(mutated(made, requesting, scheduler).result, requesting, scheduler).patch
+
     def test_the_last_variable_of_a_name_counts(self) -> None:
         rule = pod_defaults("{onConflict: Overwrite, containers: [{which: All, env: [{name: X, value: void}]}]}")
         void: Json = {"name": "X", "value": "void"}
@@ -261,6 +268,20 @@ class TestContainers:
         made = pod(container("main"), tolerations=[{"key": f"k{number}"} for number in range(300_000)])
         assert "cost limit" in compiled(rule).mutate(request(made)).trace[0].message
 
+    def test_lists_are_read_once_for_all_rules(self) -> None:
+        rules = [
+            pod_defaults(f"{{containers: [{{which: All, env: [{{name: X{number}, value: v}}]}}]}}", f"d{number}")
+            for number in range(100)
+        ]
+        own: Json = [{"name": f"k{number}"} for number in range(2_000)]
+        decision = mutated(pod({**container("main"), "env": own}), *rules)
+        assert len(decision.patch) == 100
+
+    def test_large_items_are_charged_to_the_budget(self) -> None:
+        rule = pod_defaults("{pod: {spec: {volumes: [{name: v, emptyDir: {}}]}}}")
+        large: Json = {"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}] * 400_000}}
+        assert "cost limit" in compiled(rule).mutate(request(pod(container("main"), volumes=[large]))).trace[0].message
+
     @pytest.mark.parametrize("value", ["x", {"a": 1}, 3])
     def test_a_malformed_list_is_refused(self, value: Json) -> None:
         decision = compiled(pod_defaults(TOLERATES)).mutate(request(pod(container("main"), tolerations=value)))
@@ -329,6 +350,14 @@ class TestLadders:
         )
         assert step_of(self.decided(strict, fails), "FallbackLadder").resources[0].to == MIG2
 
+    def test_a_ladder_fails_if_it_costs_too_much_to_foresee(self) -> None:
+        strict = ladder(GPU, *(f"nvidia.com/x{number}" for number in range(150)), MIG2, nodes=MATCHES_POD)
+        made = [{"key": f"k{number}"} for number in range(990)]
+        on = cluster(node("tainted", {MIG2: 8}, taints=(Taint(key="pool", effect="NoSchedule"),)))
+        step = step_of(self.decided(strict, pod_defaults(TOLERATES), on=on, tolerations=made), "FallbackLadder")
+        assert step.action is Action.DENY
+        assert "the cost limit" in step.message
+
     def test_injections_see_what_was_added(self) -> None:
         typed = pod_defaults("{pod: {metadata: {annotations: {example.com/type: A100}}}}")
         rule = injection({"cpu": 4}, gpu_type="A100", gpu_type_annotation="example.com/type")
@@ -343,14 +372,6 @@ class TestNative:
     def test_pod_defaults_and_the_ladders_that_they_match_stay(self) -> None:
         rule = pod_defaults(TOLERATES)
         stays = "PodDefaults merge members by name, which is not translated"
-    def test_a_ladder_fails_if_it_costs_too_much_to_foresee(self) -> None:
-        strict = ladder(GPU, *(f"nvidia.com/x{number}" for number in range(150)), MIG2, nodes=MATCHES_POD)
-        made = [{"key": f"k{number}"} for number in range(990)]
-        on = cluster(node("tainted", {MIG2: 8}, taints=(Taint(key="pool", effect="NoSchedule"),)))
-        step = step_of(self.decided(strict, pod_defaults(TOLERATES), on=on, tolerations=made), "FallbackLadder")
-        assert step.action is Action.DENY
-        assert "the cost limit" in step.message
-
         assert self.reasons(ladder(GPU, MIG2, name="l"), rule) == {
             "l": "it decides with the pod as PodDefaults/defaults, which stays with the webhook, will change it",
             "defaults": stays,

@@ -129,6 +129,10 @@ class Reads:
                 operands = places(left) | places(right)
                 lists = all(place.type.name == "list" for place in operands)
                 return operands if lists else self._read(operands)
+            case tree.Logic():
+                for part in _without_guards(node):
+                    self._read(places(part))
+                return _NONE
             case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
                 self._read(places(condition))
                 return places(then) | places(otherwise)
@@ -225,3 +229,27 @@ class Reads:
         for places in each:
             self._read(places)
         return _NONE
+
+
+def _without_guards(chain: tree.Logic) -> Iterator[tree.Expression]:
+    """Yield the operands without has(m) beside `'key' in m` or has(m.key), and without !has(m) beside their negations.
+
+    A map that comes to be, without the key, changes nothing: one operand decides the chain before and after.
+    """
+    tests: list[tree.Expression] = []
+    for part in chain.operands:
+        negated = isinstance(part, tree.Unary) and part.operator == "!"
+        test = part.operand if isinstance(part, tree.Unary) and negated else part
+        tests.append(test if negated == (chain.operator == "||") else chain)
+    tested = {_path(test.right) for test in tests if isinstance(test, tree.Binary) and test.operator == "in"}
+    tested |= {_path(test.select.operand) for test in tests if isinstance(test, tree.Has)}
+    for part, test in zip(chain.operands, tests, strict=True):
+        if not (isinstance(test, tree.Has) and _path(test.select) and _path(test.select) in tested):
+            yield part
+
+
+def _path(node: tree.Expression) -> str:
+    """Return the text of a name or of members of one; "" for another expression."""
+    if isinstance(node, tree.Select) and not node.optional and (operand := _path(node.operand)):
+        return f"{operand}.{node.field}"
+    return node.name if isinstance(node, tree.Name) else ""

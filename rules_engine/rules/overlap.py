@@ -72,11 +72,11 @@ def covers_match(wide: Match, narrow: Match) -> bool:
 
 
 def may_share_pods(first: Rule, second: Rule) -> bool:
-    """Return True unless no pod matches both rules, by exact namespaces or by their annotations."""
-    names = first.match.namespaces, second.match.namespaces
-    exact = not any(is_glob(name) for each in names for name in each)
-    if exact and not set(names[0]) & set(names[1]):
-        return False
+    """Return True unless no pod matches both rules, by exact namespaces of one of them or by their annotations."""
+    for names in (first.match.namespaces, second.match.namespaces):
+        shared = (is_glob(name) or (may_match(first.match, name) and may_match(second.match, name)) for name in names)
+        if not any(shared):
+            return False
     wanted, other = first.interests.annotation, second.interests.annotation
     return wanted is None or other is None or wanted[0] != other[0] or wanted[1] == other[1]
 

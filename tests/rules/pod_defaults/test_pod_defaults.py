@@ -413,8 +413,10 @@ class TestWrittenAndRead:
         pools = ladder(rung(GPU, name="A", pool=(("card", "a"),)), rung(GPU, name="B", pool=(("card", "b"),)))
         assert "reads spec.nodeSelector.card" in self.messages(writes, pools)[0]
         apart = pod_defaults("{match: {namespaces: [x]}, pod: {spec: {nodeSelector: {card: x}}}}")
-        elsewhere = ladder(*pools.rungs, match=Match(namespaces=("y",)))
+        elsewhere = ladder(*pools.rungs, match=Match(namespaces=("other",)))
         assert self.messages(apart, elsewhere) == []
+        excluded = pod_defaults("{match: {excludeNamespaces: [other]}, pod: {spec: {nodeSelector: {card: x}}}}")
+        assert self.messages(excluded, elsewhere) == []
         assert self.messages(writes, ladder(GPU, MIG2)) == []
 
     def test_a_rule_must_not_count_what_an_injection_gives(self) -> None:

@@ -1,8 +1,10 @@
 """Rules that read what other rules write into a pod: a second admission would decide otherwise."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from rules_engine.language.cel.syntax.tree import Call, Expression, Literal, child_nodes
+from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.kept_fields import Kept, keep_at, keeps_path, merge_fields
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
@@ -18,16 +20,16 @@ from rules_engine.rules.rule_set.rule_set import RuleSet
 
 def find_steering(rule_set: RuleSet) -> Iterator[Problem]:
     """Yield an error for each member that a rule writes and a rule at /mutate reads, its own included."""
-    readers = rule_set.rules_at(Endpoint.MUTATE)
-    for writer in readers:
-        writes = writer.rule.interests.writes
-        for reader in readers if writes else ():
-            if may_share_pods(writer.rule, reader.rule):
-                yield from _find_reads(writer.rule, reader, _members_read(reader))
-    for reader in readers:
-        for giver in readers:
-            if reader.rule.interests.writes and may_share_pods(giver.rule, reader.rule):
-                yield from _find_amounts(reader, giver.rule)
+    rules = rule_set.rules_at(Endpoint.MUTATE)
+    if not any(compiled.rule.interests.writes for compiled in rules):
+        return
+    for reader in rules:
+        reads = _members_read(reader)
+        for other in rules:
+            if may_share_pods(other.rule, reader.rule):
+                yield from _find_reads(other.rule, reader, reads)
+                if reader.rule.interests.writes:
+                    yield from _find_amounts(reader, other.rule, reads)
 
 
 def _members_read(reader: CompiledRule[Rule]) -> Kept:
@@ -57,7 +59,7 @@ def _reads(reads: Kept, path: tuple[str, ...]) -> bool:
     return keeps_path(reads, "object", *path) or keeps_path(reads, "object", *path[:-1], "")
 
 
-def _find_amounts(reader: CompiledRule[Rule], giver: Rule) -> Iterator[Problem]:
+def _find_amounts(reader: CompiledRule[Rule], giver: Rule, reads: Kept) -> Iterator[Problem]:
     """Yield errors of resources that a rule counts, and a later kind gives to the pod."""
     gives = frozenset() if giver.interests.moves else giver.interests.gives
     patterns = reader.rule.match.resources
@@ -70,6 +72,9 @@ def _find_amounts(reader: CompiledRule[Rule], giver: Rule) -> Iterator[Problem]:
             f"{giver.id} ({giver.location}) gives pods {', '.join(sorted(matched))} after this rule has matched them"
         )
         yield Problem(code=Code.WRITTEN_AND_READ, message=message, location=place)
+    if read := gives & _amounts_named(reads):
+        message = f"{giver.id} ({giver.location}) gives pods {', '.join(sorted(read))} after this rule has read amounts"
+        yield Problem(code=Code.WRITTEN_AND_READ, message=message, location=reader.rule.location)
     for program in reader.own_programs if gives else ():
         for call in _calls(program.checked.expression):
             name = call.arguments[0]
@@ -77,6 +82,17 @@ def _find_amounts(reader: CompiledRule[Rule], giver: Rule) -> Iterator[Problem]:
                 message = f"{giver.id} ({giver.location}) changes this number after this rule has read it"
                 place = program.source.at(call.span.start)
                 yield Problem(code=Code.WRITTEN_AND_READ, message=message, location=place)
+
+
+def _amounts_named(reads: Kept) -> set[str]:
+    """Return the resources whose amounts are read by name; an expression over all of them may look for others."""
+    names: set[str] = set()
+    for owner, kind in product(CONTAINER_LISTS, ("limits", "requests")):
+        kept = reads
+        for name in ("object", "spec", owner, "resources", kind):
+            kept = (kept or {}).get(name)
+        names.update(kept or ())
+    return names
 
 
 def _calls(expression: Expression) -> Iterator[Call]:

@@ -425,6 +425,14 @@ class TestWrittenAndRead:
         assert "changes this number" in self.messages(pod_defaults(counts), gives)[0]
         any_name = "{params: {r: x}, pod: {metadata: {annotationsExpression: {a: string(requested(params.r))}}}}"
         assert "changes this number" in self.messages(pod_defaults(any_name), gives)[0]
+        reads = (
+            '{matchConditions: [{name: c, expression: "object.spec.containers.all(c, %s)"}],'
+            " pod: {metadata: {labels: {a: b}}}}"
+        )
+        for_given = pod_defaults(reads % "has(c.resources.limits) && 'nvidia.com/shm' in c.resources.limits")
+        assert "gives pods nvidia.com/shm after" in self.messages(for_given, gives)[0]
+        for_gpus = pod_defaults(reads % "has(c.resources.limits) && 'nvidia.com/gpu' in c.resources.limits")
+        assert self.messages(for_gpus, gives) == []
         matches = pod_defaults("{match: {resources: [nvidia.com/shm]}, pod: {metadata: {labels: {a: b}}}}")
         assert "after this rule has matched them" in self.messages(matches, gives)[0]
         # Pods that get it match already.

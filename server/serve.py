@@ -89,11 +89,7 @@ def serve(settings: ServerSettings) -> None:
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_run_telemetry(settings, state))
-        endpoint = AdmissionEndpoint(
-            state,
-            callers=Callers(settings.reserve_for),
-            observers=telemetry.observers,
-        )
+        endpoint = AdmissionEndpoint(state, callers=Callers(settings.reserve_for), observers=telemetry.observers)
         listener = _create_listener(settings, state, endpoint, bound)
         trust, watchers = _serve_certificate(
             settings, state, lambda identity: listener.serve(tls.server_context(identity)), stack
@@ -366,10 +362,7 @@ def _run_metrics(settings: ServerSettings, state: ServerState, exposition: Expos
         return
     with _bind_address(settings.metrics_listen) as bound:
         listener = Listener(
-            "metrics",
-            bound,
-            create_metrics_app(state, exposition),
-            connections=share_of_connections(PLAIN_CONNECTIONS),
+            "metrics", bound, create_metrics_app(state, exposition), connections=share_of_connections(PLAIN_CONNECTIONS)
         )
         state.listeners = (*state.listeners, listener)
         listener.serve()

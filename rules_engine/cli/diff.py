@@ -18,15 +18,7 @@ from rules_engine.cli.options import (
     sources_option,
     targets_option,
 )
-from rules_engine.cli.program import (
-    UNKNOWN,
-    UNUSABLE,
-    Command,
-    InputProblems,
-    Target,
-    fail_if,
-    help_examples,
-)
+from rules_engine.cli.program import UNKNOWN, UNUSABLE, Command, InputProblems, Target, fail_if, help_examples
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -34,15 +26,7 @@ if TYPE_CHECKING:
     from rules_engine.rules.sources.rule_files import RuleFiles
     from rules_engine.rules.sources.rule_sources import RuleSource
 
-KINDS = (
-    *POD_KINDS,
-    "ReplicaSet",
-    "StatefulSet",
-    "DaemonSet",
-    "Job",
-    "ReplicationController",
-    "ControllerRevision",
-)
+KINDS = (*POD_KINDS, "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "ControllerRevision")
 """The kinds of a live cluster that the command reads."""
 
 

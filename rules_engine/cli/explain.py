@@ -80,9 +80,7 @@ class FieldPathParamType(click.ParamType[str]):
 @click.option("--all", "every", is_flag=True, help="Show each rule that was skipped, with its reason.")
 @log_option("Show decisions of a server's decision log instead, newest first; - for standard input.")
 @click.option(
-    "--pod",
-    metavar="NAMESPACE/NAME",
-    help="The pod of --from-log: its name, or its generateName, such as train-.",
+    "--pod", metavar="NAMESPACE/NAME", help="The pod of --from-log: its name, or its generateName, such as train-."
 )
 @output_option("text", "json")
 @click.pass_context

@@ -463,12 +463,7 @@ def read_load(
 
 
 def report_problems(
-    command: str,
-    output: str,
-    found: "Collection[Problem]",
-    sources: Mapping[str, Sequence[str]],
-    *,
-    unusable: bool,
+    command: str, output: str, found: "Collection[Problem]", sources: Mapping[str, Sequence[str]], *, unusable: bool
 ) -> None:
     """Print the problems of a command's input as text; or end the command, which has no answer, if it is unusable."""
     problems = InputProblems(command, [Target(output, None)] if unusable else ())
@@ -529,13 +524,7 @@ def given_options(context: click.Context) -> Mapping[str, str]:
 def output_option(*formats: str) -> Decorator:
     """Return the option `--output` of these formats; text, the default, is among them."""
     return click.option(
-        "-o",
-        "--output",
-        "output",
-        type=click.Choice(formats),
-        default="text",
-        show_default=True,
-        help="Output format.",
+        "-o", "--output", "output", type=click.Choice(formats), default="text", show_default=True, help="Output format."
     )
 
 

@@ -18,14 +18,7 @@ from rules_engine.cli.options import (
     rules_option,
     targets_option,
 )
-from rules_engine.cli.program import (
-    UNKNOWN,
-    Command,
-    InputProblems,
-    Target,
-    fail_if,
-    help_examples,
-)
+from rules_engine.cli.program import UNKNOWN, Command, InputProblems, Target, fail_if, help_examples
 from rules_engine.cli.progress import progress_bar
 
 if TYPE_CHECKING:

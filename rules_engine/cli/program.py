@@ -286,10 +286,7 @@ def end_without_answer(message: str, file: str, others: "Sequence[Problem]" = ()
     context = click.get_current_context()
     command, output = str(context.info_name), context.params.get("output", "text")
     problems = InputProblems(command, context.params.get("targets", [Target(output, None)]))
-    problems.items = (
-        *others,
-        Problem(code=Code.NO_ANSWER, message=message, location=Location(file, 1, 1)),
-    )
+    problems.items = (*others, Problem(code=Code.NO_ANSWER, message=message, location=Location(file, 1, 1)))
     if not problems.silent:
         click.echo(f"gpu-rules {command}: {message}", err=True)
     problems.end()

@@ -81,14 +81,10 @@ class ServiceAddress(click.ParamType[Service]):
     "At /mutate, pods that request no GPUs and no resource of a rule are always admitted.",
 )
 @click.option(
-    "--mutating-failure-policy",
-    type=FAILURE_POLICY,
-    help="Failure policy of /mutate; overrides --failure-policy.",
+    "--mutating-failure-policy", type=FAILURE_POLICY, help="Failure policy of /mutate; overrides --failure-policy."
 )
 @click.option(
-    "--validating-failure-policy",
-    type=FAILURE_POLICY,
-    help="Failure policy of /validate; overrides --failure-policy.",
+    "--validating-failure-policy", type=FAILURE_POLICY, help="Failure policy of /validate; overrides --failure-policy."
 )
 @click.option(
     "--timeout-seconds",

@@ -56,11 +56,7 @@ class AdmissionEndpoint:
     """`POST /mutate`, `POST /validate`, and their paths for rules that stay with the webhooks."""
 
     def __init__(
-        self,
-        state: ServerState,
-        *,
-        callers: Callers = Callers.AUTHENTICATED,
-        observers: Sequence[Observer] = (),
+        self, state: ServerState, *, callers: Callers = Callers.AUTHENTICATED, observers: Sequence[Observer] = ()
     ) -> None:
         self._state = state
         self._callers = callers

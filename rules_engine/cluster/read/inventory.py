@@ -22,10 +22,7 @@ from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import CLASS_KINDS, Cluster, Node, Taint, read_classes
-from rules_engine.model.kubernetes.cluster_objects import (
-    API_KINDS,
-    ClusterObjects,
-)
+from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
@@ -183,10 +180,7 @@ def node_object(node: Node) -> dict[str, Json]:
     return {
         "kind": "Node",
         "metadata": {"name": node.name, "labels": dict(node.labels)},
-        "spec": {
-            **({"taints": taints} if taints else {}),
-            **({"unschedulable": True} if node.unschedulable else {}),
-        },
+        "spec": {**({"taints": taints} if taints else {}), **({"unschedulable": True} if node.unschedulable else {})},
         "status": {"capacity": amounts_of, "allocatable": amounts_of, "conditions": [ready]},
     }
 

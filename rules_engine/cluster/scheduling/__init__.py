@@ -4,10 +4,4 @@ from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler, scheduler_of
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
 
-__all__ = [
-    "DEFAULT_SCHEDULER",
-    "Filter",
-    "KubeScheduler",
-    "Scheduling",
-    "scheduler_of",
-]
+__all__ = ["DEFAULT_SCHEDULER", "Filter", "KubeScheduler", "Scheduling", "scheduler_of"]

@@ -10,13 +10,7 @@ from msgspec import Struct
 from rules_engine.cluster.nodes import NodeSet, Tolerated, node_set, union
 from rules_engine.cluster.scheduling.requirements import NOT_READY, UNREACHABLE, Requirements
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
-from rules_engine.cluster.scheduling.scheduling import (
-    NO_DEVICES,
-    NO_TOPOLOGY,
-    TAINTED,
-    Filter,
-    Scheduling,
-)
+from rules_engine.cluster.scheduling.scheduling import NO_DEVICES, NO_TOPOLOGY, TAINTED, Filter, Scheduling
 from rules_engine.cluster.state_taints import state_of
 from rules_engine.model.kubernetes.cluster import Taint
 

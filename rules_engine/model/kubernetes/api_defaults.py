@@ -141,11 +141,7 @@ def default_pod_resources(spec: Object, observed: Object = _NOTHING) -> Json:
         kind: {name: amount for name, amount in as_mapping(observed.get(kind)).items() if name.startswith(_HUGE_PAGES)}
         for kind in ("limits", "requests")
     }
-    return {
-        **level,
-        "limits": {**huge["limits"], **limits},
-        "requests": {**defaulted, **huge["requests"], **requests},
-    }
+    return {**level, "limits": {**huge["limits"], **limits}, "requests": {**defaulted, **huge["requests"], **requests}}
 
 
 MAX_BASE = 58

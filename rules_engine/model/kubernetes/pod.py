@@ -75,9 +75,7 @@ class Container(Struct, frozen=True, kw_only=True):
         if requests is None and limits is None:
             return self
         return structs.replace(
-            self,
-            requests=_edit_amounts(self.requests, requests or {}),
-            limits=_edit_amounts(self.limits, limits or {}),
+            self, requests=_edit_amounts(self.requests, requests or {}), limits=_edit_amounts(self.limits, limits or {})
         )
 
 

@@ -21,13 +21,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     owner_name,
 )
 from rules_engine.model.kubernetes.names import ObjectName
-from rules_engine.questions.doctor.gpu_objects import (
-    LONG_AGO,
-    controllers_of,
-    is_named,
-    last_seen,
-    parse_timestamp,
-)
+from rules_engine.questions.doctor.gpu_objects import LONG_AGO, controllers_of, is_named, last_seen, parse_timestamp
 from rules_engine.questions.doctor.wording import quote_message
 
 Words = tuple[datetime, str, str]

@@ -4,13 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from rules_engine.accelerators.resources import is_gpu, is_rdma
-from rules_engine.model.json.lenient import (
-    Object,
-    as_mapping,
-    controller_reference,
-    object_items,
-    text_member,
-)
+from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, PodObject, owner_name, requests_of
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.quantity import NANOS, QuantityError, parse_quantity

@@ -30,9 +30,7 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
         about=[*_about_lines(diagnosis)],
         sections=[
             Section(
-                title="Findings",
-                summary=_findings_summary(diagnosis),
-                blocks=[Items(items=findings, noun="finding")],
+                title="Findings", summary=_findings_summary(diagnosis), blocks=[Items(items=findings, noun="finding")]
             ),
             *_overview_sections(diagnosis),
         ],

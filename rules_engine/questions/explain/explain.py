@@ -82,8 +82,7 @@ class Explained(Answer, frozen=True, kw_only=True):
     rules: Annotated[tuple[str, ...], Meta(description="Sources of the rules, as given.")]
     cluster: Annotated[str, Meta(description="The cluster, as given.")]
     verdict: Annotated[
-        Verdict,
-        Meta(description="Denied or Refused if a pod is; else Unknown if one is, or if others may exist."),
+        Verdict, Meta(description="Denied or Refused if a pod is; else Unknown if one is, or if others may exist.")
     ]
     pods: tuple[ExplainedPod, ...]
 
@@ -182,11 +181,7 @@ def join_pods(
         (each for each in (Verdict.DENIED, Verdict.REFUSED, Verdict.UNKNOWN) if each in verdicts), Verdict.ALLOWED
     )
     return Explained(
-        problems=tuple(problems),
-        rules=tuple(map(str, rules)),
-        cluster=cluster,
-        verdict=worst,
-        pods=tuple(pods),
+        problems=tuple(problems), rules=tuple(map(str, rules)), cluster=cluster, verdict=worst, pods=tuple(pods)
     )
 
 

@@ -127,11 +127,7 @@ def list_rules(
         excluded=tuple(excluded),
         diagnostics=tuple(
             ListedDiagnostic(
-                name=each.name,
-                for_each=each.for_each,
-                reason=each.reason,
-                severity=each.severity,
-                source=each.location,
+                name=each.name, for_each=each.for_each, reason=each.reason, severity=each.severity, source=each.location
             )
             for each in sorted(diagnostics, key=lambda diagnostic: diagnostic.name)
         ),

@@ -266,8 +266,7 @@ def _rule_tree(rule: ListedRule) -> Tree:
         values = ", ".join(f"{setting.name} {_value_text(setting.value)}" for setting in defaults)
         lines.append(Span(f"defaults: {values}", Tone.QUIET))
     return Tree(
-        line=(Span(f"{rule.kind}/{rule.name}", Tone.STRONG), place_span(rule.source)),
-        children=[*map(Tree, lines)],
+        line=(Span(f"{rule.kind}/{rule.name}", Tone.STRONG), place_span(rule.source)), children=[*map(Tree, lines)]
     )
 
 

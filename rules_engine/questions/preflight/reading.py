@@ -25,10 +25,7 @@ SUSPENDED = "suspend: true"
 MAX_PODS = 100_000
 """Pods of a workload at once: a cluster has at most 150,000, and each that waits takes a millisecond."""
 
-QUEUE_LABELS: Mapping[str, str] = {
-    "kueue.x-k8s.io/queue-name": "Kueue",
-    "kai.scheduler/queue": "KAI Scheduler",
-}
+QUEUE_LABELS: Mapping[str, str] = {"kueue.x-k8s.io/queue-name": "Kueue", "kai.scheduler/queue": "KAI Scheduler"}
 """Labels of workloads or pods that a queueing system admits first."""
 
 

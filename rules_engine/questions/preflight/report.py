@@ -43,7 +43,7 @@ def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence
                 title="Workloads",
                 summary="" if answer.workloads else "no pods to start",
                 blocks=[Items(items=[*map(_item, answer.workloads, reasons)], noun="workload")],
-            ),
+            )
         ],
         notices=[
             *([f"pods that wait and can run go first: {format_names(before)}"] if before else []),

@@ -319,9 +319,7 @@ class _DiagnosticRun:
             message, cause, remedies = entry.case(case).fill(about, self._slots(scope))
         own = (
             Remedy(
-                text=remedy.text,
-                command="" if command is None else _evaluate_command(scope, command),
-                risk=remedy.risk,
+                text=remedy.text, command="" if command is None else _evaluate_command(scope, command), risk=remedy.risk
             )
             for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
         )

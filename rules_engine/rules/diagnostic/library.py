@@ -82,8 +82,7 @@ OBJECTS: Mapping[ForEach, Type] = {
 """The type of `object`."""
 
 GPUS = object_of(
-    "GPUs",
-    {"product": STRING, "vendor": STRING, "profiles": list_of(STRING), "knownFrom": STRING, "offered": BOOL},
+    "GPUs", {"product": STRING, "vendor": STRING, "profiles": list_of(STRING), "knownFrom": STRING, "offered": BOOL}
 )
 """The accelerators of a node."""
 

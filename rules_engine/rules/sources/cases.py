@@ -7,13 +7,7 @@ from rules_engine.cluster.read.amounts import read_amounts
 from rules_engine.cluster.read.inventory import Inventory, build_inventory
 from rules_engine.cluster.read.loader import DocumentKind, Part
 from rules_engine.cluster.read.manifests import Manifest, read_single_pod
-from rules_engine.cluster.read.references import (
-    References,
-    read_cluster,
-    read_manifests,
-    report_conflict,
-    resolve_path,
-)
+from rules_engine.cluster.read.references import References, read_cluster, read_manifests, report_conflict, resolve_path
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import (
     bool_field,

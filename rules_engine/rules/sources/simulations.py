@@ -62,11 +62,7 @@ def load_simulation(file: str | Path, kinds: Sequence[WorkloadKind] = ()) -> sim
 
 
 def load_simulations(
-    path: Path,
-    clusters: Sequence[ClusterReading],
-    kinds: Sequence[WorkloadKind] = (),
-    *,
-    needs_cluster: bool = True,
+    path: Path, clusters: Sequence[ClusterReading], kinds: Sequence[WorkloadKind] = (), *, needs_cluster: bool = True
 ) -> tuple[Sequence[simulation.Simulation], tuple[Problem, ...], Sources]:
     """Load the only Simulation of a file, once for each cluster; nothing if it has errors.
 

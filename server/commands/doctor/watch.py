@@ -76,12 +76,7 @@ def watch_cluster(settings: WatchSettings, prepared: PreparedDoctor, connection:
         repeated = RepeatedDiagnosis(settings, prepared, connection, events)
         metrics = FindingMetrics(lambda: repeated.state, events)
         app = create_probes_app(_health_page, lambda: readiness_page(repeated.state), metrics.exposition)
-        listener = Listener(
-            "metrics",
-            bound,
-            app,
-            connections=share_of_connections(PLAIN_CONNECTIONS),
-        )
+        listener = Listener("metrics", bound, app, connections=share_of_connections(PLAIN_CONNECTIONS))
         listener.serve()
         stack.callback(listener.stop, 0)
         task = PeriodicTask(repeated.step, name="doctor", doing="diagnosing", retry_seconds=settings.interval_seconds)

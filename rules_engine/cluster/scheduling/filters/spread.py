@@ -10,13 +10,7 @@ from rules_engine.cluster.scheduling.scheduling import NO_TOPOLOGY, NOT_SPREAD
 
 
 def exclude_by_spread(
-    pod: Requirements,
-    pods: BoundPods,
-    topologies: Topologies,
-    every: NodeSet,
-    *,
-    selected: NodeSet,
-    repelled: NodeSet,
+    pod: Requirements, pods: BoundPods, topologies: Topologies, every: NodeSet, *, selected: NodeSet, repelled: NodeSet
 ) -> Mapping[str, NodeSet]:
     """Return the nodes that the pod's constraints exclude, by reason; the first constraint that excludes one decides.
 

@@ -31,14 +31,7 @@ SHORT_TEXT = 100
 """Characters of a text that can be searched for a word for the one unit of the call."""
 
 _PYTHON_METHODS = {"startsWith": "startswith", "endsWith": "endswith"}
-_KINDS = {
-    "bool": BOOL,
-    "int": INT,
-    "string": STR,
-    "list": LIST,
-    "optional_type": OPT,
-    "kubernetes.Quantity": QUANTITY,
-}
+_KINDS = {"bool": BOOL, "int": INT, "string": STR, "list": LIST, "optional_type": OPT, "kubernetes.Quantity": QUANTITY}
 """Python classes of CEL types, by the name of the type."""
 
 

@@ -301,9 +301,7 @@ def as_qualified_name(expression: Expression) -> str | None:
 
 
 def evaluation_depth(
-    node: Expression,
-    names: Collection[Expression],
-    levels: Mapping[str, int] = MappingProxyType({}),
+    node: Expression, names: Collection[Expression], levels: Mapping[str, int] = MappingProxyType({})
 ) -> int:
     """Return the number of levels of an evaluation. `names`: names with dots, one level each.
 

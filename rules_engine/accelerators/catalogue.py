@@ -163,7 +163,7 @@ def read_catalogue(root: MapNode, problems: Problems) -> Catalogue:
             try:
                 re.compile(str(node.json()))
             except re.error as error:
-                problems.error(Code.WRONG_VALUE, f"not a regular expression: {error}", node.location, node.length)
+                problems.error(Code.WRONG_VALUE, f"not a regular expression: {error}", node)
     for entries in Catalogue.__struct_fields__:
         fields.report_repeated(
             Code.DUPLICATE_NAME, (item.get("name") for item in fields.map_items(spec, entries)), problems
@@ -178,12 +178,12 @@ def _check_card(card: MapNode, problems: Problems) -> None:
     name = card.get("name")
     if name is not None and card.get("products") is not None and not re.fullmatch("[A-Za-z0-9-]+", str(name.json())):
         message = f"'{name.json()}' cannot be part of a set's name: use letters, digits and '-'"
-        problems.error(Code.WRONG_FORM, message, name.location, name.length)
+        problems.error(Code.WRONG_FORM, message, name)
     profiles = [key.source.text for key, _ in fields.map_field(card, "profiles")]
     for _, profile in fields.map_field(card, "aliases"):
         if (value := str(profile.json())) not in profiles:
             message = f"the card has no profile '{value}'{did_you_mean(value, profiles)}"
-            problems.error(Code.WRONG_VALUE, message, profile.location, profile.length)
+            problems.error(Code.WRONG_VALUE, message, profile)
 
 
 _added: list[Catalogue] = []

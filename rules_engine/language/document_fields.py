@@ -93,7 +93,7 @@ def report_steering(name: str, steering: Container[str], place: YamlNode | None,
         message = (
             f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"
         )
-        problems.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
+        problems.error(Code.STEERING_ANNOTATION, message, place)
 
 
 def read_selector(node: MapNode, name: str, problems: Problems) -> LabelSelector:
@@ -112,7 +112,7 @@ def _read_requirement(line: MapNode, problems: Problems) -> LabelRequirement:
     place = line.key("values") or line.key("operator") or line
     compares = operator in (ConditionKind.IN, ConditionKind.NOT_IN)
     if compares and not values:
-        problems.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
+        problems.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place)
     if line.get("operator") and not compares and values:
-        problems.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
+        problems.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place)
     return LabelRequirement(fields.string_field(line, "key"), operator, values)

@@ -118,6 +118,5 @@ def report_repeated(code: ProblemCode, nodes: Iterable[YamlNode | None], problem
         if isinstance(node, ScalarNode):
             name = node.source.text
             if name in first:
-                message = f"'{name}' is already used in line {first[name].line}"
-                problems.error(code, message, node.location, node.length)
+                problems.error(code, f"'{name}' is already used in line {first[name].line}", node)
             first.setdefault(name, node.location)

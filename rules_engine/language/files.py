@@ -303,8 +303,7 @@ def report_no_files(name: str, problems: Problems) -> None:
 
 def report_too_many(name: str, limit: int, problems: Problems) -> None:
     """Report a folder with more files than are read."""
-    message = f"more than {limit:,} files: is this the right folder?"
-    problems.error(Code.TOO_MANY_FILES, message, Location(name, 1, 1))
+    problems.error(Code.TOO_MANY_FILES, f"more than {limit:,} files: is this the right folder?", Location(name, 1, 1))
 
 
 def report_too_large(name: str, limit: int, problems: Problems) -> None:

@@ -68,26 +68,24 @@ def member_text(root: MapNode, name: str) -> str | None:
 def read_kind(root: YamlNode, problems: Problems, kinds: Sequence[str]) -> str | None:
     """Return the kind of a document; None, with problems, if it is not one of `kinds`."""
     if not isinstance(root, MapNode):
-        message = "a document must be a map that begins with apiVersion and kind"
-        problems.error(Code.WRONG_TYPE, message, root.location, root.length)
+        problems.error(Code.WRONG_TYPE, "a document must be a map that begins with apiVersion and kind", root)
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
     first = first_key(root)
     for name, node in (("apiVersion", version), ("kind", kind)):
         if node is not None and not isinstance(node, ScalarNode):
-            problems.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
+            problems.error(Code.WRONG_TYPE, f"{name} must be text", node)
         # Without a kind there is no schema to find other missing fields.
         elif node is None and kind is None:
-            problems.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+            problems.error(Code.MISSING_FIELD, f"the document needs '{name}'", first)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not is_foreign(root, kinds):
         message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
-        problems.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
+        problems.error(Code.UNKNOWN_API_VERSION, message, version)
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in kinds:
         meant = spelling_hint(kind.source.text, kinds) or f": expected one of {', '.join(kinds)}"
-        message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
-        problems.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+        problems.error(Code.UNKNOWN_KIND, f"unknown kind '{truncate(kind.source.text)}'{meant}", kind)
         return None
     return kind.source.text
 

@@ -202,12 +202,12 @@ def validate(kind: str, root: nodes.MapNode, problems: Problems, folder: FilePat
     faults = [fault for fault in faults if fault.path not in ambiguous]
     reported: set[Location] = set()
     for code, message, place in ambiguous.values():
-        problems.error(code, message, place.location, place.length)
+        problems.error(code, message, place)
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
             if code is not Code.WRONG_FORM or node.location not in reported:
-                problems.error(code, message, node.location, node.length)
+                problems.error(code, message, node)
                 reported.add(node.location)
     invalid = frozenset(path for fault in faults for path in fault.invalid_paths())
     return nodes.remove_paths(root, invalid | ambiguous.keys())

@@ -42,10 +42,10 @@ def read_quantity(node: ScalarNode, problems: Problems) -> Quantity | None:
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        problems.error(Code.BAD_QUANTITY, _quantity_message(node, error), node.location, node.length)
+        problems.error(Code.BAD_QUANTITY, _quantity_message(node, error), node)
         return None
     if amount.nanos < 0:
-        problems.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
+        problems.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node)
         return None
     return amount
 
@@ -55,7 +55,7 @@ def warn_of_quantity(node: ScalarNode, problems: Problems) -> None:
     try:
         Quantity.parse(node.source.text)
     except QuantityError as error:
-        problems.warning(Code.BAD_AMOUNT, _quantity_message(node, error), node.location, node.length)
+        problems.warning(Code.BAD_AMOUNT, _quantity_message(node, error), node)
 
 
 def _quantity_message(node: ScalarNode, error: QuantityError) -> str:
@@ -98,7 +98,7 @@ def warn_of_units(
         amount = quantities.get(resource)
         message = "" if amount is None else _amount_warning(resource, amount, value.source.text, per_gpu)
         if message:
-            problems.warning(Code.UNLIKELY_UNIT, message, value.location, value.length)
+            problems.warning(Code.UNLIKELY_UNIT, message, value)
 
 
 def _amount_warning(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:

@@ -91,8 +91,7 @@ def slice_specs(entry: MapNode, problems: Problems) -> list[Raw]:
         group = _CardGroup(item, problems)
         devices += group.size
         if devices > MAX_NODE_DEVICES:
-            message = f"a node has at most {MAX_NODE_DEVICES:,} devices, with partitions"
-            problems.error(Code.WRONG_COUNT, message, item.location, item.length)
+            problems.error(Code.WRONG_COUNT, f"a node has at most {MAX_NODE_DEVICES:,} devices, with partitions", item)
             return []
         cards = cards_by_driver[fields.string_field(item, "driver")]
         # Groups of one driver may have equal names: the second group continues the numbers of the first.
@@ -139,7 +138,7 @@ class _CardGroup:
         self._counters = _values(own) | _memory_slices(0, slices)
         if len(self._counters) > CARD_COUNTERS:
             message = f"a card has at most {CARD_COUNTERS} counters, memory slices included, not {len(self._counters)}"
-            problems.error(Code.WRONG_COUNT, message, partitions.location, partitions.length)
+            problems.error(Code.WRONG_COUNT, message, partitions)
         profiles = fields.map_items(partitions, "profiles")
         by_name = {
             fields.string_field(profile, "name"): _Profile(profile, own, slices, problems) for profile in profiles
@@ -185,20 +184,19 @@ class _Profile:
         if self._count and item.get("consumes") is None:
             place = item.get("count") or item
             message = "the partition consumes no counter of the card, so that any number fits beside the whole card"
-            problems.error(Code.IMPOSSIBLE_PARTITION, message, place.location, place.length)
+            problems.error(Code.IMPOSSIBLE_PARTITION, message, place)
         for key, value in fields.map_field(item, "consumes"):
             name = key.source.text
             amount = self._consumes.get(name)
             if name not in card:
                 message = f"the card has no counter '{name}'{did_you_mean(name, card)}"
-                problems.error(Code.IMPOSSIBLE_PARTITION, message, key.location, key.length)
+                problems.error(Code.IMPOSSIBLE_PARTITION, message, key)
             elif amount is not None and amount > card[name]:
-                message = f"the card has {card[name]} of {name}, not {amount}"
-                problems.error(Code.IMPOSSIBLE_PARTITION, message, value.location, value.length)
+                problems.error(Code.IMPOSSIBLE_PARTITION, f"the card has {card[name]} of {name}, not {amount}", value)
         for place, start in zip(starts, self._starts, strict=False):
             if start + self._width > slices:
                 message = f"a partition of {self._width} memory slices at {start} is beyond the {slices} of the card"
-                problems.error(Code.IMPOSSIBLE_PARTITION, message, place.location, place.length)
+                problems.error(Code.IMPOSSIBLE_PARTITION, message, place)
 
     @property
     def size(self) -> int:

@@ -61,7 +61,7 @@ def build_inventory(name: str, location: Location, spec: MapNode, problems: Prob
     for device_class, selector in _selector_sources(spec):
         for each in selector_problems(selector):
             message = f"a selector of DeviceClass {device_class} does not compile: {each.message}"
-            problems.warning(Code.BAD_DEVICE_SELECTOR, message, each.location, each.length)
+            problems.warning(Code.BAD_DEVICE_SELECTOR, message, each)
     objects = cache(lambda: _inventory_objects(spec, cluster))
     offered = with_device_offers(cluster) if cluster.devices.classes else cluster
     return Inventory(name=name, location=location, cluster=offered, objects=objects)
@@ -107,7 +107,7 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
 
     def unusable(raw: Object, message: str) -> None:
         place = places[id(raw)]
-        problems.warning(Code.UNREAD_OBJECT, message, place.location, place.length)
+        problems.warning(Code.UNREAD_OBJECT, message, place)
 
     devices = read_devices(items, unusable)
     # Only the slices of an entry's first node are read: devices of thousands of equal nodes are the same values.
@@ -193,7 +193,7 @@ def _objects_by_kind(spec: MapNode, problems: Problems) -> Mapping[str, Sequence
         if kind not in API_KINDS:
             place = item.get("kind") or item
             message = f"no object of the kind '{truncate(kind)}' is read{spelling_hint(kind, API_KINDS)}"
-            problems.error(Code.UNKNOWN_KIND, message, place.location, place.length)
+            problems.error(Code.UNKNOWN_KIND, message, place)
             continue
         by_kind.setdefault(kind, []).append(item)
         if shapes.has_shape(kind):
@@ -210,7 +210,7 @@ def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -
         for name in _node_names(entry):
             if name in nodes:
                 message = f"node '{name}' is already defined in line {places[name].line}"
-                problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+                problems.error(Code.DUPLICATE_NODE, message, place)
                 break
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
@@ -218,12 +218,12 @@ def _read_nodes(spec: MapNode, objects: Sequence[MapNode], problems: Problems) -
         place = fields.map_field(item, "metadata").get("name") or item
 
         def unread(_node: str, resource: str, error: QuantityError, place: YamlNode = place) -> None:
-            problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
+            problems.error(Code.BAD_QUANTITY, f"{resource}: {error}", place)
 
         node = read_node(as_mapping(manifest_json(item)), unread)
         if node.name in nodes:
             message = f"node '{node.name}' is already defined in line {places[node.name].line}"
-            problems.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+            problems.error(Code.DUPLICATE_NODE, message, place)
         nodes[node.name] = node
         places[node.name] = place.location
     return nodes
@@ -247,13 +247,13 @@ def _node_template(entry: MapNode, problems: Problems) -> Node:
     impossible = layout_error(tuple(fields.string_items(entry, "migDevices")))
     if impossible:
         key = entry.key("migDevices") or entry
-        problems.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
+        problems.warning(Code.IMPOSSIBLE_MIG, impossible, key)
     for resource, count in _device_amounts(entry).items():
         amount = allocatable.setdefault(resource, count)
         if amount != count:
             place = fields.map_field(entry, "allocatable").get(resource) or entry
             message = f"cards and migDevices give {count} of {resource}, not {amount}"
-            problems.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
+            problems.error(Code.ALLOCATABLE_CONFLICT, message, place)
     return Node(
         name="",
         labels=fields.string_map(entry, "labels"),
@@ -308,8 +308,7 @@ def _bound_pod(root: YamlNode, nodes: Mapping[str, Node], problems: Problems) ->
         return None if is_finished(pod.original) else pod
     place = find_node(root, ("spec", "nodeName"))
     if node:
-        message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
-        problems.error(Code.UNKNOWN_NODE, message, place.location, place.length)
+        problems.error(Code.UNKNOWN_NODE, f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}", place)
     else:
-        problems.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
+        problems.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place)
     return None

@@ -192,8 +192,7 @@ def _read_pods(
         return ()
     name = kind.source.text
     hint = ": pass rules with --rules" if name in RULE_KINDS else spelling_hint(name, ["Pod", *own_kinds()])
-    message = f"{truncate(name)} is not a pod and has no pod template{hint}"
-    problems.error(Code.NOT_A_POD, message, kind.location, kind.length)
+    problems.error(Code.NOT_A_POD, f"{truncate(name)} is not a pod and has no pod template{hint}", kind)
     return ()
 
 

@@ -113,7 +113,7 @@ class Manifest:
             self._warn_of_path(own_kinds()[self.kind].templates[0].path, problems)
         elif get_close_matches(self.kind.casefold(), map(str.casefold, own_kinds()), 1, _MISSPELT):
             message = f"Kubernetes has no kind '{truncate(self.kind)}'{spelling_hint(self.kind, own_kinds())}"
-            problems.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+            problems.warning(Code.UNKNOWN_KIND, message, kind)
 
     def _warn_of_path(self, expected: JsonPath, problems: Problems) -> None:
         """Warn of the first member above the template whose name differs from the kind's."""
@@ -125,7 +125,7 @@ class Manifest:
             if isinstance(above, MapNode):
                 key = next(key for key, _ in above if key.source.text == step)
                 message = f"{self.kind} has no field '{truncate(key.source.text)}' here: Kubernetes expects '{name}'"
-                problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+                problems.warning(Code.UNKNOWN_POD_FIELD, message, key)
             return
 
 
@@ -192,8 +192,7 @@ def find_manifests(root: YamlNode, problems: Problems, table: WorkloadTable | No
             problems.warning(Code.UNKNOWN_PODS, message, first_key(node).location)
         for pod in (pod for pod in pods if pod.template.unknown):
             count = f"number of pods of {title} unknown: {pod.template.parallel} assumed"
-            message = escape_controls(f"{count} ({pod.template.unknown})")
-            problems.warning(Code.UNKNOWN_PODS, message, pod.location)
+            problems.warning(Code.UNKNOWN_PODS, escape_controls(f"{count} ({pod.template.unknown})"), pod.location)
         found += pods
     return tuple(found)
 
@@ -256,7 +255,7 @@ def read_single_pod(
     slip = None if every else containers_slip(root)
     if slip is not None:
         message, at = slip
-        problems.error(Code.NOT_A_POD, message, at.location, at.length)
+        problems.error(Code.NOT_A_POD, message, at)
         return None
     if not every:
         expected = "a Pod (spec, with a list of containers) or something with a pod template"
@@ -265,5 +264,5 @@ def read_single_pod(
     else:
         choice = f": podFile: {{file: FILE, template: NAME}} takes one of {names}"
         expected = f"one pod, not {len(pods)}{choice if names and template == '' else ''}"
-    problems.error(Code.NOT_A_POD, f"expected {expected}", place.location, place.length)
+    problems.error(Code.NOT_A_POD, f"expected {expected}", place)
     return None

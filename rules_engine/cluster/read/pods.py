@@ -38,7 +38,7 @@ def read_pod(pod: Json, node: YamlNode, problems: Problems) -> Pod | None:
         place = node_at_pointer(error.path, node)
         if _report_ambiguous(place, "string", problems):
             return None
-        problems.error(Code.BAD_POD, str(error), place.location, place.length)
+        problems.error(Code.BAD_POD, str(error), place)
         return None
 
 
@@ -56,8 +56,7 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
             warn_of_values(spec.get(name), "[Container]", problems)
     if not list_items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
-        message = "the pod has no containers: Kubernetes rejects it"
-        problems.warning(Code.NO_CONTAINERS, message, place.location, place.length)
+        problems.warning(Code.NO_CONTAINERS, "the pod has no containers: Kubernetes rejects it", place)
     _warn_of_repeated(spec, problems)
 
 
@@ -69,7 +68,7 @@ def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
         text = name.source.text
         if text in first:
             message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
-            problems.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
+            problems.warning(Code.DUPLICATE_CONTAINER, message, name)
         first.setdefault(text, name.location)
 
 
@@ -117,7 +116,7 @@ def _warn_of_fields(node: MapNode, shape: str, problems: Problems) -> None:
             warn_of_values(value, fields[name], problems)
         else:
             message = f"{shape} has no field '{truncate(name)}'{spelling_hint(name, fields)}: Kubernetes drops it"
-            problems.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+            problems.warning(Code.UNKNOWN_POD_FIELD, message, key)
 
 
 def warn_of_values(node: YamlNode | None, shape: str, problems: Problems) -> None:
@@ -144,7 +143,7 @@ def _report_wrong_type(node: YamlNode, shape: str, problems: Problems) -> None:
     actual = json_type(as_written(node))
     if expected is not None and actual not in (expected, "null"):
         remedy = remedy_clause(f'"{node.source.text}"') if isinstance(node, ScalarNode) and shape == "string" else ""
-        problems.error(Code.BAD_POD, f"must be {expected}, not {actual}{remedy}", node.location, node.length)
+        problems.error(Code.BAD_POD, f"must be {expected}, not {actual}{remedy}", node)
 
 
 def _report_ambiguous(node: YamlNode, shape: str, problems: Problems) -> bool:
@@ -154,7 +153,7 @@ def _report_ambiguous(node: YamlNode, shape: str, problems: Problems) -> bool:
         return False
     spellings = [spelling for spelling in surprise.spellings if type(spelling[1]) is _SCALARS.get(shape)]
     if spellings:
-        problems.error(surprise.code, surprise.message(spellings), node.location, node.length)
+        problems.error(surprise.code, surprise.message(spellings), node)
     return bool(spellings)
 
 

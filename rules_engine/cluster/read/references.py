@@ -64,7 +64,7 @@ def resolve_path(node: YamlNode | None, problems: Problems, references: Referenc
         references.paths.setdefault(path)
     if not path_exists(path):
         message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_path_hint(path)}"
-        problems.error(Code.MISSING_FILE, message, node.location, node.length)
+        problems.error(Code.MISSING_FILE, message, node)
         return None
     return path
 
@@ -90,7 +90,7 @@ def read_cluster(node: MapNode, problems: Problems, references: References) -> I
     path = resolve_path(file, problems, references)
     cluster = references.cluster(path) if path else None
     if path and cluster is None:
-        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
+        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file)
     return cluster
 
 
@@ -103,7 +103,7 @@ def read_manifests(
         return None
     roots = references.manifests(path)
     if not roots or (single and len(roots) > 1):
-        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
+        problems.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file)
         return None
     return roots
 
@@ -112,5 +112,4 @@ def report_conflict(node: MapNode, name: str, other: str, problems: Problems) ->
     """Report two mutually exclusive fields."""
     key = node.key(other)
     if node.get(name) is not None and key is not None:
-        message = f"'{name}' and '{other}' cannot be used together"
-        problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+        problems.error(Code.CONFLICTING_FIELDS, f"'{name}' and '{other}' cannot be used together", key)

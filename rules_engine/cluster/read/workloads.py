@@ -79,10 +79,10 @@ class ArrivalReader:
             return
         if priority is not None:
             message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
-            self._problems.error(Code.CONFLICTING_FIELDS, message, field.location, field.length)
+            self._problems.error(Code.CONFLICTING_FIELDS, message, field)
         elif self._classes is not None and name not in self._classes:
             message = f"PriorityClass '{truncate(name)}' not found{did_you_mean(name, self._classes)}"
-            self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field.location, field.length)
+            self._problems.error(Code.UNKNOWN_PRIORITY_CLASS, message, field)
 
     def _pod(self, roots: Sequence[YamlNode], place: YamlNode) -> Sequence[Manifest]:
         own = Problems()
@@ -92,7 +92,7 @@ class ArrivalReader:
             return ()
         if manifest.path:
             message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
-            self._problems.error(Code.NOT_A_POD, message, place.location, place.length)
+            self._problems.error(Code.NOT_A_POD, message, place)
             return ()
         return (manifest,)
 
@@ -112,7 +112,7 @@ class ArrivalReader:
         elif workloads and workloads[0][0].kind == DAEMON_SET:
             refusal = "pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes"
         if refusal:
-            self._problems.error(Code.NOT_A_WORKLOAD, refusal, place.location, place.length)
+            self._problems.error(Code.NOT_A_WORKLOAD, refusal, place)
         return () if refusal or not workloads else workloads[0]
 
 
@@ -124,8 +124,7 @@ def read_workload(
     for member, is_valid in (("name", is_subdomain), ("namespace", is_label)):
         value = find_node(first.root, ("metadata", member))
         if isinstance(value, ScalarNode) and isinstance(value.value, str) and not is_valid(value.value):
-            message = f"'{truncate(value.value)}' is not a {member} of Kubernetes"
-            problems.error(Code.BAD_POD, message, value.location, value.length)
+            problems.error(Code.BAD_POD, f"'{truncate(value.value)}' is not a {member} of Kubernetes", value)
     groups: list[PodGroup] = []
     for manifest, role in zip(templates, _template_roles(templates), strict=True):
         _check_pod(manifest, problems)
@@ -165,20 +164,18 @@ def _check_pod(manifest: Manifest, problems: Problems) -> None:
         wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
         if amount.nanos < 0 or ("/" in name and not amount.is_whole):
             place = find_node(manifest.node, (*path, name))
-            message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
-            problems.error(Code.BAD_POD, message, place.location, place.length)
+            problems.error(Code.BAD_POD, f"{truncate(name)} {wrong}: Kubernetes rejects the pod", place)
     spec = map_field(manifest.node, "spec")
     if not as_list(as_mapping(manifest.pod.get("spec")).get("containers")):
         place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
-        message = "the pod has no containers: Kubernetes rejects it"
-        problems.error(Code.NO_CONTAINERS, message, place.location, place.length)
+        problems.error(Code.NO_CONTAINERS, "the pod has no containers: Kubernetes rejects it", place)
     try:
         Requirements.of(manifest.pod)
     except (PodError, TooLargeError) as error:
         place = node_at_pointer(error.path, manifest.node)
         errors = (problem for problem in problems.items if problem.severity is Severity.ERROR)
         if place.location not in {each.location for each in errors}:  # else Manifest.check has reported it
-            problems.error(Code.BAD_POD, str(error), place.location, place.length)
+            problems.error(Code.BAD_POD, str(error), place)
 
 
 def object_name(manifest: Manifest, fallback: str) -> str:
@@ -208,12 +205,11 @@ def check_counts(manifest: Manifest, problems: Problems) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool):
             actual = value if isinstance(value, float) else json_type(value)
-            message = f"{name} must be a whole number, not {actual}"
-            problems.error(Code.WRONG_TYPE, message, node.location, node.length)
+            problems.error(Code.WRONG_TYPE, f"{name} must be a whole number, not {actual}", node)
         elif value < 0:
-            problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node.location, node.length)
+            problems.error(Code.WRONG_VALUE, f"{name} cannot be less than 0", node)
         elif not value and not manifest.template.total:
-            problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key.location, key.length)
+            problems.warning(Code.IGNORED_FIELD, f"{name} is 0: no pod arrives", key)
 
 
 def _spread_selector(manifest: Manifest, pod: Object) -> LabelSelector | None:

@@ -68,8 +68,7 @@ def read_workload_kind(root: MapNode, problems: Problems) -> WorkloadKind:
     name, location, _ = document_name(root)
     referred = fields.map_members(spec, "references")
     for key in (key for key, _ in referred if key.source.text in _TAKEN):
-        message = f"'{key.source.text}' has a meaning of its own here: choose another name"
-        problems.error(Code.WRONG_VALUE, message, key.location, key.length)
+        problems.error(Code.WRONG_VALUE, f"'{key.source.text}' has a meaning of its own here: choose another name", key)
     whole = Environment({**OBJECT, **{key.source.text: types.DYN for key, _ in referred}})
     each = whole.with_variables(**_TEMPLATE)
     return WorkloadKind(

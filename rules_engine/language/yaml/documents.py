@@ -334,11 +334,9 @@ class _Composer:
             value = surprise.number
         node = ScalarNode(value=value, source=source, surprise=surprise if self._strict else None)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
-            self._problems.error(
-                Code.YAML_KEY, f'a key must be text: write "{truncate(text)}"', node.location, node.length
-            )
+            self._problems.error(Code.YAML_KEY, f'a key must be text: write "{truncate(text)}"', node)
         elif self._strict and surprise is not None:
-            self._problems.error(surprise.code, surprise.message(surprise.spellings), node.location, node.length)
+            self._problems.error(surprise.code, surprise.message(surprise.spellings), node)
         return node
 
     def _key(self) -> str | None:
@@ -395,7 +393,7 @@ class _Composer:
                     message = (
                         "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out"
                     )
-                    self._problems.error(Code.YAML_MERGE, message, key.location, key.length)
+                    self._problems.error(Code.YAML_MERGE, message, key)
                 merged.extend(value.items if isinstance(value, ListNode) else [value])
                 continue
             if name in members:
@@ -422,5 +420,4 @@ class _Composer:
             message = template_message(expression, self._key())
             self._problems.error(Code.YAML_KEY, message, done.location, len(expression))
         else:
-            message = "a key must be text, not a list or a map"
-            self._problems.error(Code.YAML_KEY, message, key.location, key.length)
+            self._problems.error(Code.YAML_KEY, "a key must be text, not a list or a map", key)

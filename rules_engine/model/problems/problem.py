@@ -135,12 +135,8 @@ class ProblemLayout:
 _DEFAULT_PAGE = ProblemLayout()
 
 
-class MarkedProblem(Protocol):
-    """A problem at a place in a file that a caret and a span mark."""
-
-    @property
-    def severity(self) -> Severity:
-        """Error or warning."""
+class Marked(Protocol):
+    """Text at a place in a file that a caret and a span mark."""
 
     @property
     def location(self) -> Location:
@@ -149,6 +145,14 @@ class MarkedProblem(Protocol):
     @property
     def length(self) -> int:
         """The number of columns from the first character on."""
+
+
+class MarkedProblem(Marked, Protocol):
+    """A problem at a place in a file."""
+
+    @property
+    def severity(self) -> Severity:
+        """Error or warning."""
 
 
 def render_snippet(problem: MarkedProblem, line: str, page: ProblemLayout = _DEFAULT_PAGE) -> str:
@@ -232,12 +236,20 @@ class Problems:
     def __init__(self) -> None:
         self.items: list[Problem] = []
 
-    def error(self, code: ProblemCode, message: str, location: Location, length: int = 1) -> None:
-        self.items.append(Problem(code=code, message=message, location=location, length=length))
+    def error(
+        self,
+        code: ProblemCode,
+        message: str,
+        at: Location | Marked,
+        length: int = 1,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Add a problem of a node, or of the characters at a location."""
+        place, length = (at, length) if isinstance(at, Location) else (at.location, at.length)
+        self.items.append(Problem(code=code, message=message, location=place, length=length, severity=severity))
 
-    def warning(self, code: ProblemCode, message: str, location: Location, length: int = 1) -> None:
-        severity = Severity.WARNING
-        self.items.append(Problem(code=code, message=message, location=location, length=length, severity=severity))
+    def warning(self, code: ProblemCode, message: str, at: Location | Marked, length: int = 1) -> None:
+        self.error(code, message, at, length, Severity.WARNING)
 
     @property
     def failed(self) -> bool:

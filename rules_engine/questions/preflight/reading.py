@@ -81,8 +81,7 @@ def _read_workloads(
         workload = read_workload(templates, object_name(first, f"workload-{number}"), problems)
         key = (workload.kind, namespace or workload.namespace or DEFAULT_NAMESPACE, workload.name)
         if key in places:
-            message = f"{first.title(key[1])} is already in {places[key]}"
-            problems.error(Code.DUPLICATE_NAME, message, first.location)
+            problems.error(Code.DUPLICATE_NAME, f"{first.title(key[1])} is already in {places[key]}", first.location)
         places[key] = first.location
         groups = workload.groups
         if first.is_built_in and first.kind == DAEMON_SET:

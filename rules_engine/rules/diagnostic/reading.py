@@ -34,8 +34,7 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
     )
     if fields.bool_field(spec, "onHost") and not any(commands):
         key = spec.key("onHost") or spec
-        message = "no remedy has a command that looks on the node"
-        problems.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
+        problems.warning(DiagnosticCode.MISSING_COMMAND, "no remedy has a command that looks on the node", key)
     slots = {name: node.source for name, node in fields.scalar_members(spec, "slots")}
     _check_slots(reason, entry, slots, spec, problems)
     own = fields.scalar_arguments(spec, Diagnostic)
@@ -90,23 +89,21 @@ def _check_slots(
     for_each = fields.string_field(spec, "forEach")
     if entry is not None and entry.for_each not in ("", for_each) and entry.remedies:
         message = f"the remedies of {reason} are for each {entry.for_each}, not {for_each}: write remedies of your own"
-        problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)
+        problems.error(DiagnosticCode.FINDING_SLOTS, message, place)
     if entry is None:
         texts = spec.get("message") or spec.get("messageExpression")
         missing = [name for name, node in (("severity", spec.get("severity")), ("message", texts)) if node is None]
         if missing and reason and not problems.failed:  # an invalid field looks as if it were absent
             hint = did_you_mean(reason, read_catalogue())
             message = f"the catalogue of findings has no {reason}{hint}: the Diagnostic needs {' and '.join(missing)}"
-            problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+            problems.error(Code.MISSING_FIELD, message, place)
             return
     for name in sorted(entry.slots - slots.keys()) if entry is not None and entry.message else ():
-        message = f"the finding {reason} needs the slot '{name}'"
-        problems.error(DiagnosticCode.FINDING_SLOTS, message, place.location, place.length)
+        problems.error(DiagnosticCode.FINDING_SLOTS, f"the finding {reason} needs the slot '{name}'", place)
     known = frozenset[str]() if entry is None else read_catalogue()[reason].slots
     for key, _ in fields.map_field(spec, "slots"):
         if key.value not in known:
-            message = f"the finding {reason} has no slot '{key.value}'"
-            problems.error(DiagnosticCode.FINDING_SLOTS, message, key.location, key.length)
+            problems.error(DiagnosticCode.FINDING_SLOTS, f"the finding {reason} has no slot '{key.value}'", key)
 
 
 def _read_remedy(line: MapNode) -> WrittenRemedy:

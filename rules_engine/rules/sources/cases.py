@@ -54,7 +54,7 @@ def read_test(root: MapNode, problems: Problems, references: References) -> rule
         # A misspelt name is one problem, at the expectation.
         if key.source.text not in used and used <= cluster_maps.keys():
             message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
-            problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+            problems.warning(Code.IGNORED_FIELD, message, key)
     return rule_test.RuleTest(
         name=name,
         location=location,
@@ -103,15 +103,13 @@ def _read_case(line: MapNode, clusters: Sequence[str], problems: Problems, refer
     old = line.get("oldPod")
     if updates and old is None:
         place = request.key("operation") or request
-        problems.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
+        problems.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place)
     sub_resource = request.get("subResource")
     if not updates and sub_resource is not None:
-        message = "subResource: resize needs 'operation: UPDATE'"
-        problems.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
+        problems.error(Code.MISSING_FIELD, "subResource: resize needs 'operation: UPDATE'", sub_resource)
     if not updates and old is not None:
         key = line.key("oldPod") or old
-        message = "oldPod is ignored: with operation: CREATE there is no old pod"
-        problems.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+        problems.warning(Code.IGNORED_FIELD, "oldPod is ignored: with operation: CREATE there is no old pod", key)
     old_manifest = read_single_pod(old, line.key("oldPod") or old, problems) if old is not None else None
     manifest = _read_pod(line, problems, references)
     if manifest and manifest.namespace:
@@ -138,11 +136,10 @@ def _case_clusters(line: MapNode, cluster_names: Sequence[str], problems: Proble
     for key in own:
         name = key.source.text
         if not cluster_names:
-            message = "expectOn needs 'clusters', which the test does not have"
-            problems.error(Code.MISSING_FIELD, message, key.location, key.length)
+            problems.error(Code.MISSING_FIELD, "expectOn needs 'clusters', which the test does not have", key)
         elif name not in cluster_names:
             message = f"cluster '{truncate(name)}' not found{did_you_mean(name, cluster_names)}"
-            problems.error(Code.UNKNOWN_CLUSTER, message, key.location, key.length)
+            problems.error(Code.UNKNOWN_CLUSTER, message, key)
     if line.get("expect") is not None:
         return tuple(cluster_names) or ("",)
     return tuple(key.source.text for key in own)
@@ -166,7 +163,7 @@ def _read_expectation(
     message = expect.key("message")
     if message is not None and bool_field(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"
-        problems.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
+        problems.error(Code.CONFLICTING_FIELDS, conflict, message)
     whole = _read_pod(expect, problems, references)
     return rule_test.Expectation(
         location=place.location,

@@ -86,8 +86,7 @@ def load_simulations(
             return built
         if needs_cluster and map_field(root, "spec").get("cluster") is None:
             place = first_key(root)
-            message = "the simulation has no 'cluster': write one, or pass --cluster"
-            problems.error(Code.MISSING_FIELD, message, place.location, place.length)
+            problems.error(Code.MISSING_FIELD, "the simulation has no 'cluster': write one, or pass --cluster", place)
         return [read_simulation(root, problems, references)]
 
     found = Problems()
@@ -164,8 +163,7 @@ def _read_arrivals(
             count = 1
         every, key = _read_distribution(line.get("every"), problems), line.key("every")
         if key is not None and line.get("count") is None:
-            message = "'every' needs 'count', the number of arrivals"
-            problems.error(Code.MISSING_FIELD, message, key.location, key.length)
+            problems.error(Code.MISSING_FIELD, "'every' needs 'count', the number of arrivals", key)
         run_for = _read_distribution(line.get("runFor"), problems)
         workload = reader.read(line, f"arrival-{number}", int_field(line, "priority"))
         if workload is None or not workload.groups:
@@ -175,11 +173,10 @@ def _read_arrivals(
         taken = names.take((workload.kind, namespace, workload.name), count, f"is in line {place.location.line}")
         if taken:
             message = f"{workload.kind} '{truncate(taken[0])}' {taken[1]} already: write 'name' for another one"
-            problems.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+            problems.error(Code.DUPLICATE_NAME, message, place)
         before, pods = pods, pods + count * sum(group.total for group in workload.groups)
         if before <= simulation.MAX_PODS < pods:
-            message = f"more than {simulation.MAX_PODS:,} pods arrive"
-            problems.error(Code.TOO_MANY_PODS, message, place.location, place.length)
+            problems.error(Code.TOO_MANY_PODS, f"more than {simulation.MAX_PODS:,} pods arrive", place)
         yield simulation.Arrival(
             title=f"{workload.kind}/{workload.name}",
             namespace=namespace,
@@ -196,7 +193,7 @@ def _read_namespace(line: MapNode, workload: Workload, problems: Problems) -> st
     if node is not None and workload.namespace not in ("", chosen):
         name = f"{workload.kind}/{workload.name}"
         message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
-        problems.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
+        problems.error(Code.CONFLICTING_FIELDS, message, node)
     return chosen or workload.namespace or DEFAULT_NAMESPACE
 
 
@@ -247,15 +244,14 @@ def _read_events(
         name, node_field = string_field(line, "node"), line.get("node")
         if node_field is not None and objects is not None and name not in node_names:
             message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
-            problems.error(Code.UNKNOWN_NODE, message, node_field.location, node_field.length)
+            problems.error(Code.UNKNOWN_NODE, message, node_field)
         becomes = simulation.NodeState(string_field(line, "becomes", simulation.NodeState.READY.value))
         yield simulation.NodeEvent(at=at, node=name, becomes=becomes)
 
 
 def _report_after(node: YamlNode | None, at: int, until: int | None, problems: Problems) -> None:
     if node is not None and until is not None and at > until:
-        message = "this is after 'until', the end of the simulation"
-        problems.error(Code.AFTER_UNTIL, message, node.location, node.length)
+        problems.error(Code.AFTER_UNTIL, "this is after 'until', the end of the simulation", node)
 
 
 def _read_duration(node: YamlNode | None, problems: Problems) -> simulation.Milliseconds | None:
@@ -265,7 +261,7 @@ def _read_duration(node: YamlNode | None, problems: Problems) -> simulation.Mill
     try:
         return parse_duration(node.source.text)
     except DurationError as error:
-        problems.error(Code.WRONG_VALUE, str(error), node.location, node.length)
+        problems.error(Code.WRONG_VALUE, str(error), node)
         return None
 
 
@@ -277,13 +273,12 @@ def _read_distribution(node: YamlNode | None, problems: Problems) -> simulation.
     least, most, mean = (_read_duration(node.get(name), problems) for name in ("min", "max", "mean"))
     if mean is not None and (node.get("min") is not None or node.get("max") is not None):
         key = node.key("mean") or node
-        message = "'mean' cannot be used together with 'min' and 'max'"
-        problems.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+        problems.error(Code.CONFLICTING_FIELDS, "'mean' cannot be used together with 'min' and 'max'", key)
     longest, middle = node.get("max"), node.get("mean")
     if longest is not None and least is not None and most is not None and most < least:
-        problems.error(Code.WRONG_VALUE, "max is shorter than min", longest.location, longest.length)
+        problems.error(Code.WRONG_VALUE, "max is shorter than min", longest)
     if middle is not None and mean == 0:
-        problems.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
+        problems.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle)
     if mean is not None:
         return simulation.Distribution(mean=mean)
     return simulation.Distribution(least=least, most=most) if least is not None and most is not None else None

@@ -21,7 +21,7 @@ def read(root: MapNode, problems: Problems) -> Validation:
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
-        problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
+        problems.error(ValidationCode.CONFLICTING_ACTIONS, message, key)
     action_field = {"validation_actions": actions} if actions else {}
     return Validation(
         **common_fields(root, problems) | fields.scalar_arguments(spec, Validation) | action_field,

@@ -46,23 +46,14 @@ class Capacity:
         """
         positions = self._positions(demand)
         # Loops, since this runs for every rung; generators would take twice as long.
-        for amounts, nodes in self.classes.large.items():
+        for amounts, nodes in self.classes.members.items():
             for position, amount in positions:
                 if amounts[position] < amount:
                     break
             else:
-                if among is None or nodes & among:
+                # A node at a time of few: a shift takes less than a set of them.
+                if among is None or (nodes & among if isinstance(nodes, int) else any([among >> n & 1 for n in nodes])):
                     return True
-        for amounts, numbers in self.classes.small.items():
-            for position, amount in positions:
-                if amounts[position] < amount:
-                    break
-            else:
-                if among is None:
-                    return True
-                for number in numbers:
-                    if among >> number & 1:
-                        return True
         return False
 
     def covering(self, demand: Demand, among: NodeSet | None) -> NodeSet:
@@ -71,7 +62,7 @@ class Capacity:
         nodes = union(
             [
                 self.classes[amounts]
-                for amounts in self.classes
+                for amounts in self.classes.members
                 if all(amounts[position] >= amount for position, amount in positions)
             ]
         )
@@ -89,9 +80,10 @@ class Capacity:
     @property
     def bytes(self) -> int:
         """Estimated memory, at most."""
-        classes = self.classes
-        sets = max(map(int.bit_length, classes.large.values()), default=0) // 7 * len(classes.large)
-        return (CLASS_BYTES + AMOUNT_BYTES * len(self.query.resources)) * (1 + len(classes)) + sets
+        members = self.classes.members
+        sets = [nodes.bit_length() for nodes in members.values() if isinstance(nodes, int)]
+        of_sets = max(sets, default=0) // 7 * len(sets)
+        return (CLASS_BYTES + AMOUNT_BYTES * len(self.query.resources)) * (1 + len(members)) + of_sets
 
     def _keys(self, node: Node | None) -> tuple[NodeClass, ...]:
         return (self.query.class_of(node),) if node is not None and self.query.counts(node) else ()

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 from rules_engine.model.kubernetes.cluster import Node
 
@@ -56,67 +56,32 @@ def numbers_of(nodes: NodeSet) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Groups(Generic[K]):
-    """Nodes by some key. No group is empty; groups of at most SMALL nodes list them."""
+    """Nodes by some key. No group is empty; those of at most SMALL_GROUP nodes are tuples."""
 
-    small: Mapping[K, tuple[int, ...]]
-    large: Mapping[K, NodeSet]
+    members: Mapping[K, NodeSet | tuple[int, ...]]
 
     @classmethod
     def of(cls, members: Mapping[K, Sequence[int]]) -> Self:
-        return cls(
-            {key: tuple(numbers) for key, numbers in members.items() if len(numbers) <= SMALL_GROUP},
-            {key: node_set(numbers) for key, numbers in members.items() if len(numbers) > SMALL_GROUP},
-        )
-
-    def __len__(self) -> int:
-        return len(self.small) + len(self.large)
-
-    def __iter__(self) -> Iterator[K]:
-        yield from self.large
-        yield from self.small
+        return cls({key: node_set(each) if len(each) > SMALL_GROUP else tuple(each) for key, each in members.items()})
 
     def __getitem__(self, key: K) -> NodeSet:
         """Return the nodes of a group; the empty set if there is no such group."""
-        nodes = self.large.get(key)
-        return node_set(self.small.get(key, ())) if nodes is None else nodes
-
-    @property
-    def every(self) -> NodeSet:
-        """The nodes of all groups."""
-        every = node_set([number for numbers in self.small.values() for number in numbers])
-        for nodes in self.large.values():
-            every |= nodes
-        return every
+        nodes = self.members.get(key, ())
+        return nodes if isinstance(nodes, int) else node_set(nodes)
 
     def counts(self) -> Iterator[tuple[K, int]]:
         """Yield each key with the number of its nodes."""
-        for key, nodes in self.large.items():
-            yield key, nodes.bit_count()
-        for key, numbers in self.small.items():
-            yield key, len(numbers)
+        for key, nodes in self.members.items():
+            yield key, nodes.bit_count() if isinstance(nodes, int) else len(nodes)
 
     def after(self, moves: Iterable[tuple[int, Iterable[K], Iterable[K]]]) -> Self:
         """Return the groups after some nodes have left some groups and joined others."""
-        small, large = dict(self.small), dict(self.large)
+        groups = type(self)({**self.members})
+        members = cast("dict[K, NodeSet | tuple[int, ...]]", groups.members)
         for number, left, joined in moves:
-            for key in left:
-                if key in large:
-                    remaining = large.pop(key) ^ 1 << number
-                    if remaining.bit_count() > SMALL_GROUP:
-                        large[key] = remaining
-                    else:
-                        small[key] = numbers_of(remaining)
-                else:
-                    others = tuple([other for other in small.pop(key) if other != number])
-                    if others:
-                        small[key] = others
-            for key in joined:
-                if key in large:
-                    large[key] |= 1 << number
-                    continue
-                together = (*small.pop(key, ()), number)
-                if len(together) > SMALL_GROUP:
-                    large[key] = node_set(together)
-                else:
-                    small[key] = together
-        return type(self)(small, large)
+            for key in (*left, *joined):
+                nodes = groups[key] ^ 1 << number
+                members[key] = nodes if nodes.bit_count() > SMALL_GROUP else numbers_of(nodes)
+                if not nodes:
+                    del members[key]
+        return groups

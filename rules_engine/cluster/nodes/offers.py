@@ -156,7 +156,7 @@ class Offers:
 
     def _has_amounts(self, demand: Demand, among: NodeSet | None) -> bool:
         capacity = self._find_capacity()
-        self._budget.spend(len(capacity.classes) * (1 + len(self._others)) // AMOUNTS_PER_UNIT)
+        self._budget.spend(len(capacity.classes.members) * (1 + len(self._others)) // AMOUNTS_PER_UNIT)
         # No node has a resource that the query lacks.
         known = not self._others or demand.keys() <= {*self._query.resources}
         return known and capacity.covers(demand, among)

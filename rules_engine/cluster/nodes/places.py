@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate
+from rules_engine.cluster.nodes.groups import Groups, NodeSet, NumberedUpdate, node_set
 from rules_engine.model.json.patch import EMPTY
 from rules_engine.model.kubernetes.cluster import Node, Taint
 
@@ -30,7 +30,7 @@ class Label:
         return Label(present, self.values.after(changed))
 
 
-NO_LABEL = Label(0, Groups({}, {}))
+NO_LABEL = Label(0, Groups({}))
 """A label that no node has."""
 
 
@@ -56,8 +56,10 @@ class Places:
                 members.append(number)
             for taint in _repelling_taints(node):
                 taints.setdefault(taint, []).append(number)
-        grouped = {key: Groups.of(values) for key, values in labels.items()}
-        return cls({key: Label(values.every, values) for key, values in grouped.items()}, Groups.of(taints))
+        present = {
+            key: node_set([each for numbers in values.values() for each in numbers]) for key, values in labels.items()
+        }
+        return cls({key: Label(present[key], Groups.of(values)) for key, values in labels.items()}, Groups.of(taints))
 
     def after(self, moves: Iterable[NumberedUpdate]) -> "Places":
         """Return the places after nodes have changed; most changes affect neither labels nor taints."""

@@ -122,21 +122,17 @@ class _NodeSearch:
             return 0
         numbers = self._numbers.get(id(label))
         if numbers is None:
-            self._budget.spend(len(label.values))
+            self._budget.spend(len(label.values.members))
             numbers = self._numbers[id(label)] = _NumericValues(label)
-        self._budget.spend(min(len(label.values), STRIDE))
+        self._budget.spend(min(len(label.values.members), STRIDE))
         return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
 
     def _repelled_nodes(self, tolerations: Sequence[Toleration]) -> NodeSet:
         """Return the nodes with a taint that is not tolerated."""
         taints = self._places.taints
-        self._budget.spend(1 + len(tolerations) + len(taints))
+        self._budget.spend(1 + len(tolerations) + len(taints.members))
         tolerated = Tolerated(tolerations)
-        nodes = 0
-        for taint in taints:
-            if not tolerated.includes(taint):
-                nodes |= taints[taint]
-        return nodes
+        return union([taints[taint] for taint in taints.members if not tolerated.includes(taint)])
 
 
 def _nodes_with_value(label: Label, values: Sequence[str]) -> NodeSet:
@@ -178,7 +174,9 @@ class _NumericValues:
     """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
 
     def __init__(self, label: Label) -> None:
-        pairs = sorted((number, value) for value in label.values if (number := parse_label_integer(value)) is not None)
+        pairs = sorted(
+            (number, value) for value in label.values.members if (number := parse_label_integer(value)) is not None
+        )
         self._values = label.values
         self._keys = [value for _, value in pairs]
         self._numbers = [number for number, _ in pairs]

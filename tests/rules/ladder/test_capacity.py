@@ -100,7 +100,7 @@ def classes_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]
     return {
         query: {
             amounts: sorted(node.name for number, node in index.nodes.items() if found.classes[amounts] >> number & 1)
-            for amounts in found.classes
+            for amounts in found.classes.members
         }
         for query, found in index.capacities.items()
     }
@@ -233,7 +233,7 @@ def test_a_capacity_takes_no_more_memory_than_is_estimated(alike: int) -> None:
     index = NodeIndex.of([node(f"n{number:04}", {GPU: number // alike}) for number in range(2000)])
     for resources in ((GPU,), RESOURCES):
         found = Capacity.of(NodeQuery(offered=Offered.AVAILABLE, resources=resources), index.nodes)
-        used = taken(found.classes.small, set()) + taken(found.classes.large, set())
+        used = taken(found.classes.members, set())
         assert used <= found.bytes <= 5 * used
 
 

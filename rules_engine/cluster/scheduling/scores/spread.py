@@ -55,7 +55,7 @@ def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: No
         size = scored.bit_count()
     else:
         size = topologies.count(key, labelled)
-        if unlabelled and not topologies.nodes(key, [""]) & labelled:
+        if unlabelled and not topologies.nodes(key, "") & labelled:
             # Nodes without the label form one domain, with the empty value.
             size += 1
     weight = log(size + 2)

@@ -118,7 +118,7 @@ class PendingNodes:
     def values_of(self, key: str, among: NodeSet) -> Sequence[str]:
         """Return the values of a label on some nodes, in order."""
         values = self.scheduler.index.places.labels.get(key, NO_LABEL).values
-        return sorted(value for value in values if values[value] & among)
+        return sorted(value for value in values.members if values[value] & among)
 
     def _find_names(self, nodes: NodeSet) -> tuple[str, ...]:
         return tuple([self.scheduler.nodes[number].name for number in numbers_of(nodes)])

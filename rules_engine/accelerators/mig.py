@@ -41,7 +41,10 @@ def profile_of(resource: str) -> str | None:
 def mig_share(resource: str) -> Fraction:
     """Return the share of a card's compute slices that a MIG device has; of a name that is no profile, 1."""
     match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
-    return Fraction(1) if match is None else Fraction(int(match[1] or match[3]), _largest_card_slices(match[2]))
+    if match is None:
+        return Fraction(1)
+    profiles = [each for name in real_cards(cards_of(match[2])) for each in catalogue().card(name).profiles]
+    return Fraction(int(match[1] or match[3]), max((profile_order(each)[0] for each in profiles), default=CARD_SLICES))
 
 
 def compute_slices(resource: str) -> int | None:
@@ -49,11 +52,6 @@ def compute_slices(resource: str) -> int | None:
     known = profile_of(resource) in catalogue().profiles
     match = _DEVICE_NAME.fullmatch(resource.removeprefix(MIG_RESOURCE)) if known else None
     return match and int(match[1] or match[3])
-
-
-def _largest_card_slices(profile: str) -> int:
-    profiles = [each for name in real_cards(cards_of(profile)) for each in catalogue().card(name).profiles]
-    return max((profile_order(each)[0] for each in profiles), default=CARD_SLICES)
 
 
 def cards_of(profile: str) -> frozenset[str]:
@@ -127,17 +125,16 @@ def placements(card: str) -> Mapping[str, Placements]:
     printed = catalogue().card(card).profiles
     placed = [name for name, starts in printed.items() if starts]
     placed.sort(key=lambda name: (not name.endswith("gb"), profile_order(name), name))
-    return {name: _read_placements(printed[name]) for name in placed}
+    parts = {name: printed[name].split(":") for name in placed}
+    return {
+        name: Placements(tuple(map(int, starts.strip("{}").split(","))), int(size))
+        for name, (starts, size) in parts.items()
+    }
 
 
 def placed_cards() -> Sequence[str]:
     """Return the cards whose placements are published."""
     return [each.name for each in catalogue().cards if any(each.profiles.values())]
-
-
-def _read_placements(printed: str) -> Placements:
-    starts, _, size = printed.partition(":")
-    return Placements(tuple(map(int, starts.strip("{}").split(","))), int(size))
 
 
 Layout = tuple[str, ...]

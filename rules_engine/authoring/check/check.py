@@ -105,9 +105,12 @@ def check_files(
         test_rules, reasons = tested[test.rules]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, test_rules))
         problems.extend(problem for diagnosis in test.diagnoses for problem in analyse_diagnosis(diagnosis, reasons))
-    kept, ignored = apply_ignores(
-        tuple(_unique_problems(problems)), sources, checked.loaded.files, on_cluster=cluster is not None
-    )
+    # Each problem once, even if its file was read by several paths.
+    unique = {
+        (os.path.realpath(each.location.file), each.location.line, each.location.column, each.code, each.message): each
+        for each in reversed(problems)
+    }
+    kept, ignored = apply_ignores((*unique.values(),), sources, checked.loaded.files, on_cluster=cluster is not None)
     problems_in_order = sort_problems(kept, checked.loaded.files)
     errors = sum(problem.severity is Severity.ERROR for problem in problems_in_order)
     answer = CheckAnswer(
@@ -147,12 +150,3 @@ def _rules_by_file(loaded: LoadResult) -> Mapping[str, Sequence[Rule]]:
     for rule in (*loaded.rules, *loaded.drafts):
         by_file[rule.location.file].append(rule)
     return by_file
-
-
-def _unique_problems(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield each problem once, even if its file was read by several paths."""
-    unique: Mapping[tuple[object, ...], Problem] = {
-        (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p
-        for p in reversed(problems)
-    }
-    yield from unique.values()

@@ -23,7 +23,13 @@ def junit_xml(run: TestAnswer) -> str:
     for (_, test), suite_cases in groupby(cases, key=_suite_key):
         suite = ET.SubElement(root, "testsuite", name=_xml_text(test))
         for case in suite_cases:
-            _add_result(suite, case)
+            element = _add_case(suite, case.test, case.title, case.source)
+            if isinstance(case, CaseNotRun):
+                ET.SubElement(element, "error", message=f"not run: {case.reason}", type="not-run")
+            elif not case.passed:
+                message = _xml_text(str(case.mismatches[0]))
+                failure = ET.SubElement(element, "failure", message=message, type="mismatch")
+                failure.text = _xml_text(f"{case.explanation}\n{case.source}")
     errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
     if errors:
         suite = ET.SubElement(root, "testsuite", name=_PROBLEMS)
@@ -42,15 +48,6 @@ def junit_xml(run: TestAnswer) -> str:
 
 def _suite_key(name: CaseName) -> tuple[str, str]:
     return name.source.file, name.test
-
-
-def _add_result(suite: ET.Element, result: CaseResult | CaseNotRun) -> None:
-    case = _add_case(suite, result.test, result.title, result.source)
-    if isinstance(result, CaseNotRun):
-        ET.SubElement(case, "error", message=f"not run: {result.reason}", type="not-run")
-    elif not result.passed:
-        failure = ET.SubElement(case, "failure", message=_xml_text(str(result.mismatches[0])), type="mismatch")
-        failure.text = _xml_text(f"{result.explanation}\n{result.source}")
 
 
 def _add_case(suite: ET.Element, class_name: str, name: str, place: Location) -> ET.Element:

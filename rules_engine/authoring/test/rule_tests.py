@@ -279,7 +279,8 @@ def _run_cases(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[Ca
             admission = _admit_case(case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
             yield _case_result(name, case, admission)
             if rules.recorder is not None:
-                rules.recorder.observe(admission.trace, _pod_namespace(case))
+                own = text_member(as_mapping(as_mapping(case.pod).get("metadata")), "namespace")
+                rules.recorder.observe(admission.trace, own or case.namespace)
 
 
 def _run_diagnoses(test: RuleTest, keyword: str, rules: _TestedRules) -> Iterator[CaseResult | CaseNotRun]:
@@ -307,11 +308,6 @@ def _run_diagnosis(
         FoundFinding(reason=each.reason, object=each.object, message=each.message) for each in evaluation.findings
     )
     return CaseResult(**structs.asdict(name), passed=not mismatches, mismatches=mismatches, findings=findings)
-
-
-def _pod_namespace(case: Case) -> str:
-    """Return the pod's namespace, which rules read; default: the request's."""
-    return text_member(as_mapping(as_mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 
 def _admit_case(case: Case, cluster: Cluster, rule_set: RuleSet) -> Admission:

@@ -76,14 +76,11 @@ def amounts_set(annotations: Mapping[str, str]) -> frozenset[tuple[str, str, str
 def _read_items(creation: PodCreation) -> Sequence[ApiObject]:
     """Return the LimitRanges of the namespace, but those with too many amounts, which are noted as unknown."""
     items = creation.in_namespace("LimitRange")
-    large = [item for item in items if _count_amounts(item) > MAX_AMOUNTS]
+    bounds = {item.name: object_items(item.spec.get("limits")) for item in items}
+    amounts = {name: [as_mapping(part) for each in limits for part in each.values()] for name, limits in bounds.items()}
+    large = [item for item in items if len(bounds[item.name]) + sum(map(len, amounts[item.name])) > MAX_AMOUNTS]
     creation.unknown += [f"LimitRange {item.name}, which has more than {MAX_AMOUNTS:,} amounts" for item in large]
     return [item for item in items if item not in large]
-
-
-def _count_amounts(item: ApiObject) -> int:
-    bounds = object_items(item.spec.get("limits"))
-    return sum(1 + sum(len(as_mapping(amounts)) for amounts in each.values()) for each in bounds)
 
 
 def _note_order(creation: PodCreation, every: Sequence[Defaults]) -> None:

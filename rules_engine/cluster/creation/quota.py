@@ -138,18 +138,17 @@ def _is_in_scope(scope: Object, pod: Pod) -> bool:
             selector = read_selector({"matchExpressions": [{**scope, "key": name}]})
             found = selector is not None and selector.matches({name: priority} if priority else {})
         case "CrossNamespacePodAffinity":
-            terms = _affinity_terms(spec)
+            affinity = as_mapping(spec.get("affinity"))
+            kinds = [as_mapping(affinity.get(kind)) for kind in ("podAffinity", "podAntiAffinity")]
+            preferred = (item.get("podAffinityTerm") for each in kinds for item in object_items(each.get(_PREFERRED)))
+            terms = [
+                *(term for each in kinds for term in object_items(each.get(REQUIRED))),
+                *map(as_mapping, preferred),
+            ]
             found = any(each.get("namespaces") or each.get("namespaceSelector") is not None for each in terms)
         case _:
             return False
     return found is not name.startswith("Not")
-
-
-def _affinity_terms(spec: Object) -> Iterator[Object]:
-    for kind in ("podAffinity", "podAntiAffinity"):
-        members = as_mapping(as_mapping(spec.get("affinity")).get(kind))
-        yield from object_items(members.get(REQUIRED))
-        yield from (as_mapping(item.get("podAffinityTerm")) for item in object_items(members.get(_PREFERRED)))
 
 
 def _containers_without(pod: Pod, name: str) -> Sequence[str]:

@@ -411,7 +411,12 @@ class _PoolDevices:
         if sum(counts.values()) > MAX_CLAIM_DEVICES:
             return Served.GIVEN_UP
         alone = {name: self._counts[name, free] for name in counts}
-        found_alone = [self._served_alone(alone[name], number) for name, number in counts.items()]
+        found_alone = [
+            (Served.YES if alone[name].exact else Served.UNKNOWN)
+            if number <= alone[name].most
+            else (Served.GIVEN_UP if alone[name].failure else Served.NO)
+            for name, number in counts.items()
+        ]
         if len(counts) == 1:
             return found_alone[0]
         # With a failing selector, the order of the requests decides whether it is evaluated.
@@ -441,9 +446,3 @@ class _PoolDevices:
     def failure(self, counts: Mapping[str, int], *, free: bool) -> str:
         failures = (self._counts[name, free].failure for name in counts)
         return too_many_devices(counts) or next(filter(None, failures), "")
-
-    @staticmethod
-    def _served_alone(count: Count, number: int) -> Served:
-        if number > count.most:
-            return Served.GIVEN_UP if count.failure else Served.NO
-        return Served.YES if count.exact else Served.UNKNOWN

@@ -232,22 +232,19 @@ def _repeated(names: Iterable[str]) -> str:
 
 
 def _slice_reaches(each: ResourceSlice, node: Node) -> bool:
-    if each.nodes is not None:
-        return reaches(each.nodes, node)
-    return any(device.nodes is not None and reaches(device.nodes, node) for device in each.devices)
+    selections = [each.nodes] if each.nodes is not None else [device.nodes for device in each.devices]
+    return any(selection is not None and reaches(selection, node) for selection in selections)
 
 
 def reaches(selection: NodeSelection, node: Node) -> bool:
     """Return True if a selection has a node."""
     if selection.name:
         return selection.name == node.name
-    return selection.every or any(_term_matches(term, node) for term in selection.terms)
-
-
-def _term_matches(term: NodeTerm, node: Node) -> bool:
-    fields: Mapping[str, str] = {"metadata.name": node.name}
-    return all(_expression_matches(each, node.labels) for each in term.expressions) and all(
-        _expression_matches(each, fields) for each in term.fields
+    fields = {"metadata.name": node.name}
+    return selection.every or any(
+        all(_expression_matches(each, node.labels) for each in term.expressions)
+        and all(_expression_matches(each, fields) for each in term.fields)
+        for term in selection.terms
     )
 
 

@@ -136,7 +136,7 @@ class Offers:
         for resource in demand:
             # Amounts of device plugins do not depend on drivers.
             problem = self._cluster.unread_problem(resource)
-            if problem and (not covered or self.may_be_served(resource)):
+            if problem and (not covered or resource in node_index_of(self._cluster).served):
                 raise UnknownOfferError(problem)
         return covered
 
@@ -174,10 +174,6 @@ class Offers:
         self._budget.spend(len(self._pool))
         pool = nodes_with_labels(node_index_with_places(self._cluster), self._pool)
         return pool if among is None else pool & among
-
-    def may_be_served(self, resource: str) -> bool:
-        """Return True if drivers may serve a resource on some node."""
-        return resource in node_index_of(self._cluster).served
 
     def failure(self, demand: Demand) -> str:
         """Return why one node makes the scheduler reject a pod that needs `demand` on all nodes; "" if none does.

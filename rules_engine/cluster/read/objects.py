@@ -160,7 +160,8 @@ class ObjectReader:
             return
         of_kind = self._objects.setdefault(kind, {})
         earlier = of_kind.get(key)
-        if earlier is not None and kind == "Node" and _other_uid(earlier, value):
+        uids = {text_member(as_mapping(each.get("metadata")), "uid") for each in (earlier or {}, value)} - {""}
+        if kind == "Node" and len(uids) > 1:
             message = f"there is another node {escape_controls(key[1])}: are these files of one cluster?"
             self._problems.error(Code.DUPLICATE_NODE, message, find_place())
             return
@@ -174,11 +175,6 @@ class ObjectReader:
             name = escape_controls("/".join(filter(None, key)))
             self._leave_out(f"another {kind} {name} of the same version", find_place)
         of_kind[key] = value
-
-
-def _other_uid(one: Object, other: Object) -> bool:
-    uids = {text_member(as_mapping(each.get("metadata")), "uid") for each in (one, other)}
-    return len(uids - {""}) > 1
 
 
 def _has_safe_names(value: Object) -> bool:

@@ -5,7 +5,7 @@ So a list may exceed the composer's bounds, which apply to each item.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from msgspec import structs
 
@@ -30,7 +30,12 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[tuple[
 
     Third is None, or, for a list in block style, its items, which the document then lacks.
     """
-    for part in chain.from_iterable(map(_split_outputs, split_documents(source.text))):
+    # Outputs of kubectl that were appended without a document marker: each begins with its apiVersion.
+    for part in (
+        part
+        for each in split_documents(source.text)
+        for part in _cut(each, [0, *[match.start() for match in _VERSION.finditer(each.text)][1:], len(each.text)])
+    ):
         match = _ITEMS.search(part.text)
         if match is None:
             yield from ((place, value, None) for place, value in _compose_values(source.name, part, problems))
@@ -42,11 +47,6 @@ def read_yaml_objects(source: SourceFile, problems: Problems) -> Iterator[tuple[
         items = _list_items(source.name, part, [*starts, end], len(match[1]), problems)
         for place, value in _compose_values(source.name, around, problems):
             yield place, value, items
-
-
-def _split_outputs(part: DocumentText) -> Iterator[DocumentText]:
-    """Split outputs of kubectl that were appended without a document marker: each begins with its apiVersion."""
-    return _cut(part, [0, *[match.start() for match in _VERSION.finditer(part.text)][1:], len(part.text)])
 
 
 def _cut(part: DocumentText, bounds: Sequence[int]) -> Iterator[DocumentText]:

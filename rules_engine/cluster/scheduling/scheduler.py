@@ -257,18 +257,16 @@ class KubeScheduler:
 
     def _inter_pod_exclusions(self, pod: Requirements) -> Excluded:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
-        unmatched = near = 0
+        topologies, includes, unmatched = self.topologies, self.namespaces.includes, 0
         if pod.affinity:
-            unmatched = pod_affinity.exclude_by_affinity(
-                pod, self.pods, self.namespaces, self.topologies, self.index.every
-            )
-        if pod.anti_affinity:
-            near = pod_affinity.exclude_by_anti_affinity(pod, self.pods, self.namespaces, self.topologies) & ~unmatched
-        existing = pod_affinity.exclude_by_bound_pods(pod, self._repelling, self.namespaces) & ~(unmatched | near)
+            unmatched = pod_affinity.exclude_by_affinity(pod, self.pods, self.namespaces, topologies, self.index.every)
+        affine = ((pod_affinity.AffinePods((term,), self.namespaces), term.topology_key) for term in pod.anti_affinity)
+        near = union([each.nodes(self.pods, topologies, key) for each, key in affine]) & ~unmatched
+        bound = [each for each in self._repelling.matching(pod.labels) if includes(each.term, pod.namespace)]
         return {
             reasons.NO_AFFINE_POD: unmatched,
             reasons.OWN_ANTI_AFFINITY: near,
-            reasons.EXISTING_ANTI_AFFINITY: existing,
+            reasons.EXISTING_ANTI_AFFINITY: union([each.domains.nodes for each in bound]) & ~(unmatched | near),
         }
 
     def _not_modelled(self, pod: Requirements, name: str, failure: str) -> Iterator[str]:

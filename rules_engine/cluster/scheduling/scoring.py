@@ -111,7 +111,11 @@ class Scores:
         if not feasible & (feasible - 1):
             return feasible
         kind = self._kind(pod)
-        ranking = self._ranking(kind.scored)
+        if kind.scored not in self._rankings:
+            if len(self._rankings) >= MAX_RANKINGS:
+                self._rankings.clear()
+            self._rankings[kind.scored] = Ranking(self._states, kind.scored)
+        ranking = self._rankings[kind.scored]
         others: Partition | None = None
         for _, partition in self._normalize_scores(kind, feasible):
             if len(partition) > 1:
@@ -139,13 +143,6 @@ class Scores:
         bound = [each for each in self._terms.matching(pod.labels) if includes(each.term, pod.namespace)]
         sums = (*self._own_terms(kind.pod), *((1, each.domains.by_sum) for each in bound))
         yield _apply_plugin_weight(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
-
-    def _ranking(self, amounts: ScoredAmounts) -> Ranking:
-        if amounts not in self._rankings:
-            if len(self._rankings) >= MAX_RANKINGS:
-                self._rankings.clear()
-            self._rankings[amounts] = Ranking(self._states, amounts)
-        return self._rankings[amounts]
 
     def _kind(self, pod: Preferences) -> _CompiledPreferences:
         # By identity, since a hash of all preferences takes longer than the rest.

@@ -119,8 +119,13 @@ class DeviceUse:
                 self._kinds.clear()
             kind = self._kinds[containers] = _EqualRequests()
         for number in chain([each for each in kind.failures if served >> each & 1], numbers_of(served & ~kind.known)):
-            if number not in kind.failures:
-                self._search(kind, containers, number)
+            kind.known |= 1 << number
+            try:
+                if number not in kind.failures and self._allocate(containers, number) is None:
+                    why = reasons.INVALID_POOLS if self._sees_invalid_pool(number) else reasons.NO_DEVICES
+                    kind.excluded[why] = kind.excluded.get(why, 0) | 1 << number
+            except DevicesError as error:
+                kind.failures[number] = f"{reasons.FAILURE_START}{error}"
             if number in kind.failures:
                 raise DevicesError(kind.failures[number])
         return {why: excluded for why, nodes in kind.excluded.items() if (excluded := nodes & served)}
@@ -136,15 +141,6 @@ class DeviceUse:
             except DevicesError:
                 continue
         return nodes
-
-    def _search(self, kind: _EqualRequests, containers: Containers, number: int) -> None:
-        kind.known |= 1 << number
-        try:
-            if self._allocate(containers, number) is None:
-                why = reasons.INVALID_POOLS if self._sees_invalid_pool(number) else reasons.NO_DEVICES
-                kind.excluded[why] = kind.excluded.get(why, 0) | 1 << number
-        except DevicesError as error:
-            kind.failures[number] = f"{reasons.FAILURE_START}{error}"
 
     def _sees_invalid_pool(self, number: int) -> bool:
         pools = self._pools[number]
@@ -182,17 +178,15 @@ class DeviceUse:
             wanted[name] = wanted.get(name, 0) + request.count
             try:
                 free = sum(
-                    1 for pool, device in pool_devices(pools) if self._is_free(request.device_class, pool, device)
+                    self.offers.matches(request.device_class, pool, device) and not device.tainted
+                    for pool, device in pool_devices(pools)
+                    if pool.key(device) not in self.offers.allocated
                 )
             except SelectorError:
                 return False  # only the search knows whether it evaluates the selector there
             if free < wanted[name]:
                 return True
         return False
-
-    def _is_free(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
-        free = pool.key(device) not in self.offers.allocated
-        return free and self.offers.matches(device_class, pool, device) and not device.tainted
 
     @property
     def held(self) -> Mapping[str, Sequence[DeviceKey]]:

@@ -127,18 +127,3 @@ def exclude_by_affinity(
     if not any_domain and affine.includes(pod):
         return every & ~present
     return every & ~near
-
-
-def exclude_by_anti_affinity(
-    pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies
-) -> NodeSet:
-    """Return the nodes that the pod's required anti-affinity excludes."""
-    return union(
-        AffinePods((term,), namespaces).nodes(pods, topologies, term.topology_key) for term in pod.anti_affinity
-    )
-
-
-def exclude_by_bound_pods(pod: Requirements, terms: BoundTerms, namespaces: Namespaces) -> NodeSet:
-    """Return the nodes that the required anti-affinity of bound pods excludes."""
-    matching = terms.matching(pod.labels)
-    return union(each.domains.nodes for each in matching if namespaces.includes(each.term, pod.namespace))

@@ -34,7 +34,8 @@ def spread_score(
     for counted in constraints:
         # One after the other: sums of floats depend on their order.
         sums = partition.add_scores(sums, _weigh_counts(counted, topologies, scored))
-    rounded = merge_groups((_round_half_up(total), members) for total, members in sums.items())
+    # Halves are rounded up.
+    rounded = merge_groups((int(total) + (total % 1 >= 0.5), members) for total, members in sums.items())
     least, most = min(rounded), max(rounded)
     scores = merge_groups(
         (MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members)
@@ -65,9 +66,3 @@ def _weigh_counts(counted: CountedConstraint, topologies: Topologies, scored: No
     if unlabelled:
         sums[0.0] = sums.get(0.0, 0) | unlabelled
     return sums
-
-
-def _round_half_up(total: float) -> int:
-    """Round a sum that is not negative, halves up."""
-    whole = int(total)
-    return whole + (total - whole >= 0.5)

@@ -15,7 +15,7 @@ from rules_engine.questions.doctor.pending import pending_pods
 from rules_engine.questions.doctor.recent_errors import recent_errors
 from rules_engine.questions.doctor.refused import find_refused
 from rules_engine.questions.doctor.scope import Scope
-from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, FindingGroup
+from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, UnreadKind
 from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate_diagnostics
 from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
@@ -84,8 +84,15 @@ def doctor(
             for kind, resource in DIAGNOSED_RESOURCES.items()
             if kind not in cluster.absent and (kind in API_RESOURCES or cluster.of(kind))
         },
-        not_read=overview.unread_kinds(cluster),
-        counts=_count_findings(groups),
+        not_read=tuple(
+            UnreadKind(objects=unread, unknown=overview.UNKNOWN_FACTS[kind])
+            for kind in DIAGNOSED_RESOURCES
+            if (unread := cluster.unread(kind))
+        ),
+        counts=FindingCounts(
+            **{level.lower(): sum(each.severity is level for each in groups) for level in FindingSeverity},
+            possible=sum(each.certainty is Certainty.POSSIBLE for each in groups),
+        ),
         pending_pods=len(pending),
         findings=groups,
         nodes=overview.gpu_nodes(cluster, is_listed),
@@ -100,10 +107,3 @@ def doctor(
 def _packaged_diagnostics() -> tuple[CompiledDiagnostic, ...]:
     files = load_sources((DIAGNOSTICS,), (*RULES, DIAGNOSTIC))
     return compile_diagnostics(files.loaded.of(Diagnostic))[0]
-
-
-def _count_findings(findings: Sequence[FindingGroup]) -> FindingCounts:
-    return FindingCounts(
-        **{level.lower(): sum(each.severity is level for each in findings) for level in FindingSeverity},
-        possible=sum(each.certainty is Certainty.POSSIBLE for each in findings),
-    )

@@ -45,7 +45,11 @@ class FindingGrouping:
         for group in equal.values():
             finding, effects = group[0]
             alike.setdefault(tuple(_key(each, self._nodes) for each in (finding, *effects)), []).extend(group)
-        return tuple(sorted(map(self._merge, alike.values()), key=_worst_first))
+
+        def worst_first(group: FindingGroup) -> tuple[object, ...]:
+            return *_rank(group), group.object.namespace != "", -len(group.objects), group.reason, group.object
+
+        return tuple(sorted(map(self._merge, alike.values()), key=worst_first))
 
     def _with_effects(self, findings: Iterable[Finding]) -> Iterator[Caused]:
         """Yield each finding that no other finding about its object causes, with its effects, which are not worse."""
@@ -93,7 +97,3 @@ def _key(finding: Finding, nodes: Container[str] | None = None) -> object:
 
 def _rank(finding: Finding) -> tuple[int, int]:
     return _SEVERITIES[finding.severity], _CERTAINTIES[finding.certainty]
-
-
-def _worst_first(group: FindingGroup) -> tuple[int, int, bool, int, str, ObjectName]:
-    return *_rank(group), group.object.namespace != "", -len(group.objects), group.reason, group.object

@@ -109,11 +109,8 @@ def _is_over(about: ObjectName, failure: _Failure, cluster: ClusterObjects) -> b
     """Return True if a workload is being deleted, or its controller created a pod after the failure."""
     if failure.workload is not None and failure.workload.metadata.get("deletionTimestamp") is not None:
         return True
-    at = failure.at
-    return at is not None and any(
-        (created := parse_timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
-        for pod in cluster.pods_of(about)
-    )
+    created = (parse_timestamp(pod.metadata, "creationTimestamp") for pod in cluster.pods_of(about))
+    return failure.at is not None and any(at is not None and at > failure.at for at in created)
 
 
 def _lacks_replicas(workload: ApiObject) -> bool:
@@ -207,13 +204,10 @@ def find_not_admitted(cluster: ClusterObjects) -> tuple[Finding, ...]:
         _queue_finding(kind, item)
         for kind in read_deciders()["queued"]
         for item in cluster.of(kind)
-        if _is_queued(item) and _requests_gpus(item) and not has_pods(_owner(item))
+        if item.condition("Admitted").get("status") != "True" and not is_over(item)
+        if text_member(item.status, "phase") in ("", "Pending")  # of Volcano
+        if _requests_gpus(item) and not has_pods(_owner(item))
     )
-
-
-def _is_queued(item: ApiObject) -> bool:
-    admitted = item.condition("Admitted").get("status") == "True"
-    return not (admitted or is_over(item)) and text_member(item.status, "phase") in ("", "Pending")  # of Volcano
 
 
 def _requests_gpus(item: ApiObject) -> bool:

@@ -9,9 +9,7 @@ from rules_engine.model.json.lenient import as_mapping, integer_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (
     AUTOSCALER_STATUS,
-    DIAGNOSED_RESOURCES,
     POD_GROUPS,
-    ApiObject,
     ClusterObjects,
     NodeObject,
     PodObject,
@@ -22,7 +20,7 @@ from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.questions.doctor import gpu_objects
 from rules_engine.questions.doctor.drivers import drivers_of
 from rules_engine.questions.doctor.holders import binding_time
-from rules_engine.questions.doctor.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadKind, UnreadyPod
+from rules_engine.questions.doctor.values import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
 
 InScope = Callable[[ObjectName], bool]
 """A function that is True for the name of an object in the scope of the diagnosis."""
@@ -105,29 +103,19 @@ def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObje
 
 def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[PodObject]]) -> tuple[DevicePlugin, ...]:
     """Return the DaemonSets that GPU nodes need, by name."""
-    plugins = [
-        _device_plugin(daemon_set, pods[daemon_set.object_name])
-        for daemon_set in cluster.daemon_sets
-        if daemon_set.object_name in pods
-    ]
-    return tuple(sorted(plugins, key=lambda plugin: plugin.name))
-
-
-def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
-    return DevicePlugin(
-        name=daemon_set.object_name,
-        desired=max(integer_member(daemon_set.status, "desiredNumberScheduled"), 0),
-        ready=max(integer_member(daemon_set.status, "numberReady"), 0),
-        unready=tuple(
-            sorted(
-                (
-                    UnreadyPod(name=pod.object_name, node=pod.node_name, status=gpu_objects.status_of(pod))
-                    for pod in pods
-                    if pod.condition("Ready").get("status") != "True"
-                ),
-                key=lambda pod: pod.name,
-            )
-        ),
+    return tuple(
+        DevicePlugin(
+            name=each.object_name,
+            desired=max(integer_member(each.status, "desiredNumberScheduled"), 0),
+            ready=max(integer_member(each.status, "numberReady"), 0),
+            unready=tuple(
+                UnreadyPod(name=pod.object_name, node=pod.node_name, status=gpu_objects.status_of(pod))
+                for pod in sorted(pods[each.object_name], key=lambda pod: pod.object_name)
+                if pod.condition("Ready").get("status") != "True"
+            ),
+        )
+        for each in sorted(cluster.daemon_sets, key=lambda each: each.object_name)
+        if each.object_name in pods
     )
 
 
@@ -155,12 +143,3 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     AUTOSCALER_STATUS: "which nodes the cluster-autoscaler may add",
 }
 """The facts that are unknown without the objects of a kind."""
-
-
-def unread_kinds(cluster: ClusterObjects) -> tuple[UnreadKind, ...]:
-    """Return the kinds that were not read, or not in all namespaces, in the order of DIAGNOSED_RESOURCES."""
-    return tuple(
-        UnreadKind(objects=unread, unknown=UNKNOWN_FACTS[kind])
-        for kind in DIAGNOSED_RESOURCES
-        if (unread := cluster.unread(kind))
-    )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -50,24 +51,21 @@ def recent_errors(
         if in_scope(about) and (error.at is None or error.at >= since):
             key = about.kind, error.reason, without_names(error.message, about)
             groups.setdefault(key, []).append(error)
-    return tuple(sorted((_merge_errors(group, owner_of) for group in groups.values()), key=_newest_first))
-
-
-def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
-    return -error.at.timestamp() if error.at else 0.0, _first_object(error), error.reason, error.message
+    merged = [
+        replace(
+            min(group, key=lambda each: (_first_object(each), each.message)),
+            affected=affected_by_owner(map(_first_object, group), owner_of),
+            count=sum(each.count for each in group),
+            at=max((each.at for each in group if each.at), default=None),
+        )
+        for group in groups.values()
+    ]
+    merged.sort(key=lambda each: (_first_object(each), each.reason, each.message))
+    return tuple(sorted(merged, key=lambda each: -each.at.timestamp() if each.at else 0.0))
 
 
 def _first_object(error: RecentError) -> ObjectName:
     return error.affected[0].objects[0]
-
-
-def _merge_errors(errors: Sequence[RecentError], owner_of: OwnerOf) -> RecentError:
-    return replace(
-        min(errors, key=lambda error: (_first_object(error), error.message)),
-        affected=affected_by_owner(map(_first_object, errors), owner_of),
-        count=sum(error.count for error in errors),
-        at=max((error.at for error in errors if error.at), default=None),
-    )
 
 
 def _event_errors(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[RecentError]:
@@ -98,18 +96,13 @@ def _container_errors(pods: Iterable[PodObject]) -> Iterator[RecentError]:
         for status in container_statuses(pod):
             state, container = as_mapping(status.get("state")), text_member(status, "name")
             count = max(integer_member(status, "restartCount"), 1)
-            ended = as_mapping(state.get("terminated")) or as_mapping(
-                as_mapping(status.get("lastState")).get("terminated")
-            )
-            at = parse_timestamp(ended, "finishedAt")
-            code = integer_member(ended, "exitCode")
-            if code:
+            last = as_mapping(as_mapping(status.get("lastState")).get("terminated"))
+            ended, waiting = as_mapping(state.get("terminated")) or last, as_mapping(state.get("waiting"))
+            error = partial(RecentError, affected=affected, count=count, at=parse_timestamp(ended, "finishedAt"))
+            if code := integer_member(ended, "exitCode"):
                 message = f"container {container} ended with exit code {code}"
-                yield RecentError(
-                    affected=affected, reason=text_member(ended, "reason"), message=message, count=count, at=at
-                )
-            waiting = as_mapping(state.get("waiting"))
+                yield error(reason=text_member(ended, "reason"), message=message)
             reason = text_member(waiting, "reason")
             if reason and reason not in _STARTING:
                 message = quote_message(f"container {container}: {text_member(waiting, 'message')}".removesuffix(": "))
-                yield RecentError(affected=affected, reason=reason, message=message, count=count, at=at)
+                yield error(reason=reason, message=message)

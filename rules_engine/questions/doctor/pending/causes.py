@@ -74,11 +74,8 @@ class NodeCauses:
         most = {name: view.largest(name, every, free=False)[0] for name in request.gpus if every}
         enough = {name: view.offering(name, min(request.gpus[name], have)) for name, have in most.items()}
         self._own, self.room, self._alike = find_candidates(self.obstacles, every, enough)
-
-    @property
-    def held_by_others(self) -> bool:
+        self.held_by_others = all(each.stage is Stage.OTHERS for each in self._own)
         """True if only other pods keep the pod off the nodes of `room`."""
-        return all(each.stage is Stage.OTHERS for each in self._own)
 
     @property
     def repairable(self) -> NodeSet:
@@ -183,7 +180,10 @@ class NodeCauses:
         left = offering & ~self._alike
         for obstacle, nodes in self.obstacles.items():
             if obstacle.stage is not Stage.OTHERS and (excluded := nodes & left):
-                yield f"excluded by {_requirement(obstacle)}: {view.list(excluded)}"
+                what = _REQUIREMENTS.get(obstacle.filter, f"too little {obstacle.what}")
+                if obstacle.filter is Filter.TAINT_TOLERATION:
+                    what = _STATES.get(obstacle.what, "taints that the pod does not tolerate")
+                yield f"excluded by {what}: {view.list(excluded)}"
                 left &= ~excluded
 
     def _taints(self, among: NodeSet, reason: str = "") -> Mapping[Taint, NodeSet]:
@@ -281,10 +281,12 @@ class NodeCauses:
             shown = (view.scheduler.nodes[best].name,)
         elif not any(view.total(name, nodes) for name in short):
             case = "NoneFree"
+        others = view.resources(nodes, free=True) if short else {}
+        spare = [f"{format_amount(name, others[name])} {name}" for name in others if is_gpu(name) and name not in short]
         lines = (
             *(self._amount_line(name, nodes) for name in names),
             *(line for name in names for line in self._holders.evidence(name, shown)),
-            *(self._spare_lines(short, nodes) if short else ()),
+            *([f"free on these nodes: {', '.join(spare)}"] if spare else ()),
         )
         count = format_count(nodes.bit_count(), "node")
         explanation = self._cause(reason, lines, case, resources=names, nodes=count, node=shown[0])
@@ -299,15 +301,6 @@ class NodeCauses:
             f"{format_amount(name, allocatable)} on {format_count(nodes.bit_count(), 'node')}, "
             f"{format_amount(name, free)} are free, at most {format_amount(name, most)} on one node ({best})"
         )
-
-    def _spare_lines(self, short: Sequence[str], nodes: NodeSet) -> Iterator[str]:
-        spare = [
-            f"{format_amount(name, total)} {name}"
-            for name, total in self._view.resources(nodes, free=True).items()
-            if is_gpu(name) and name not in short
-        ]
-        if spare:
-            yield f"free on these nodes: {', '.join(spare)}"
 
     def _explain_filters(self, reason: PendingReason, filters: Collection[Filter]) -> PendingExplanation:
         """Explain obstacles of other filters, with the pods that are in the way."""
@@ -341,13 +334,6 @@ class NodeCauses:
             exclusions=[count for _, count in excluding],
             filters=[*dict.fromkeys(name for name, _ in excluding)],
         )
-
-
-def _requirement(obstacle: Obstacle) -> str:
-    """Return words for what a pod requires, or what a node lacks."""
-    if obstacle.filter is Filter.TAINT_TOLERATION:
-        return _STATES.get(obstacle.what, "taints that the pod does not tolerate")
-    return _REQUIREMENTS.get(obstacle.filter, f"too little {obstacle.what}")
 
 
 def _match_count(matched: NodeSet, excluded: NodeSet) -> str:

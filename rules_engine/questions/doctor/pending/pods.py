@@ -70,18 +70,16 @@ def pending_pods(
     """
     answers = _Answers(cluster, scheduler, rule_set, findings)
     return tuple(
-        answers.about(pod) for pod in cluster.pods if is_pending(pod) and concerns(pod) and _requests_gpus(pod)
+        answers.about(pod)
+        for pod in cluster.pods
+        if not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
+        if concerns(pod) and _requests_gpus(pod)
     )
 
 
 def _requests_gpus(pod: PodObject) -> bool:
     by_name = requested_gpus(pod) or pod.spec.get("resourceClaims") or requests_gpus_by_annotation(pod)
     return bool(by_name) or any(map(scheduler_for, resource_names(pod.spec)))
-
-
-def is_pending(pod: PodObject) -> bool:
-    """Return True if the scheduler has not found a node for a pod yet."""
-    return not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
 
 
 class _Answers:

@@ -1,6 +1,6 @@
 """Pods that request GPUs that no single node has, even if it runs no pods."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
@@ -32,7 +32,13 @@ def explain_absent_gpus(missing: Sequence[str], view: PendingNodes) -> PendingEx
 def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplanation:
     offers = view.resources(view.every)
     offered = [f"{format_amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
-    withheld = [line for name in absent for line in _capacity_lines(name, view)]
+    having = {name: [number for number, each in enumerate(view.capacities) if each.get(name)] for name in absent}
+    withheld = [
+        f"capacity of {name}: {sum(view.capacities[each][name] for each in numbers)} on "
+        f"{join_names(view.names(node_set(numbers)))}, of which 0 are allocatable"
+        for name, numbers in having.items()
+        if numbers
+    ]
     total = format_count(view.every.bit_count(), "node")
     applied = union(
         view.with_label(CONFIG, layout)
@@ -53,14 +59,6 @@ def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplan
         ),
         missing=tuple(absent),
     )
-
-
-def _capacity_lines(resource: str, view: PendingNodes) -> Iterator[str]:
-    """Yield a line if nodes have a resource in their capacity; no node has it in its allocatable."""
-    numbers = [number for number, capacity in enumerate(view.capacities) if capacity.get(resource)]
-    if numbers:
-        total, names = sum(view.capacities[number][resource] for number in numbers), view.names(node_set(numbers))
-        yield f"capacity of {resource}: {total} on {join_names(names)}, of which 0 are allocatable"
 
 
 class _OtherName(NamedTuple):

@@ -4,7 +4,7 @@ Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); pkg/quot
 Only what a pod uses: not the amounts of other objects that its workload needs, such as claims of volumes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rules_engine.cluster.creation.pod_creation import aggregate, read_amounts

@@ -22,7 +22,7 @@ from rules_engine.model.kubernetes.devices import (
     PoolKey,
     ResourceSlice,
 )
-from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, parse_label_integer
+from rules_engine.model.kubernetes.placement import NodeExpression, parse_label_integer
 
 
 class DeviceShape(Struct, frozen=True, cache_hash=True):

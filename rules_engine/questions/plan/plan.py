@@ -33,7 +33,6 @@ from rules_engine.questions.plan.space import (
 )
 from rules_engine.questions.simulate.figures import By, FigureKey, Figures, best, compute_figures
 from rules_engine.questions.simulate.play import play_simulation
-from rules_engine.questions.simulate.record import Record
 from rules_engine.questions.simulate.words import arrival_title
 from rules_engine.report.answer import Answer
 from rules_engine.rules.evaluation import RuleSet
@@ -143,7 +142,11 @@ def plan(
             raise
         interrupted = True
     ranked = rank(keys)
-    _check_served(play_simulation(cluster.simulation_on(ranked[0]), rule_set, rules), card)
+    best_record = play_simulation(cluster.simulation_on(ranked[0]), rule_set, rules)
+    pods = [pod for pod in best_record.pods if pod.arrival is not None and any(map(is_gpu, pod.admitted.requested))]
+    if pods and all(pod.bound is None for pod in pods):
+        reason = pods[0].message or pods[0].admitted.message
+        raise PlanError(f"no layout of {card} serves Pod {pods[0].namespace}/{pods[0].name}: {reason}")
     shown = ranked[:SHOWN]
     ties = best([(candidate, figures[candidate]) for candidate in shown], by)
     return PlanAnswer(
@@ -234,11 +237,3 @@ def _find_layouts(
 
 def _unserved(card: str, title: str, resources: frozenset[str]) -> str:
     return f"no layout of {card} serves {title}: it needs {' or '.join(sorted(resources))}"
-
-
-def _check_served(record: Record, card: str) -> None:
-    """Raise PlanError if no pod that needs GPUs ran, with the reason of the first one."""
-    pods = [pod for pod in record.pods if pod.arrival is not None and any(map(is_gpu, pod.admitted.requested))]
-    if pods and all(pod.bound is None for pod in pods):
-        reason = pods[0].message or pods[0].admitted.message
-        raise PlanError(f"no layout of {card} serves Pod {pods[0].namespace}/{pods[0].name}: {reason}")

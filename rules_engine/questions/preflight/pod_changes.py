@@ -171,17 +171,14 @@ def _prefer(pod: Object, member: str) -> Object:
     rules = as_mapping(as_mapping(as_mapping(pod.get("spec")).get("affinity")).get(member))
     required: list[Json] = [{"weight": 100, "podAffinityTerm": term} for term in as_list(rules.get(REQUIRED))]
     preferred = JsonText.of([*as_list(rules.get(PREFERRED)), *required])
-    edits: Edits = {("spec", "affinity", member): {REQUIRED: None, PREFERRED: preferred}} if required else {}
-    return as_mapping(apply_edits(dict(pod), edits))
+    return _edited(pod, {("spec", "affinity", member): {REQUIRED: None, PREFERRED: preferred}} if required else {})
 
 
 def _spread_anyway(pod: Object) -> Object:
     # The API server refuses minDomains with ScheduleAnyway.
-    edits: dict[JsonPath, Mapping[str, str | None]] = {
-        ("spec", "topologySpreadConstraints", index): {"whenUnsatisfiable": "ScheduleAnyway", "minDomains": None}
-        for index, _ in enumerate(as_list(as_mapping(pod.get("spec")).get("topologySpreadConstraints")))
-    }
-    return as_mapping(apply_edits(dict(pod), edits))
+    softer = {"whenUnsatisfiable": "ScheduleAnyway", "minDomains": None}
+    constraints = as_list(as_mapping(pod.get("spec")).get("topologySpreadConstraints"))
+    return _edited(pod, {("spec", "topologySpreadConstraints", index): softer for index, _ in enumerate(constraints)})
 
 
 _STEPS = {
@@ -218,7 +215,7 @@ def _request_less(pod: Object, resource: str, amount: Quantity) -> Object:
     container, most = _largest(pod, resource)
     if container is None or most <= amount.nanos:
         return pod
-    return as_mapping(apply_edits(dict(pod), {container.requests_path: {resource: str(amount)}}))
+    return _edited(pod, {container.requests_path: {resource: str(amount)}})
 
 
 def class_changes(objects: ClusterObjects, priority: int) -> Iterator[PodChange]:
@@ -229,10 +226,11 @@ def class_changes(objects: ClusterObjects, priority: int) -> Iterator[PodChange]
         if each.value > priority and each.policy != NEVER and name not in SYSTEM_CLASSES
     }
     for _, name in sorted(classes.items())[:MAX_CLASSES]:
-        text = f"with priorityClassName: {name}"
-        yield PodChange.of(ChangeKind.PRIORITY, text, partial(_with_class, name=name))
+        # The others follow from the class.
+        edits: Edits = {("spec",): {"priorityClassName": name, "priority": None, "preemptionPolicy": None}}
+        edit = partial(_edited, edits=edits)
+        yield PodChange.of(ChangeKind.PRIORITY, f"with priorityClassName: {name}", edit)
 
 
-def _with_class(pod: Object, name: str) -> Object:
-    members = {"priorityClassName": name, "priority": None, "preemptionPolicy": None}  # which follow from the class
-    return as_mapping(apply_edits(dict(pod), {("spec",): members}))
+def _edited(pod: Object, edits: Edits) -> Object:
+    return as_mapping(apply_edits(dict(pod), edits))

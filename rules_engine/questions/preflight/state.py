@@ -320,7 +320,11 @@ class _WorkloadRun:
         """Run a pod; return False if it has to wait."""
         if id(schedulable) in self._failed:
             return False
-        bound = self._bind(pod, self._above(schedulable) if self._is_ending else schedulable)
+        tried = schedulable
+        if self._is_ending:  # with a priority just above its own, preemption chooses which pods of its own end
+            above = replace(schedulable.requirements, priority=schedulable.priority + 1)
+            tried = replace(schedulable, requirements=above, preempts=True, frees_devices=True)
+        bound = self._bind(pod, tried)
         if bound is None:
             self._failed.add(id(schedulable))
             return False
@@ -330,12 +334,6 @@ class _WorkloadRun:
         self._placed[pod.name] = pod
         self._hold(bound.node, pod.admitted.record.given, 1)
         return True
-
-    @staticmethod
-    def _above(schedulable: SchedulablePod) -> SchedulablePod:
-        """Return a pod with a priority just above its own, whose preemption chooses which pods of its own end."""
-        above = replace(schedulable.requirements, priority=schedulable.priority + 1)
-        return replace(schedulable, requirements=above, preempts=True, frees_devices=True)
 
     def _bind(self, pod: SimulatedPod, schedulable: SchedulablePod) -> Bound | None:
         """Bind a pod to a node, if necessary in place of other pods; None if no node can run it."""

@@ -111,7 +111,12 @@ def _find_unbound(claim: Object, volume: str, key: str, title: str, objects: Clu
     size = _storage(as_mapping(spec.get("resources")).get("requests"))
     found: dict[str, Json] = {"claim": key, "candidates": candidates, "otherwise": NO_VOLUME, "size": size}
     if provisions:
-        candidates[""] = _topology_selector(storage_class)
+        topologies = [
+            [{**each, "operator": "In"} for each in object_items(term.get("matchLabelExpressions"))]
+            for term in object_items(storage_class.get("allowedTopologies"))
+        ]
+        terms: list[Json] = [{"matchExpressions": [*each]} for each in topologies]
+        candidates[""] = {"nodeSelectorTerms": terms} if terms else None
         zones = {as_mapping(node.metadata.get("labels")).get(ZONE) for node in objects.nodes}
         found |= {"note": f"StorageClass {name} has to provision volume {volume}", "zones": len(zones) > 1}
     if text_member(storage_class, "volumeBindingMode") != "WaitForFirstConsumer":
@@ -154,12 +159,3 @@ def _matches(volume: ApiObject, spec: Object, class_name: str) -> bool:
 def _storage(amounts: Json) -> int:
     storage = read_amounts(amounts).get("storage")
     return storage.whole if storage else 0
-
-
-def _topology_selector(storage_class: Object) -> Json:
-    """Return the selector of the nodes in the allowed topologies of a StorageClass; None for all nodes."""
-    terms: list[Json] = [
-        {"matchExpressions": [{**each, "operator": "In"} for each in object_items(term.get("matchLabelExpressions"))]}
-        for term in object_items(storage_class.get("allowedTopologies"))
-    ]
-    return {"nodeSelectorTerms": terms} if terms else None

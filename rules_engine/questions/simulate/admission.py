@@ -1,6 +1,6 @@
 """Admission of arriving pods by rules. Equal pods with equal decisions share one result."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from marshal import dumps
 from typing import Any
@@ -153,7 +153,19 @@ class Admissions:
             by = next((step.rule for step in admission.trace if step.denies), None)
             denied = self._build_denied(template, created.pod, admission.message, admission.warnings, by, unknown)
             return replace_members(denied, record=replace_members(denied.record, undecided=bool(steps)))
-        fallbacks = tuple(self._fallbacks(template, admission))
+        requested = self._requested_by(template)
+        fallbacks = tuple(
+            Fallback(
+                rule=step.rule,
+                requested=each.resource,
+                given=each.to,
+                devices=requested.get(resource_of(each.resource), 0) // NANOS,
+            )
+            for step in admission.trace
+            if not step.audit
+            for each in step.resources
+            if each.to is not None
+        )
         decided = (edits, fallbacks, admission.warnings)
         admitted = None if varies else self._admitted.get((template, decided))
         if admitted is None:
@@ -241,21 +253,6 @@ class Admissions:
                 requests = {}
             self._requested[template] = requests
         return requests
-
-    def _fallbacks(self, template: Template, admission: Admission) -> Sequence[Fallback]:
-        requested = self._requested_by(template)
-        return [
-            Fallback(
-                rule=step.rule,
-                requested=decision.resource,
-                given=decision.to,
-                devices=requested.get(resource_of(decision.resource), 0) // NANOS,
-            )
-            for step in admission.trace
-            if not step.audit
-            for decision in step.resources
-            if decision.to is not None
-        ]
 
 
 def _with_name(created: CreatedPod, name: str) -> CreatedPod:

@@ -99,22 +99,16 @@ def _pod_bars(
         heappush(held, (end, number, taken))
         colour = "there" if pod.arrival is None else f"k{arrivals[pod.arrival, pod.namespace] % COLOURS}"
         title = truncate(f"Pod {pod.title}", MAX_TITLE)
-        for first, length in _adjacent_lanes(taken):
+        for _, run in groupby(enumerate(taken), key=lambda pair: pair[1] - pair[0]):  # adjacent lanes
+            (_, first), *others = run
             yield Shape(
                 x=_x_position(start, span),
                 y=first * LANE_HEIGHT,
                 width=_x_position(end - start, span),
-                height=length * LANE_HEIGHT - 1,
+                height=(1 + len(others)) * LANE_HEIGHT - 1,
                 css=f"{colour} fell-back" if pod.fallbacks else colour,
                 text=f"{title}: {format_request(pod)}, {format_seconds(start)} to {format_seconds(end)}",
             )
-
-
-def _adjacent_lanes(lanes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first lane and the length of each run of adjacent lanes, which are in order."""
-    for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
-        adjacent = [lane for _, lane in run]
-        yield adjacent[0], len(adjacent)
 
 
 def _use_area(use: NodeResourceUse, span: float) -> str:

@@ -6,6 +6,7 @@ arrive, each after the previous one was scheduled.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -126,13 +127,12 @@ def play_simulation(
     KeyboardInterrupt ends it with the record so far. If `progress` raises it, that is a moment between two pods.
     """
     played = Play(simulation, rule_set, progress)
-    interrupted = False
     try:
         played.start()
         played.run()
     except KeyboardInterrupt:
-        interrupted = True
-    return played.record(rules, interrupted=interrupted)
+        return played.record(rules, interrupted=True)
+    return played.record(rules, interrupted=False)
 
 
 class Play:
@@ -151,7 +151,9 @@ class Play:
         devices = simulation.cluster.devices
         self.cycle = SchedulingCycle(
             nodes,
-            _namespace_labels(simulation),
+            # The namespaces of arrivals exist, too.
+            {each.namespace: {} for each in simulation.arrivals}
+            | {each.name: as_string_map(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")},
             simulation.scheduler,
             simulation.seed,
             devices,
@@ -204,10 +206,13 @@ class Play:
     def settle(self) -> None:
         """Run the waiting pods that can run, and the pods that replace their victims."""
         while self._queue.has_candidates or self._arriving:
-            if self._queue.has_candidates:
-                self._queue.flush(self._attempt)
-            else:
-                self._arrive(*self._arriving.popleft())
+            self._settle_one()
+
+    def _settle_one(self) -> None:
+        if self._queue.has_candidates:
+            self._queue.flush(self._attempt)
+        else:
+            self._arrive(*self._arriving.popleft())
 
     def run(self) -> None:
         """Play all events to the end."""
@@ -222,10 +227,8 @@ class Play:
         event = self._next_event()
         if event is not None and event[0] == self._now and event[1] is not _EventKind.ARRIVAL:
             self._happen(event)
-        elif self._queue.has_candidates:
-            self._queue.flush(self._attempt)
-        elif self._arriving:
-            self._arrive(*self._arriving.popleft())
+        elif self._queue.has_candidates or self._arriving:
+            self._settle_one()
         elif event is not None:
             self._now = event[0]
             self._happen(event)
@@ -388,11 +391,9 @@ class Play:
 
     def _attempt(self, pod: ArrivedPod) -> bool:
         """Run a pod; return False if it cannot run now."""
-        name = pod.name
-        try:
+        name, placement = pod.name, None
+        with suppress(CostExceeded):  # too many labels would be compared
             placement = self.cycle.schedule(name, pod.pod, self._now)
-        except CostExceeded:
-            return False
         if placement is None:
             return False
         for victim in placement.victims:
@@ -503,12 +504,6 @@ class Play:
             self._progress(len(self._pods), max(self._expected, len(self._pods)))
 
 
-def _namespace_labels(simulation: Simulation) -> dict[str, dict[str, str]]:
-    """Return the labels of namespaces. The namespaces of arrivals exist, too."""
-    labels = {each.name: as_string_map(each.metadata.get("labels")) for each in simulation.objects.of("Namespace")}
-    return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
-
-
 def _start_time(pod: PodObject, now: datetime) -> Milliseconds:
     """Return the time at which a pod of the cluster started: 0 or earlier; 0 if unknown."""
     try:
@@ -520,9 +515,6 @@ def _start_time(pod: PodObject, now: datetime) -> Milliseconds:
 
 def node_in_state(node: Node, state: NodeState) -> Node:
     """Return a node in another state. A cordoned node that becomes ready stays cordoned, and vice versa."""
-    match state:
-        case NodeState.NOT_READY | NodeState.READY:
-            changed = replace(node, ready=state is NodeState.READY)
-        case _:
-            changed = replace(node, unschedulable=state is not NodeState.UNCORDONED)
-    return with_state_taints(changed)
+    if state in (NodeState.NOT_READY, NodeState.READY):
+        return with_state_taints(replace(node, ready=state is NodeState.READY))
+    return with_state_taints(replace(node, unschedulable=state is not NodeState.UNCORDONED))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from rules_engine.accelerators.resources import card_share, is_gpu, short_name
 from rules_engine.model.wording import format_count, format_hours, format_names, format_percent
-from rules_engine.questions.simulate.answer import PodResult, Result, SimulationAnswer, Totals
+from rules_engine.questions.simulate.answer import Result, SimulationAnswer, Totals
 from rules_engine.questions.simulate.drawings import COLOURS, find_arrivals, node_drawings
 from rules_engine.questions.simulate.figures import Figures, GpuHours
 from rules_engine.questions.simulate.record import NOT_ADMITTED, State
@@ -280,7 +280,7 @@ def _pod_table(result: Result) -> Table:
                 (
                     pod.title,
                     format_request(pod),
-                    _state_text(pod),
+                    pod.state + (f"{':' if pod.state is State.EVICTED else ' by'} {pod.by}" if pod.by else ""),
                     pod.node or "",
                     format_seconds(max(pod.arrived_seconds, 0)),
                     "" if pod.waited_seconds is None else format_seconds(pod.waited_seconds),
@@ -306,13 +306,6 @@ def _pod_table(result: Result) -> Table:
         numbers=("pods",),
         noun="line",
     )
-
-
-def _state_text(pod: PodResult) -> str:
-    """Return the state of a pod and the cause of its end."""
-    if not pod.by:
-        return pod.state.value
-    return f"{pod.state.value}: {pod.by}" if pod.state is State.EVICTED else f"{pod.state.value} by {pod.by}"
 
 
 def _state_counts(counts: Mapping[State, int]) -> str:

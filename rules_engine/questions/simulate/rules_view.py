@@ -91,16 +91,13 @@ class RulesView:
         """Update changed nodes; `old` gets each as it was. Return the nodes."""
         for name, node in self._changed.items():
             used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
-            before, new = self._nodes[name], self._with_usage(node, used)
+            before, new = self._nodes[name], replace(node, used=used)
+            if self._offers is not None:
+                own = without_device_offers(node).allocatable
+                new = self._offers.node(replace(new, allocatable=own, service=None))
             if new != before:
                 old.setdefault(name, before)
                 self._nodes[name] = new
                 self.reservations.room.update(name, new, self._cluster)
         self._changed = {}
         return self._nodes
-
-    def _with_usage(self, node: Node, used: Mapping[str, Quantity]) -> Node:
-        if self._offers is None:
-            return replace(node, used=used)
-        own = without_device_offers(node).allocatable
-        return self._offers.node(replace(node, allocatable=own, used=used, service=None))

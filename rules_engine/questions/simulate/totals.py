@@ -108,8 +108,11 @@ def to_seconds(time: Milliseconds) -> Units:
 
 
 def measure_use(record: Record) -> tuple[Mapping[str, ClusterUse], tuple[NodeUse, ...]]:
-    """Return the use of each resource, GPUs first, and of each node."""
-    names, pods, nodes = _resources_to_report(record), pods_by_node(record), []
+    """Return the use of each resource that pods were given or that is a GPU, GPUs first, and of each node."""
+    given = [pod.given for pod in distinct_admissions(record.pods) if not pod.message]
+    held = {name for amounts in given for name, amount in amounts.items() if amount}
+    held |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
+    names, pods, nodes = sorted(held, key=lambda name: (not is_gpu(name), name)), pods_by_node(record), []
     total: Counter[str] = Counter()
     for node in record.nodes:
         capacity = Counter({name: quantity.nanos for name, quantity in node.allocatable.items()})
@@ -155,14 +158,6 @@ def _changes(levels: Sequence[Level]) -> Iterator[tuple[Units, Units]]:
         before = level
 
 
-def _resources_to_report(record: Record) -> Sequence[str]:
-    """Return the resources to report, GPUs first: resources given to pods, and GPUs of nodes."""
-    admissions = [pod for pod in distinct_admissions(record.pods) if not pod.message]
-    names = {name for pod in admissions for name, amount in pod.given.items() if amount}
-    names |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
-    return sorted(names, key=lambda name: (not is_gpu(name), name))
-
-
 def percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
     """Return a percentile by nearest rank; None without values."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
@@ -175,14 +170,9 @@ def count_fallbacks(pods: Sequence[PodRecord]) -> tuple[FallbackTotal, ...]:
         for each in pod.admitted.fallbacks if pod.state not in NOT_ADMITTED else ():
             moves.setdefault((each.rule, each.requested, each.given), []).append((number, each.devices))
     totals = [
-        FallbackTotal(
-            rule=rule,
-            requested=requested,
-            given=given,
-            pods=len({number for number, _ in moved}),
-            devices=sum(devices for _, devices in moved),
-        )
+        FallbackTotal(rule=rule, requested=requested, given=given, pods=len({*numbers}), devices=sum(devices))
         for (rule, requested, given), moved in sorted(moves.items())
+        for numbers, devices in [zip(*moved, strict=True)]
     ]
     return tuple(sorted(totals, key=lambda total: -total.pods))
 

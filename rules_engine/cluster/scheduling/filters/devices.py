@@ -19,7 +19,7 @@ from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.cluster.scheduling import scheduling as reasons
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey, Devices, PoolKey
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, DeviceKey, Devices, PoolKey
 from rules_engine.model.kubernetes.quantity import Quantity
 
 MAX_KINDS = 1_000

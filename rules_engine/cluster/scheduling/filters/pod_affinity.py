@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from rules_engine.cluster.nodes import NodeSet, union
+from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.filters.bound_pods import BoundPods, LabelGroup
 from rules_engine.cluster.scheduling.filters.selector_index import SelectorIndex
 from rules_engine.cluster.scheduling.filters.topologies import Domains, Topologies

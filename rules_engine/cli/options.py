@@ -160,7 +160,6 @@ POD_KINDS = (
 OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice")
 """The kinds that say what nodes offer, used or not."""
 
-
 OPTIONAL_PLUGINS = ("ExtendedResourceToleration",)
 """Admission plugins that are off by default, and change what pods of the input can do."""
 
@@ -296,7 +295,6 @@ request_namespace_option: Decorator = click.option(
     help="Namespace of manifests that name none. Default: that of a live cluster's context, else default.",
 )
 
-
 load_option: Decorator = click.option(
     "-f",
     "--filename",
@@ -307,7 +305,6 @@ load_option: Decorator = click.option(
     type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
     help="A Simulation: the cluster, and the pods and workloads that arrive; - for standard input.",
 )
-
 
 by_option: Decorator = click.option(
     "--by",

@@ -136,7 +136,6 @@ def _count_tokens(text: bytes) -> int:
 WINDOW_BYTES = 64 * 1024
 """Bytes whose tokens are counted at a time, which takes a millisecond or two at most."""
 
-
 _BEFORE_OBJECT = re.compile(
     rb"""\s*\{ (?: \s* "(?:kind|apiVersion)" \s*:\s* "[\w./]*" \s*, ){0,2}
     \s* "request" \s*:\s* \{ \s* "uid" \s*:\s* "([\w-]{1,64})" """,

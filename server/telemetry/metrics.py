@@ -40,7 +40,6 @@ from rules_engine.server.telemetry.families import (
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds: from the time of one decision to the default timeoutSeconds of a webhook."""
 
-
 REQUESTS = counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
@@ -59,7 +58,6 @@ OPT_OUTS = counter("opt_outs", "Rules skipped because of the pod's opt-out annot
 CLUSTER_UNKNOWN = counter(
     "cluster_unknown", "Steps without a decision, since the state of the cluster was unknown.", "rule", "mode"
 )
-
 
 IN_FLIGHT = gauge("requests_in_flight", "Decisions in the thread for larger pods, or waiting for it.")
 CONNECTIONS = gauge("http_connections", "Open connections, handshakes included.", "listener")

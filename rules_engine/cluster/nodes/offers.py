@@ -28,7 +28,6 @@ from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 AMOUNTS_PER_UNIT = 4
 """Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
 
-
 UNITS_PER_NODE = 4
 """Cost of a node whose drivers are tried: so many µs."""
 

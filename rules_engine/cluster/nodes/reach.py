@@ -19,7 +19,6 @@ from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm, Pl
 NODE_NAME = "metadata.name"
 """The only field of a node that node affinity may match."""
 
-
 Known: TypeAlias = dict[int, tuple[NodeExpression, NodeSet]]
 """Expressions, and the nodes that they match, by the expression's id: it is kept, so that no other one gets its id."""
 

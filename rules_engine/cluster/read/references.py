@@ -16,7 +16,6 @@ from rules_engine.model.problems.source import truncate
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
 
-
 ReadCluster = Callable[[Path], tuple[Inventory | None, tuple[Problem, ...], Sources]]
 """A function that reads the cluster of a file; None if it has errors."""
 

@@ -20,7 +20,6 @@ from rules_engine.model.rules.simulation import Milliseconds, SchedulerOptions
 
 __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
 
-
 COMPARISONS = 20_000_000
 """Labels of bound pods that one answer compares with topology spread and pod affinity: some 20 seconds."""
 

@@ -26,7 +26,6 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\-Zz]+)?")
 
-
 AMBIGUOUS_CODES = frozenset({Code.YAML_BOOLEAN, Code.YAML_DATE, Code.YAML_EQUALS, Code.YAML_NUMBER})
 """Codes of scalars that YAML parsers read differently."""
 

@@ -16,7 +16,6 @@ from rules_engine.model.json.patch import Json
 
 Object = Mapping[str, Json]
 
-
 MAX_OWNERS = 100
 """Owner references that are read: an object has one or two, and its controller comes first."""
 

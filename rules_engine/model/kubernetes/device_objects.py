@@ -33,7 +33,6 @@ REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources."""
 
-
 T = TypeVar("T")
 
 
@@ -219,7 +218,6 @@ def _read_attribute(raw: Json) -> Attribute:
 
 
 _KINDS_OF_VALUE: Sequence[tuple[str, type]] = (("string", str), ("version", str), ("int", int), ("bool", bool))
-
 
 _VALUE_MEMBERS = {"value", *(name for name, _ in _KINDS_OF_VALUE)}
 """One of these is in each capacity, and in each attribute with which not every selector fails."""

@@ -316,7 +316,6 @@ class Decision(Struct, frozen=True, kw_only=True):
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
 """Outcomes of a decision; Invalid: the pod cannot be parsed."""
 
-
 MAX_AUDIT_KEY = 63
 """Longest name part of a Kubernetes qualified name (k8s.io/apimachinery/pkg/util/validation)."""
 

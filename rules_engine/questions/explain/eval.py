@@ -101,7 +101,6 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
     Quantity: lambda value: f'quantity("{value}")',
 }
 
-
 EXPRESSION = "<expression>"
 """File name of the expression in locations."""
 

@@ -41,7 +41,6 @@ _WORDS: Mapping[Action, tuple[str, Tone]] = {
     Action.IGNORE: ("ignored", Tone.WARNING),
 }
 
-
 _SKIPPED: Mapping[str, str] = {
     "operation": "for other operations",
     "namespace": "for other namespaces",

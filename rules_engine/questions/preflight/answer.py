@@ -44,7 +44,6 @@ COUNTED = {
 }
 """Kinds whose objects an answer counts, with their names in kubectl."""
 
-
 Names = tuple[str, ...]
 
 NodeReasons = list[tuple[str, str]]

@@ -145,7 +145,6 @@ def _own_labels(group: PodGroup) -> Sequence[str]:
 STAYING_KINDS = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers whose pods stay on drained nodes and do not end; a static pod is controlled by its Node."""
 
-
 SCALED_KINDS = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 """Kinds of controllers whose scale PodDisruptionBudgets count."""
 

@@ -55,7 +55,6 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=
 CLUSTER_NAME = ObjectName(ForEach.CLUSTER.value, "")
 """The object of a finding about the cluster as a whole."""
 
-
 _METHODS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("allocatable", "allocated", "available", "total"), frozenset({"Node", "Pod"})),
     "events": frozenset({"Event"}),

@@ -108,7 +108,6 @@ def _name_and_port(host: str) -> tuple[str, str]:
 LIBRARY.function("url", STRING, gives=URL, cost=PARSE_COST)(parse_url)
 LIBRARY.function("isURL", STRING, gives=BOOL, cost=PARSE_COST)(parse_test(parse_url))
 
-
 LIBRARY.method("getScheme", URL, gives=STRING, constant=True)(attrgetter("scheme"))
 LIBRARY.method("getHost", URL, gives=STRING, constant=True)(attrgetter("host"))
 

@@ -10,7 +10,6 @@ from rules_engine.language.cel.values.types import PARAMETERS, ObjectType, Type
 
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
-
 KUBERNETES = "1.36"
 """Newest version of Kubernetes that is compared: functions that it lacks are declared with `newer`."""
 

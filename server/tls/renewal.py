@@ -1,12 +1,13 @@
 """Renewal of the certificate and of the client CAs while the server runs; changes apply to new connections."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from rules_engine.server.state import ServerState
 from rules_engine.server.timing import PeriodicTask, rfc3339
@@ -24,14 +25,59 @@ Install: TypeAlias = Callable[[tls.Identity], None]
 _log = logging.getLogger(__name__)
 
 
-class _Renewal:
-    """Serves identities. Refused ones are retried, but logged and counted once."""
+class _Renewal(ABC):
+    """Serves the identities of files, which may change. Refused ones are retried, but logged and counted once."""
 
-    def __init__(self, install: Install, state: ServerState) -> None:
+    refusal: ClassVar[str]
+    matches: ClassVar[str]
+    """The messages about changed files that are refused, and about files that match what is in use again."""
+
+    def __init__(self, install: Install, state: ServerState, client_ca: Path | None) -> None:
         self._install = install
         self._state = state
+        self._client_ca = client_ca
         self._served: tls.Identity | None = None
         self._refused: str | None = None
+        self._lock = Lock()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files to watch."""
+        return () if self._client_ca is None else (self._client_ca,)
+
+    def renew(self) -> bool:
+        """Read the files again. Return True if what they have is served now."""
+        with self._lock:
+            before = self._served
+            if before is None or not self.paths:
+                return False
+            try:
+                identity = self._read(before)
+                if identity != before:
+                    self._serve(identity)
+            except tls.TlsError as error:
+                if str(error) != self._refused:
+                    _log.error("%s: %s", self.refusal, error)
+                    self._state.certificates_refused += 1
+                self._refused = str(error)
+                return False
+            refused, self._refused = self._refused, None
+        if identity == before:
+            if refused is not None:
+                _log.info("%s: %s", self.matches, self._describe(identity))
+        elif replace(before, client_ca=identity.client_ca) == identity:
+            _log.info("new client CAs in use: %s", self._client_ca)
+        else:
+            _log.info("new certificate in use: %s", self._describe(identity))
+        return True
+
+    @abstractmethod
+    def _read(self, before: tls.Identity) -> tls.Identity:
+        """Read the files. Raises TlsError."""
+
+    @abstractmethod
+    def _describe(self, identity: tls.Identity) -> str:
+        """Return a description of the files."""
 
     def _serve(self, identity: tls.Identity) -> None:
         """Serve an identity. Raises TlsError."""
@@ -39,33 +85,23 @@ class _Renewal:
         self._served = identity
         self._state.certificate_not_after = identity.not_after
 
-    def _refuse(self, what: str, error: tls.TlsError) -> None:
-        if str(error) != self._refused:
-            _log.error("%s: %s", what, error)
-            self._state.certificates_refused += 1
-        self._refused = str(error)
-
-    def _accept(self) -> bool:
-        """Return True if something was refused since the last call."""
-        refused, self._refused = self._refused is not None, None
-        return refused
-
 
 class Renewal(_Renewal):
     """Serves the certificate and key of two files; if they are invalid, the previous ones stay in use."""
 
+    refusal = "changed certificate refused, the previous one stays in use"
+    matches = "the certificate files match the certificate in use again"
+
     def __init__(
         self, install: Install, state: ServerState, certificate: Path, key: Path, client_ca: Path | None
     ) -> None:
-        super().__init__(install, state)
+        super().__init__(install, state, client_ca)
         self._certificate = certificate
         self._key = key
-        self._client_ca = client_ca
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files to watch."""
-        return (self._certificate, self._key, *([self._client_ca] if self._client_ca else []))
+        return (self._certificate, self._key, *super().paths)
 
     def serve_first(self) -> str:
         """Serve the files for the first time; return a description of them. Raises TlsError."""
@@ -73,28 +109,7 @@ class Renewal(_Renewal):
         self._serve(identity)
         return self._describe(identity)
 
-    def renew(self) -> bool:
-        """Read the files again. Return True if their certificate is served now."""
-        before = self._served
-        try:
-            identity = self._read()
-            if identity == before:
-                if self._accept():
-                    _log.info("the certificate files match the certificate in use again: %s", self._describe(identity))
-                return True
-            self._serve(identity)
-        except tls.TlsError as error:
-            self._refuse("changed certificate refused, the previous one stays in use", error)
-            return False
-        self._accept()
-        if before is not None and replace(before, client_ca=identity.client_ca) == identity:
-            _log.info("new client CAs in use: %s", self._client_ca)
-        else:
-            _log.info("new certificate in use: %s", self._describe(identity))
-        return True
-
-    def _read(self) -> tls.Identity:
-        """Read the files. Raises TlsError."""
+    def _read(self, before: tls.Identity | None = None) -> tls.Identity:  # noqa: ARG002 - for the other class
         return tls.read_identity(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
 
     def _serve(self, identity: tls.Identity) -> None:
@@ -111,43 +126,28 @@ class Renewal(_Renewal):
 class ClientCaRenewal(_Renewal):
     """Serves certificates from elsewhere, and requires client certificates of the CAs in a file, which may change."""
 
+    refusal = "changed client CAs refused, the previous ones stay in use"
+    matches = "the client CA file matches the CAs in use again"
+
     def __init__(self, install: Install, state: ServerState, client_ca: Path | None) -> None:
         """Read the file. Raises TlsError if it has no CA."""
-        super().__init__(install, state)
-        self._file = client_ca
+        super().__init__(install, state, client_ca)
         self._cas = None if client_ca is None else tls.read_cas(client_ca)
-        self._lock = Lock()
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files to watch."""
-        return () if self._file is None else (self._file,)
 
     def serve(self, identity: tls.Identity) -> None:
         """Serve another certificate with the same client CAs. Raises TlsError."""
         with self._lock:
             self._serve(replace(identity, client_ca=self._cas))
 
-    def renew(self) -> bool:
-        """Read the CAs again. Return True if the file's CAs are in use now."""
-        with self._lock:
-            if self._file is None or self._served is None:
-                return False
-            try:
-                cas = tls.read_cas(self._file)
-                if cas == self._cas:
-                    if self._accept():
-                        _log.info("the client CA file matches the CAs in use again: %s", self._file)
-                    return True
-                identity = replace(self._served, client_ca=cas)
-                self._serve(identity)
-            except tls.TlsError as error:
-                self._refuse("changed client CAs refused, the previous ones stay in use", error)
-                return False
-            self._accept()
-            self._cas = cas
-        _log.info("new client CAs in use: %s", self._file)
-        return True
+    def _read(self, before: tls.Identity) -> tls.Identity:
+        return replace(before, client_ca=None if self._client_ca is None else tls.read_cas(self._client_ca))
+
+    def _serve(self, identity: tls.Identity) -> None:
+        super()._serve(identity)
+        self._cas = identity.client_ca
+
+    def _describe(self, identity: tls.Identity) -> str:  # noqa: ARG002 - for the other class
+        return str(self._client_ca)
 
 
 class ExpiryMonitor(PeriodicTask):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rules_engine.model.kubernetes.cluster import Freshness
 from rules_engine.server.http.limits import STALLED_SECONDS
-from rules_engine.server.state import ServerState, WebhookComparison
+from rules_engine.server.state import ServerState
 from rules_engine.server.timing import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
@@ -81,16 +81,15 @@ def rules_page(state: ServerState) -> Page:
         at = rfc3339(offers.at)
         report["offers"] = {"name": offers.name, "at": at, "omitted": offers.omitted, "problem": offers.problem}
     if state.webhooks is not None:
-        report["webhooks"] = {endpoint: _comparison_json(webhook) for endpoint, webhook in state.webhooks.items()}
+        report["webhooks"] = {
+            endpoint: {
+                "configuration": compared.configuration,
+                "generation": compared.generation,
+                "at": None if compared.at is None else rfc3339(compared.at),
+                "differences": compared.differences,
+                "remedy": compared.fix_command,
+                "problem": compared.problem,
+            }
+            for endpoint, compared in state.webhooks.items()
+        }
     return HTTPStatus.OK, report
-
-
-def _comparison_json(comparison: WebhookComparison) -> dict[str, Any]:
-    return {
-        "configuration": comparison.configuration,
-        "generation": comparison.generation,
-        "at": None if comparison.at is None else rfc3339(comparison.at),
-        "differences": comparison.differences,
-        "remedy": comparison.fix_command,
-        "problem": comparison.problem,
-    }

@@ -17,7 +17,7 @@ from time import monotonic
 
 import orjson
 
-from rules_engine.model.json.lenient import Object, as_mapping, controller_reference, text_member
+from rules_engine.model.json.lenient import as_mapping, controller_reference, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.rules.decision import Action
@@ -256,17 +256,13 @@ def admission_events(record: AdmissionRecord) -> Iterator[Event]:
 
 def _involved_object(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
     """Return a reference to a pod's controller, else to the pod; None without a valid name."""
-    reference = controller_reference(pod)
-    if reference is not None:
-        return _object_reference(reference, *(text_member(reference, key) for key in ("apiVersion", "kind", "name")))
-    metadata = as_mapping(as_mapping(pod).get("metadata"))
-    return _object_reference(metadata, "v1", "Pod", name)
-
-
-def _object_reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
-    if not is_subdomain(name.removesuffix("*").rstrip("-.")):  # the pod may have no name but a generateName yet
+    named = {**as_mapping(as_mapping(pod).get("metadata")), "apiVersion": "v1", "kind": "Pod", "name": name}
+    members = {
+        key: text_member(controller_reference(pod) or named, key) for key in ("apiVersion", "kind", "name", "uid")
+    }
+    # The pod may have no name but a generateName yet.
+    if not is_subdomain(members["name"].removesuffix("*").rstrip("-.")):
         return None
-    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text_member(named, "uid")}
     return tuple((key, _truncate_text(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
 
 

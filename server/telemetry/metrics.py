@@ -6,7 +6,7 @@ has a bounded set of values: endpoints, outcomes, and the names and the digest o
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from threading import Lock
@@ -107,12 +107,6 @@ Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
 
-def _record_samples(record: AdmissionRecord) -> Iterator[Sample]:
-    yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
-    for step in () if record.decision is None else record.decision.trace:
-        yield from _step_samples(step)
-
-
 def _step_samples(step: Step) -> Iterator[Sample]:
     rule, action = step.rule, step.action
     if action is Action.SKIP:
@@ -154,26 +148,30 @@ class Metrics(MetricsCollector):
         self._now = now
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
-        self._durations: dict[str, _Durations] = {}
+        self._durations: dict[str, list[float]] = {}
+        """By endpoint, the counts by bucket, the last one for all longer durations, and the sum of durations."""
         super().__init__()
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Count one admission record."""
-        samples = [*_record_samples(record)]
+        request = REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
+        steps = () if record.decision is None else record.decision.trace
+        samples = [request, *(sample for step in steps for sample in _step_samples(step))]
         with self._lock:
             self._counts.update(samples)
-            durations = self._durations.get(record.endpoint)
-            if durations is None:
-                durations = self._durations[record.endpoint] = _Durations()
-            durations.add(record.seconds)
+            durations = self._durations.setdefault(record.endpoint, [0] * (len(BUCKETS) + 2))
+            durations[bisect_left(BUCKETS, record.seconds)] += 1
+            durations[-1] += record.seconds
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also without samples."""
         with self._lock:
             self._delete_series_of_former_rules()
             counts = dict(self._counts)
-            durations = {name: (list(sums.counts), sums.sum) for name, sums in self._durations.items()}
-        values: list[Value] = [*self._counter_values(counts), *self._current_values()]
+            durations = {name: [*each] for name, each in self._durations.items()}
+        families = {family.name: family for family in COUNTED}
+        counted = ((families[name], tuple(labels), count) for (name, *labels), count in sorted(counts.items()))
+        values: list[Value] = [*counted, *self._current_values()]
         for family in FAMILIES:
             if family.kind is MetricType.HISTOGRAM:
                 yield _build_histogram(family, durations)
@@ -185,12 +183,6 @@ class Metrics(MetricsCollector):
         rule_ids = {item.rule.id for item in self._state.served.rule_set.rules}
         for sample in [it for it in self._counts if it[0] != REQUESTS.name and it[1] not in rule_ids]:
             del self._counts[sample]
-
-    @staticmethod
-    def _counter_values(counts: Mapping[Sample, int]) -> Iterator[Value]:
-        families = {family.name: family for family in COUNTED}
-        for (name, *labels), count in sorted(counts.items()):
-            yield families[name], tuple(labels), count
 
     def _current_values(self) -> Iterator[Value]:
         """Yield the current values that are not counted here."""
@@ -257,23 +249,9 @@ class Metrics(MetricsCollector):
                 yield WEBHOOK_DRIFT, (endpoint,), bool(compared.differences)
 
 
-class _Durations:
-    """Counts by bucket, the last one for all longer durations, and the sum of durations."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.sum += seconds
-
-
-def _build_histogram(family: Family, durations: Mapping[str, tuple[list[int], float]]) -> Metric:
+def _build_histogram(family: Family, durations: Mapping[str, Sequence[float]]) -> Metric:
     metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
     bounds = [*map(str, BUCKETS), "+Inf"]
-    for endpoint, (counts, total) in sorted(durations.items()):
+    for endpoint, (*counts, total) in sorted(durations.items()):
         metric.add_metric([endpoint], list(zip(bounds, accumulate(counts), strict=True)), sum_value=total)
     return metric

@@ -35,7 +35,8 @@ def finding_events(report: Diagnosis, cluster: ClusterObjects) -> Iterator[Findi
     for finding, objects in findings:
         doubt = "possible: " if finding.certainty is Certainty.POSSIBLE else ""
         for name in objects:
-            if not _can_have_events(name):
+            named = is_subdomain(name.name) and (not name.namespace or is_label(name.namespace))
+            if name.kind not in KINDS or not named:
                 continue
             object = cluster.find(name.kind, name.name, name.namespace)
             reference = {
@@ -61,7 +62,3 @@ def _event_message(finding: Finding, about: ObjectName) -> str:
     if finding.object.namespace in ("", about.namespace):
         return f"like {finding.object}: {finding.message}"
     return without_names(finding.message, finding.object, placeholder="…")
-
-
-def _can_have_events(name: ObjectName) -> bool:
-    return name.kind in KINDS and is_subdomain(name.name) and (not name.namespace or is_label(name.namespace))

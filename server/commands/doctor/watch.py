@@ -20,7 +20,7 @@ from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis
 from rules_engine.rules.sources.rule_sources import RuleSource
 from rules_engine.server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
-from rules_engine.server.cluster.listing import ListedObjects, Listing
+from rules_engine.server.cluster.listing import Listing
 from rules_engine.server.commands.doctor.finding_events import QUIET_SECONDS, finding_events
 from rules_engine.server.commands.doctor.preparation import PreparedDoctor, paths_of, prepare_diagnosis
 from rules_engine.server.http.app import create_probes_app
@@ -75,14 +75,19 @@ def watch_cluster(settings: WatchSettings, prepared: PreparedDoctor, connection:
             stack.callback(events.stop)
         repeated = RepeatedDiagnosis(settings, prepared, connection, events)
         metrics = FindingMetrics(lambda: repeated.state, events)
-        app = create_probes_app(_health_page, lambda: readiness_page(repeated.state), metrics.exposition)
+        health: Page = HTTPStatus.OK, {"status": "ok"}
+        app = create_probes_app(lambda: health, lambda: readiness_page(repeated.state), metrics.exposition)
         listener = Listener("metrics", bound, app, connections=share_of_connections(PLAIN_CONNECTIONS))
         listener.serve()
         stack.callback(listener.stop, 0)
         task = PeriodicTask(repeated.step, name="doctor", doing="diagnosing", retry_seconds=settings.interval_seconds)
         signals = Signals(on_hangup=())
         url = f"http://{Address(*listener.address)}"
-        _print_or_log(f"gpu-rules doctor diagnoses every {settings.interval_seconds:g} s; metrics at {url}", settings)
+        text = f"gpu-rules doctor diagnoses every {settings.interval_seconds:g} s; metrics at {url}"
+        if settings.log_format == "json":
+            _log.info("%s", text)
+        else:
+            print(text, file=sys.stderr, flush=True)
         task.start()
         stack.callback(task.stop)
         signals.wait(None)
@@ -136,18 +141,14 @@ class RepeatedDiagnosis:
         prepared, settings = self._prepared, self._settings
         listing = Listing(self._connection, seconds=settings.timeout_seconds)
         listed = listing.read(DIAGNOSED_RESOURCES, namespace=settings.scope.namespace)
-        self._log_unread(listed)
+        unread = tuple(listed.warnings())
+        for message in unread if unread != self._unread else ():
+            _log.warning("diagnosed without it: %s", message)
+        self._unread = unread
         report = doctor(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, prepared.rules)
         if self._events is not None:
             self._events.add_new(finding_events(report, listed.objects))
         return count_findings(report, self._clock() - start)
-
-    def _log_unread(self, listed: ListedObjects) -> None:
-        unread = tuple(listed.warnings())
-        if unread != self._unread:
-            for message in unread:
-                _log.warning("diagnosed without it: %s", message)
-        self._unread = unread
 
     def _reload(self) -> None:
         """Read changed rules; rules with errors are refused, and the previous ones stay."""
@@ -188,14 +189,3 @@ def readiness_page(state: WatchState) -> Page:
         reason = state.failure or "the first diagnosis is under way"
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     return HTTPStatus.OK, {"status": "ok", "diagnosed": rfc3339(state.last.at), "failure": state.failure}
-
-
-def _health_page() -> Page:
-    return HTTPStatus.OK, {"status": "ok"}
-
-
-def _print_or_log(text: str, settings: WatchSettings) -> None:
-    if settings.log_format == "json":
-        _log.info("%s", text)
-    else:
-        print(text, file=sys.stderr, flush=True)

@@ -57,11 +57,7 @@ def admission_mismatches(expect: Expectation, admission: Admission) -> Iterator[
     if expect.message is not None and expect.message not in admission.message:
         yield Mismatch("message", f"a text with '{expect.message}'", _quote_texts([admission.message]))
     if expect.warnings is not None:
-        if not expect.warnings and admission.warnings:
-            yield Mismatch("warnings", "none", _quote_texts(admission.warnings))
-        for text in expect.warnings:
-            if not any(text in warning for warning in admission.warnings):
-                yield Mismatch("warnings", f"one with '{text}'", _quote_texts(admission.warnings))
+        yield from _warning_mismatches(expect.warnings, admission.warnings)
     try:
         pod = Pod.parse(admission.result)
     except PodError as error:
@@ -80,6 +76,14 @@ def admission_mismatches(expect: Expectation, admission: Admission) -> Iterator[
         yield from _audit_mismatches(expect.audited, admission.trace)
 
 
+def _warning_mismatches(expected: Sequence[str], actual: Sequence[str]) -> Iterator[Mismatch]:
+    if not expected and actual:
+        yield Mismatch("warnings", "none", _quote_texts(actual))
+    for text in expected:
+        if not any(text in warning for warning in actual):
+            yield Mismatch("warnings", f"one with '{text}'", _quote_texts(actual))
+
+
 def _amount_mismatches(
     what: str, expected: AmountsByContainer, pod: Pod, amount_of: Callable[[Container, str], Quantity | None]
 ) -> Iterator[Mismatch]:
@@ -92,10 +96,13 @@ def _amount_mismatches(
         for resource, amount in amounts.items():
             actual = amount_of(container, resource)
             if amount != (actual or _NONE):
-                requested = sorted({**container.requests, **container.limits}.items())
-                text = ", ".join(f"{key}: {value}" for key, value in requested) or "nothing"
-                given = str(actual) if actual is not None else f"none (it requests {text})"
-                yield Mismatch(f"{what}.{name}.{resource}", str(amount), given)
+                text = str(actual) if actual is not None else f"none ({_requests_text(container)})"
+                yield Mismatch(f"{what}.{name}.{resource}", str(amount), text)
+
+
+def _requests_text(container: Container) -> str:
+    amounts = sorted({**container.requests, **container.limits}.items())
+    return f"it requests {', '.join(f'{key}: {value}' for key, value in amounts) or 'nothing'}"
 
 
 def _annotation_mismatches(

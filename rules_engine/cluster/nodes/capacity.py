@@ -52,7 +52,7 @@ class Capacity:
                     break
             else:
                 # A node at a time of few: a shift takes less than a set of them.
-                if among is None or (nodes & among if isinstance(nodes, int) else any([among >> n & 1 for n in nodes])):
+                if among is None or (nodes & among if isinstance(nodes, int) else any(among >> n & 1 for n in nodes)):
                     return True
         return False
 

@@ -95,19 +95,11 @@ class ChangeSearch:
     def find(self) -> Sequence[Change]:
         """Return the first MAX_CHANGES changes, the smallest first; pairs if no change helps alone."""
         denied, waits = any(pod.verdict is Verdict.DENIED for pod in self._pods), any(pod.waits for pod in self._pods)
-        small, large = list[PodChange](), list[PodChange]()
-        for resource, to in ((resource, to) for resource in self._gpus for to in self._rungs(resource)):
-            edit = partial(_with_devices, source=resource, to=to)
-            pool = f" ({to.pool})" if to.pool else ""
-            small.append(PodChange.of(ChangeKind.RUNG, f"with {self._amount(edit, to.resource, to.title)}{pool}", edit))
+        small, large = [*self._rung_changes()], list[PodChange]()
         if not denied:  # else the rule's message says what is wrong
             small += [PodChange.of(ChangeKind.NODES, need.text, need.apply) for need in self._needs]
             small += [*softer_changes(self._groups), *request_changes(self._groups)]
-            most = {name: max(_count(_parse(group), name) for group in self._groups) for name in self._gpus}
-            fewer = [
-                (partial(self._fewer_devices, name, count), count - 1) for name, count in most.items() if count > 1
-            ]
-            large += [PodChange(ChangeKind.DEVICES, variant, sizes) for variant, sizes in fewer]
+            large += self._device_changes()
             large += class_changes(self._state.simulation.objects, self._priority) if waits else ()
         tries: list[Callable[[], Change | None]] = [partial(self._try, each) for each in small]
         if not denied:
@@ -141,6 +133,21 @@ class ChangeSearch:
                 else:
                     low = smaller[place] + 1
         return found
+
+    def _rung_changes(self) -> Iterator[PodChange]:
+        for resource in self._gpus:
+            for to in self._rungs(resource):
+                edit = partial(_with_devices, source=resource, to=to)
+                pool = f" ({to.pool})" if to.pool else ""
+                text = f"with {self._amount(edit, to.resource, to.title)}{pool}"
+                yield PodChange.of(ChangeKind.RUNG, text, edit)
+
+    def _device_changes(self) -> Iterator[PodChange]:
+        """Yield smaller numbers of devices."""
+        for resource in self._gpus:
+            most = max(_count(_parse(group), resource) for group in self._groups)
+            if most > 1:
+                yield PodChange(ChangeKind.DEVICES, partial(self._fewer_devices, resource, most), most - 1)
 
     def _fewer_devices(self, resource: str, most: int, size: int) -> tuple[str, PodEdit]:
         edit = partial(_with_devices, source=resource, to=Replacement(resource, most - 1 - size, most))

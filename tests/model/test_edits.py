@@ -145,7 +145,7 @@ def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
             PatchOperation("remove", "/m/a"), PatchOperation("replace", "/m/b", "2")
         ]),
         ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1", "2"])}}, [
-            PatchOperation("replace", "/m/a", ["1", "2"])
+            PatchOperation("add", "/m/a/-", "2")
         ]),
         ({"m": {"a": ["1"]}}, {("m",): {"a": JsonText.of(["1"])}}, []),
         ({}, {("m",): {"a": JsonText.of(["1"])}}, [PatchOperation("add", "/m", {"a": ["1"]})]),

@@ -73,7 +73,7 @@ def resolve(document: Any, pointer: str) -> Any:
 def diff(before: Json, after: Json) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that turn `before` into `after`, members in order of name.
 
-    An absent or null member is written as a whole with `add`; no operation depends on another.
+    An absent or null member is written as a whole with `add`. Only items that are appended depend on each other.
     """
     found: list[PatchOperation] = []
     _diff(before, after, "", found)
@@ -85,9 +85,10 @@ def _diff(before: Json, after: Json, path: str, found: list[PatchOperation]) -> 
         return
     if isinstance(before, dict) and isinstance(after, dict):
         _members(before, after, path, found)
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+    elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=False)):
             _diff(old, new, f"{path}/{index}", found)
+        found += [PatchOperation("add", f"{path}/-", item) for item in after[len(before) :]]
     elif not same(before, after):
         found.append(PatchOperation("replace", path, after))
 

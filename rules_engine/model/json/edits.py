@@ -103,8 +103,8 @@ def _utf8_bytes(text: str) -> int:
 def patch_operations(raw: Json, edits: Edits) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
-    A member that is absent or null is added as a whole, so that missing parents are created with it; no operation
-    depends on another. The patch applies under RFC 6902 and under the API server's library alike.
+    A member that is absent or null is added as a whole, so that missing parents are created with it. Only items that
+    are appended to one list depend on each other. The patch applies under RFC 6902 and under the API server's library alike.
     """
     operations: list[PatchOperation] = []
     created: dict[JsonPath, dict[str, Json]] = {}

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from tests.models.generated import injections, ladders, quantities
+from tests.models.generated import injections, ladders, pod_defaults, quantities
 
 BATCH = 200
 """Cases between two checks of the time."""
 
-MODELS = (ladders, injections, quantities)
+MODELS = (ladders, pod_defaults, injections, quantities)
 
 _FUZZING = settings(
     max_examples=BATCH,
@@ -26,7 +26,7 @@ _FUZZING = settings(
 
 
 def run(seconds: float, seed: int) -> list[str]:
-    """Compare the engine with each model for a third of the time; return the shrunk cases in which they differ."""
+    """Compare the engine with the models, each for a share of the time; return shrunk cases in which they differ."""
     return [text for model in MODELS for text in search(model.check, model.cases(), seconds / len(MODELS), seed)]
 
 

@@ -173,20 +173,35 @@ def offered(rule: Any, nodes: Sequence[Any], pod: Any, names: list[str]) -> bool
     )
 
 
-def considers(rule: Any, node: Any, pod: Any) -> bool:
-    """Return whether the ladder considers the node."""
+def considers(rule: Any, node: Any, moved_pod: Any) -> bool:
+    """Return whether the ladder considers the node. `placed` of a rule: a function that adds what other rules will."""
+    pod = rule.get("placed", lambda same: same)(moved_pod)
     wanted = pod["spec"].get("nodeSelector", {})
     terms = terms_of(pod)
     affine = not terms or any(all(holds(line, node) for line in term["matchExpressions"]) for term in terms)
-    tolerated = {toleration["key"] for toleration in pod["spec"].get("tolerations", [])}
+    tolerations = pod["spec"].get("tolerations", [])
     return (
         node["labels"].items() >= rule["nodes"]["selector"].items()
         and ("Ready" not in rule["nodes"]["require"] or node["ready"])
         and ("Schedulable" not in rule["nodes"]["require"] or not node["unschedulable"])
         and (
             "MatchesPod" not in rule["nodes"]["require"]
-            or (node["labels"].items() >= wanted.items() and affine and set(node["taints"]) <= tolerated)
+            or (
+                node["labels"].items() >= wanted.items()
+                and affine
+                and all(any(tolerates(line, key) for line in tolerations) for key in node["taints"])
+            )
         )
+    )
+
+
+def tolerates(toleration: Any, key: str) -> bool:
+    """Return whether a toleration covers a taint without a value that has the effect NoSchedule."""
+    exists = toleration.get("operator") == "Exists"
+    return (
+        (toleration.get("key") == key or (exists and not toleration.get("key")))
+        and (exists or not toleration.get("value"))
+        and toleration.get("effect") in (None, "", "NoSchedule")
     )
 
 
@@ -492,7 +507,7 @@ def fits(
 def together(rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], taken: list[str]) -> bool:
     """Return whether one node of the pool has all devices of these rungs, except the assumed one."""
     pool = rule["rungs"][next(iter(choice.values()))]["pool"]
-    after = arrived(rule, pod, choice)
+    whole = after = arrived(rule, pod, choice)
     for index in own_rungs(rule, pod):
         resource = rule["rungs"][index]["resource"]
         if index not in choice and resource not in {*taken}:
@@ -508,7 +523,7 @@ def together(rule: Any, nodes: Sequence[Any], pod: Any, choice: dict[int, int], 
     if not names:
         return True
     return any(
-        considers(rule, node, after)
+        considers(rule, node, whole)
         and all(node["labels"].get(key) == value for key, value in pool.items())
         and all(offer(rule, node, name) >= need(after, name) for name in {*names, *taken})
         and all(offer(rule, node, name) >= amount for name, amount in others(rule, pod).items())

@@ -20,8 +20,8 @@ TYPE = "task.bkbcs.tencent.com/gpu-type"
 
 def cases() -> st.SearchStrategy[Any]:
     """Return a strategy of rules, a pod and the namespace of the request."""
-    rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
-    return st.fixed_dictionaries({"rules": rules, "pod": _pods(), "namespace": st.sampled_from(["ml", "other"])})
+    several = st.lists(rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
+    return st.fixed_dictionaries({"rules": several, "pod": _pods(), "namespace": st.sampled_from(["ml", "other"])})
 
 
 def check(case: Any) -> None:
@@ -34,21 +34,20 @@ def check(case: Any) -> None:
         assert decision.status.code == 403
         assert all(word in decision.status.message for word in expected.words), decision.status
         return
-    assert same(_settled(decision.result, case["pod"], expected.pod), expected.pod), (decision.result, expected.pod)
+    assert same(settled(decision.result, case["pod"], expected.pod), expected.pod), (decision.result, expected.pod)
     assert bool(decision.warnings) == expected.warned, decision.warnings
     assert all(word in "".join(decision.warnings) for word in expected.words), decision.warnings
 
 
-def _settled(found: Any, before: Any, expected: Any) -> Any:
+def settled(found: Any, before: Any, expected: Any) -> Any:
     """Return the pod with equal amounts in the model's text, if they are unchanged or canonical."""
     if isinstance(found, dict) and isinstance(expected, dict):
         old = before if isinstance(before, dict) else {}
-        return {key: _settled(value, old.get(key), expected.get(key)) for key, value in found.items()}
-    if isinstance(found, list) and isinstance(expected, list):
-        return [
-            _settled(value, old, new)
-            for value, old, new in zip(found, before if isinstance(before, list) else found, expected, strict=True)
-        ]
+        return {key: settled(value, old.get(key), expected.get(key)) for key, value in found.items()}
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        items = before if isinstance(before, list) else []
+        olds = [*items, *found[len(items) :]][: len(found)]
+        return [settled(*each) for each in zip(found, olds, expected, strict=True)]
     if isinstance(found, str) and isinstance(expected, str) and found != expected:
         left, right = read(found), read(expected)
         if left and right and left.value == right.value:
@@ -76,7 +75,7 @@ def _entries() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def _rules() -> st.SearchStrategy[Any]:
+def rules() -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(
         {
             "name": st.sampled_from("abc"),

@@ -40,8 +40,8 @@ def cases() -> st.SearchStrategy[Any]:
     """Return a strategy of rules, a cluster and a pod; None is an unknown cluster."""
     clusters = st.lists(_nodes(), max_size=3) | st.lists(_nodes(), min_size=1, max_size=3)
     known_mostly = st.integers(0, 19).flatmap(lambda number: clusters if number else st.none())
-    rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
-    return st.fixed_dictionaries({"rules": rules, "nodes": known_mostly, "pod": _pods()}) | _plain() | pool_cases()
+    several = st.lists(rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
+    return st.fixed_dictionaries({"rules": several, "nodes": known_mostly, "pod": _pods()}) | _plain() | pool_cases()
 
 
 def shared_cases() -> st.SearchStrategy[Any]:
@@ -51,9 +51,9 @@ def shared_cases() -> st.SearchStrategy[Any]:
     def exportable(rule: Any) -> Any:
         return {**rule, **fixed, "nodes": {**rule["nodes"], "require": []}}
 
-    rules = st.lists(_rules().map(exportable), min_size=2, max_size=3, unique_by=lambda rule: rule["name"])
+    several = st.lists(rules().map(exportable), min_size=2, max_size=3, unique_by=lambda rule: rule["name"])
     nodes = st.lists(_nodes(), min_size=1, max_size=3)
-    return st.fixed_dictionaries({"rules": rules, "nodes": nodes, "pod": _pods()})
+    return st.fixed_dictionaries({"rules": several, "nodes": nodes, "pod": _pods()})
 
 
 @st.composite
@@ -61,10 +61,10 @@ def pool_cases(draw: st.DrawFn) -> Any:
     """Generate cases with ladders over pools, most of them over the pools that the pod and the nodes have."""
     pools = draw(st.sampled_from([POOLS, PAIRS, SPOT]))
     nodes = st.lists(_pool_nodes(pools), min_size=1, max_size=3)
-    rules = draw(st.lists(_pool_rules(pools) | _rules(), max_size=2, unique_by=lambda rule: rule["name"]))
+    others = draw(st.lists(_pool_rules(pools) | rules(), max_size=2, unique_by=lambda rule: rule["name"]))
     first = {**draw(_pool_rules(pools)), "name": draw(st.sampled_from("ad"))}
     return {
-        "rules": [first, *(rule for rule in rules if rule["name"] != first["name"])],
+        "rules": [first, *(rule for rule in others if rule["name"] != first["name"])],
         "nodes": draw(nodes) if draw(st.integers(0, 19)) else None,
         "pod": draw(_pods_on_pools(pools)),
     }
@@ -128,7 +128,7 @@ def _plain(draw: st.DrawFn) -> Any:
 
 
 @st.composite
-def _rules(draw: st.DrawFn) -> Any:
+def rules(draw: st.DrawFn) -> Any:
     names = draw(st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=4, unique=True))
     assumed = draw(st.integers(0, 2 * len(names)))
     whens = _rarely("true", *model.EXPRESSIONS.keys() - {"'a/b' in object.metadata.annotations"})
@@ -172,7 +172,7 @@ PLACES = (
 
 @st.composite
 def _pool_rules(draw: st.DrawFn, usual: Any) -> Any:
-    rule = draw(_rules())
+    rule = draw(rules())
     pools = draw(_rarely(usual, POOLS, PAIRS, SPOT))
     identities = st.tuples(st.sampled_from(POOLED), st.sampled_from(range(len(pools))))
     chosen = draw(st.lists(identities, min_size=2, max_size=6, unique=True))

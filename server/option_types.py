@@ -70,40 +70,18 @@ class DurationParamType(click.ParamType[timedelta]):
         return int(match[1]) * _UNITS[match[2]]
 
 
-class PodNameParamType(click.ParamType[tuple[str, str]]):
-    """`NAMESPACE/POD`, or `POD` with an empty namespace, as a pair."""
-
-    name = "[NAMESPACE/]POD"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        namespace, slash, name = str(value).rpartition("/")
-        if not is_subdomain(name) or (slash and not is_label(namespace)):
-            self.fail(f"{value!r} is not NAMESPACE/POD", param, ctx)
-        return namespace, name
-
-
 class NamespacedName(click.ParamType[tuple[str, str]]):
-    """`NAMESPACE/NAME` of an object as a pair; `name`: the same in messages."""
+    """`NAMESPACE/NAME` of an object as a pair; `name`: the same in messages. In brackets, the namespace may be ""."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        namespace, _, name = str(value).partition("/")
-        if not (is_label(namespace) and is_subdomain(name)):
-            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        namespace, slash, name = str(value).rpartition("/")
+        optional = self.name.startswith("[") and not slash
+        if not is_subdomain(name) or not (optional or is_label(namespace)):
+            self.fail(f"{value!r} is not {re.sub('[][]', '', self.name)}", param, ctx)
         return namespace, name
-
-
-class DnsName(click.ParamType[str]):
-    """DNS name of a Service."""
-
-    name = "NAME.NAMESPACE.svc"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_subdomain(str(value)):
-            self.fail(f"{value!r} is not a DNS name, such as gpu-rules.gpu-rules.svc", param, ctx)
-        return str(value)
 
 
 class RulesPath(click.Path):

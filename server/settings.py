@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from rules_engine.cli import ObjectNameParamType
+from rules_engine.cli import OBJECT_NAME, ValidName
 from rules_engine.cli.program import AdvancedOption, SingleOption
+from rules_engine.model.kubernetes.names import is_subdomain
 from rules_engine.server.cluster.source import Live
 from rules_engine.server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
 from rules_engine.server.option_types import (
     Address,
     AddressType,
     ClusterPlace,
-    DnsName,
     NamespacedName,
     RulesPath,
     Seconds,
@@ -224,21 +224,21 @@ class ServerSettings:
         "--tls-service",
         None,
         cls=AdvancedOption,
-        type=DnsName(),
-        metavar=DnsName.name,
+        type=ValidName(is_subdomain, "a DNS name, such as gpu-rules.gpu-rules.svc"),
+        metavar="NAME.NAMESPACE.svc",
         help="DNS name that the API server calls; for --tls-bootstrap.",
     )
     webhook_name: str | None = _setting(
         "--webhook-name",
         None,
-        type=ObjectNameParamType(),
+        type=OBJECT_NAME,
         help="Name of both webhook configurations. They are compared with the rules, and differences are logged. With "
         "--tls-bootstrap, their caBundle is updated too.",
     )
     offers: str | None = _setting(
         "--offers",
         None,
-        type=ObjectNameParamType(),
+        type=OBJECT_NAME,
         help="Keep the GPUOffers of this name current: what nodes offer, for policies of gpu-rules native --name NAME.",
     )
     test_on_reload: bool = _setting(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rules_engine.cli.options import FOLDER, ObjectNameParamType, PathOrStdin, write_new_files
+from rules_engine.cli.options import FOLDER, OBJECT_NAME, PathOrStdin, write_new_files
 from rules_engine.cli.program import UNUSABLE, Command, CommandGroup, help_examples
 
 
@@ -70,9 +70,7 @@ def gpuinjector(file: Path, folder: Path | None) -> None:
     metavar="NAME,NAME...",
     help="Resources of the ladder, the highest first. The last one is assumed: taken without asking the cluster.",
 )
-@click.option(
-    "--name", type=ObjectNameParamType(), default="webhook", show_default=True, help="Name of the FallbackLadder."
-)
+@click.option("--name", type=OBJECT_NAME, default="webhook", show_default=True, help="Name of the FallbackLadder.")
 def webhook_ladder(resources: str, name: str) -> None:
     """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
     from rules_engine.authoring.convert import webhook_ladder as ladder

@@ -8,10 +8,10 @@ import click
 
 import rules_engine
 from rules_engine.cli.options import (
+    NAMESPACE_NAME,
     POD_KINDS,
     ClusterArgument,
     KnownName,
-    NamespaceName,
     cluster_option,
     log_option,
     manifests_option,
@@ -76,7 +76,7 @@ class ChangeKindParamType(KnownName):
 @click.option(
     "-n",
     "--namespace",
-    type=NamespaceName(),
+    type=NAMESPACE_NAME,
     default="default",
     show_default=True,
     metavar="NAME",

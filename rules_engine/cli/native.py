@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rules_engine.cli.options import (
+    OBJECT_NAME,
     ClusterArgument,
-    ObjectNameParamType,
     cluster_option,
-    cluster_version,
     report_problems,
     rules_option,
     server_namespace_option,
@@ -36,7 +35,7 @@ LEAST_VERSION = 1, 36
 @cluster_option(". Prints what its nodes offer, too.")
 @click.option(
     "--name",
-    type=ObjectNameParamType(),
+    type=OBJECT_NAME,
     default=DEFAULT_SETTINGS.name,
     show_default=True,
     help="Name of the mutating policy and of the offers; names of validating policies begin with it.",
@@ -65,7 +64,7 @@ def native(
     translated = translate_rules(files.rule_set)
     objects = NativeObjects(translated, files.loaded.digest, Settings(name=name, namespace=namespace))
     documents = [*objects.policies()]
-    version = cluster_version(cluster)
+    version = None if cluster is None else cluster.version
     if version is not None and version < LEAST_VERSION:
         text = ".".join(map(str, version))
         click.echo(f"warning: the cluster has Kubernetes {text}, and these policies need 1.36", err=True)

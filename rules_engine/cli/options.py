@@ -89,43 +89,38 @@ class TargetType(KnownValue[Target]):
         return dict.fromkeys(self._formats)
 
 
-class NamespaceName(click.ParamType[str]):
-    """The name of a namespace: an RFC 1123 label."""
+class ValidName(click.ParamType[str]):
+    """A name that a function finds valid; `what`: its words in the message about others."""
 
     name = "NAME"
 
-    def __init__(self, *, empty: bool = False) -> None:
-        self._empty = empty
+    def __init__(self, is_valid: Callable[[str], object], what: str) -> None:
+        self._is_valid = is_valid
+        self._what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not (self._empty and value == "") and not is_label(str(value)):
-            rule = "lower-case letters, digits and '-', at most 63 characters, a letter or digit at each end"
-            self.fail(f"{value!r} is not a valid namespace name: {rule}", param, ctx)
+        if not self._is_valid(str(value)):
+            self.fail(f"{value!r} is not {self._what}", param, ctx)
         return str(value)
 
 
+_NAMESPACE = (
+    "a valid namespace name: lower-case letters, digits and '-', at most 63 characters, a letter or digit at each end"
+)
+NAMESPACE_NAME = ValidName(is_label, _NAMESPACE)
+OBJECT_NAME = ValidName(
+    is_subdomain,
+    f"a valid object name: lower-case letters, digits, '-' and '.', at most {MAX_SUBDOMAIN} characters, "
+    "a letter or digit at each end",
+)
+
 server_namespace_option = click.option(
     "--namespace",
-    type=NamespaceName(),
+    type=NAMESPACE_NAME,
     default=DEFAULT_SETTINGS.namespace,
     show_default=True,
     help="Namespace of the server. Its pods and the pods of kube-system are excluded.",
 )
-
-
-class ObjectNameParamType(click.ParamType[str]):
-    """The name of most other objects: an RFC 1123 subdomain, labels joined by dots."""
-
-    name = "NAME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_subdomain(str(value)):
-            rule = (
-                f"lower-case letters, digits, '-' and '.', at most {MAX_SUBDOMAIN} characters, "
-                "a letter or digit at each end"
-            )
-            self.fail(f"{value!r} is not a valid object name: {rule}", param, ctx)
-        return str(value)
 
 
 class PathOrStdin(click.Path):
@@ -289,7 +284,7 @@ def log_option(text: str) -> Decorator:
 request_namespace_option: Decorator = click.option(
     "-n",
     "--namespace",
-    type=NamespaceName(empty=True),
+    type=ValidName(lambda name: not name or is_label(name), _NAMESPACE),
     default="",
     metavar="NAME",
     help="Namespace of manifests that name none. Default: that of a live cluster's context, else default.",
@@ -335,6 +330,11 @@ class ClusterArgument:
         """The namespace of manifests that name none, as for kubectl: that of a live cluster's context, or ""."""
         return _cluster_access(self.context).namespace(self.context) if self.path is None else ""
 
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """The version of a live cluster; None for a file, and if it is unknown."""
+        return _cluster_access(self.context).version(self.context) if self.path is None else None
+
     def read(self, *, whole: bool = False, assumed: Sequence[str] = ("Pod",), nodes: bool = True) -> "ClusterReading":
         """Read the cluster. Ends the command if a live one is unreadable.
 
@@ -366,13 +366,6 @@ class ClusterType(PathOrStdin):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = None if value == KUBECONFIG else super().convert(value, param, ctx)
         return ClusterArgument(path, ctx or click.get_current_context(), self._kinds)
-
-
-def cluster_version(cluster: ClusterArgument | None) -> tuple[int, int] | None:
-    """Return the version of a live cluster; None for a file, and if it is unknown."""
-    if cluster is None or cluster.path is not None:
-        return None
-    return _cluster_access(cluster.context).version(cluster.context)
 
 
 def cluster_option(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rules_engine.cli.options import (
+    NAMESPACE_NAME,
     ClusterArgument,
-    NamespaceName,
     PathOrStdin,
     RuleSourceType,
     cluster_option,
@@ -60,7 +60,7 @@ class LabelsParamType(click.ParamType[Mapping[str, str]]):
     ),
 )
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=SourceOrStdin())
-@click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Show what applies in this namespace.")
+@click.option("-n", "--namespace", type=NAMESPACE_NAME, metavar="NAME", help="Show what applies in this namespace.")
 @click.option(
     "--labels",
     type=LabelsParamType(),

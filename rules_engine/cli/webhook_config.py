@@ -8,7 +8,7 @@ import click
 
 from rules_engine.cli.options import (
     LAST_PORT,
-    ObjectNameParamType,
+    OBJECT_NAME,
     check_live_options,
     given_options,
     live_options,
@@ -55,7 +55,7 @@ class ServiceAddress(click.ParamType[Service]):
 @server_namespace_option
 @click.option(
     "--name",
-    type=ObjectNameParamType(),
+    type=OBJECT_NAME,
     default=DEFAULT_SETTINGS.name,
     show_default=True,
     help="Name of both webhook configurations.",

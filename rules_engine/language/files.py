@@ -143,7 +143,8 @@ def find_files(
         before = len(problems.items)
         inside = list(islice(_walk_folder(path, frozenset(), problems, packed=packed), limit + 1))
         if len(inside) > limit:
-            report_too_many(str(path), limit, problems)
+            message = f"more than {limit:,} files: is this the right folder?"
+            problems.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
             continue
         if not inside and len(problems.items) == before:
             report_no_files(str(path), problems)
@@ -299,11 +300,6 @@ def report_missing(name: str, problems: Problems) -> None:
 def report_no_files(name: str, problems: Problems) -> None:
     """Report a folder without a file that may have rules."""
     problems.error(Code.NO_FILES, "no .yaml, .yml or .json file in this folder", Location(name, 1, 1))
-
-
-def report_too_many(name: str, limit: int, problems: Problems) -> None:
-    """Report a folder with more files than are read."""
-    problems.error(Code.TOO_MANY_FILES, f"more than {limit:,} files: is this the right folder?", Location(name, 1, 1))
 
 
 def report_too_large(name: str, limit: int, problems: Problems) -> None:

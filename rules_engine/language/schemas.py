@@ -203,7 +203,7 @@ def validate(kind: str, root: nodes.MapNode, problems: Problems, folder: FilePat
     reported: set[Location] = set()
     for code, message, place in ambiguous.values():
         problems.error(code, message, place)
-    for fault in sorted(faults, key=lambda fault: fault.rank):
+    for fault in sorted(faults, key=lambda fault: fault.keyword != "pattern"):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
             if code is not Code.WRONG_FORM or node.location not in reported:
@@ -252,7 +252,7 @@ class _Fault:
 
     def __init__(self, error: "ValidationError", root: nodes.MapNode, validator: _Validator) -> None:
         self._validator = validator
-        self._keyword = str(error.validator)
+        self.keyword = str(error.validator)
         self._wanted: Any = error.validator_value
         self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
         self._instance: Any = error.instance
@@ -270,12 +270,8 @@ class _Fault:
         key = above.key(self.path[-1]) if isinstance(above, nodes.MapNode) else None
         return key or self._node
 
-    @property
-    def rank(self) -> bool:
-        return self._keyword != "pattern"
-
     def problems(self) -> Iterator[SchemaViolation]:
-        match self._keyword:
+        match self.keyword:
             case "additionalProperties":
                 yield from self._unknown()
             case "required":
@@ -292,7 +288,7 @@ class _Fault:
                 # Already reported as not a whole number.
                 return
             case "minimum" | "maximum":
-                bound = "less" if self._keyword == "minimum" else "more"
+                bound = "less" if self.keyword == "minimum" else "more"
                 yield Code.WRONG_VALUE, f"{self._name} cannot be {bound} than {self._wanted}", self._node
             case "anyOf" | "oneOf" if isinstance(self._instance, dict):
                 yield self._alternatives()
@@ -304,7 +300,7 @@ class _Fault:
 
     def invalid_paths(self) -> Iterator[JsonPath]:
         """Yield the paths of values that cannot be read."""
-        match self._keyword:
+        match self.keyword:
             case "additionalProperties":
                 yield from ((*self.path, name) for name in self._extras())
             case "required":
@@ -345,7 +341,9 @@ class _Fault:
 
     def _unknown(self) -> Iterator[SchemaViolation]:
         fields = self._schema.get("properties", {})
-        selector = self._selector(fields)
+        selector = ""
+        if self._title == _SELECTOR and isinstance(self._node, nodes.MapNode):
+            selector = remedies.for_labels(self._node, fields)
         if selector:
             first = self._extras()[0]
             node = self._node if self._node.length > 1 else self._key(first)
@@ -362,10 +360,6 @@ class _Fault:
                 or self._home(name)
             )
             yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{truncate(name)}'{hint}", self._key(name)
-
-    def _selector(self, fields: Mapping[str, Any]) -> str:
-        node = self._node
-        return remedies.for_labels(node, fields) if self._title == _SELECTOR and isinstance(node, nodes.MapNode) else ""
 
     def _home(self, name: str) -> str:
         """Return a clause with the part of the document that has this field."""
@@ -471,7 +465,7 @@ class _Fault:
     def _wrong_form(self) -> SchemaViolation:
         text = self._instance
         node = self._key(text) if self._of_key else self._node
-        if self._keyword == "maxLength":
+        if self.keyword == "maxLength":
             return Code.WRONG_FORM, f"a {self._title} has at most {self._wanted} characters, not {len(text)}", node
         if not text.strip():
             return Code.WRONG_FORM, f"the {self._title} is empty", node
@@ -503,7 +497,7 @@ class _Fault:
         return Code.MISSING_FIELD, f"{self._title} needs {listed}", self._owner
 
     def _wrong_count(self) -> SchemaViolation:
-        match self._keyword:
+        match self.keyword:
             case "minItems":
                 return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
             case "minProperties":
@@ -515,7 +509,7 @@ class _Fault:
                     self._key("file"),
                 )
             case "maxItems" | "maxProperties":
-                counted = f"{len(self._instance)} {'items' if self._keyword == 'maxItems' else 'keys'}"
+                counted = f"{len(self._instance)} {'items' if self.keyword == 'maxItems' else 'keys'}"
                 return Code.WRONG_COUNT, f"{self._name} has {counted}, of at most {self._wanted}", self._owner
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
         return Code.WRONG_COUNT, f"{self._name} has the same item twice", nodes.find_node(self._node, (repeated,))

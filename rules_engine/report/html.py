@@ -1,6 +1,5 @@
 """Reports as a self-contained HTML page without scripts. The only module that imports jinja2."""
 
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rules_engine.model.problems.source import escape_controls, truncate
 from rules_engine.model.wording import MAX_NAMES, format_count, format_names, format_percent
 from rules_engine.report import values
-from rules_engine.report.values import WIDTH, Cell, Report, Span, area_path
+from rules_engine.report.values import WIDTH, Report, area_path
 
 MAX_ROWS = 200
 """Rows of a table, items of a section, and names of an item. A page with more opens slowly, and JSON has all."""
@@ -45,7 +44,7 @@ def render_html(report: Report) -> str:
         names=format_names,
         max_names=MAX_NAMES,
         percent=format_percent,
-        parts=_word_parts,
+        parts=lambda cell: cell if isinstance(cell, tuple) else (cell,),
         area=area_path,
         first=lambda items: list(islice(items, MAX_ROWS)),
     )
@@ -54,11 +53,6 @@ def render_html(report: Report) -> str:
 def _type_test(kind: type) -> Any:
     """Return a test for templates, such as `block is table`: Jinja has no isinstance."""
     return lambda value: isinstance(value, kind)
-
-
-def _word_parts(cell: Cell) -> Sequence[str | Span]:
-    """Return a line or cell as its parts."""
-    return cell if isinstance(cell, tuple) else (cell,)  # type: ignore[return-value]
 
 
 def _escape_text(value: object) -> object:

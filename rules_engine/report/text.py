@@ -82,9 +82,7 @@ class Screen:
         """Print a report, section by section; texts of pods and files are cut."""
         self._limit = MAX_TEXT
         self.line(Span(report.title, Tone.STRONG))
-        for line in report.about:
-            self.line(line, 2)
-        for line in report.answer:
+        for line in (*report.about, *report.answer):
             self.line(line, 2)
         for section in report.sections:
             self._section(section)

@@ -3,7 +3,7 @@
 import click
 
 from rules_engine.cli import Command, help_examples
-from rules_engine.cli.options import NamespaceName, live_options
+from rules_engine.cli.options import NAMESPACE_NAME, live_options
 from rules_engine.cli.program import Target, write_answer
 from rules_engine.server.commands.live import list_objects, report_unread, write_list
 from rules_engine.server.option_types import timeout_option
@@ -23,9 +23,7 @@ def _refuse_output(_context: click.Context, _parameter: click.Parameter, value: 
     ),
 )
 @click.option("-o", "--output", hidden=True, expose_value=False, callback=_refuse_output)
-@click.option(
-    "-n", "--namespace", type=NamespaceName(), metavar="NAME", help="The one to list if you may not list all."
-)
+@click.option("-n", "--namespace", type=NAMESPACE_NAME, metavar="NAME", help="The one to list if you may not list all.")
 @timeout_option
 @live_options
 @click.pass_context

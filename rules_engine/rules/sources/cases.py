@@ -79,19 +79,17 @@ def _read_diagnosis(line: MapNode) -> rule_test.ExpectedDiagnosis:
     return rule_test.ExpectedDiagnosis(
         name=string_field(line, "name"),
         location=name.location,
-        expect=tuple(map(_read_finding, map_items(line, "expect"))),
+        expect=tuple(
+            rule_test.ExpectedFinding(
+                reason=string_field(each, "reason"),
+                object=string_field(each, "object"),
+                location=(each.get("reason") or each).location,
+                **scalar_arguments(each, rule_test.ExpectedFinding),
+            )
+            for each in map_items(line, "expect")
+        ),
         reasons=frozenset(reasons) if reasons else None,
         reason_locations=reasons,
-    )
-
-
-def _read_finding(line: MapNode) -> rule_test.ExpectedFinding:
-    reason = line.get("reason") or line
-    return rule_test.ExpectedFinding(
-        reason=string_field(line, "reason"),
-        object=string_field(line, "object"),
-        location=reason.location,
-        **scalar_arguments(line, rule_test.ExpectedFinding),
     )
 
 

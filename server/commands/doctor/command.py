@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 import rules_engine
-from rules_engine.cli import Command, ObjectNameParamType, help_examples
+from rules_engine.cli import OBJECT_NAME, Command, help_examples
 from rules_engine.cli.options import (
+    NAMESPACE_NAME,
     ClusterArgument,
-    NamespaceName,
     catalogue_option,
     cluster_option,
     given_options,
@@ -27,7 +27,7 @@ from rules_engine.server.option_types import (
     Address,
     AddressType,
     DurationParamType,
-    PodNameParamType,
+    NamespacedName,
     Seconds,
     timeout_option,
 )
@@ -68,11 +68,11 @@ def _refuse_filename(_context: click.Context, _parameter: click.Parameter, value
 @click.option(
     "--pod",
     cls=SingleOption,
-    type=PodNameParamType(),
+    type=NamespacedName("[NAMESPACE/]POD"),
     help="Only this pod, and what concerns it; -n can give its namespace.",
 )
-@click.option("--node", cls=SingleOption, type=ObjectNameParamType(), help="Only this node and its pods.")
-@click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
+@click.option("--node", cls=SingleOption, type=OBJECT_NAME, help="Only this node and its pods.")
+@click.option("-n", "--namespace", type=NAMESPACE_NAME, metavar="NAME", help="Only objects in this namespace.")
 @sources_option(
     "--rules",
     "The active rules, for ladders that could help a pod, and Diagnostics beside the packaged ones, of which one of "

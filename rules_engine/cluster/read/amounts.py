@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 from rules_engine.language.fields import scalar_members
 from rules_engine.language.yaml.nodes import MapNode, ScalarNode
@@ -70,7 +71,8 @@ def _likely_quantities(text: str) -> tuple[str, ...]:
     if match is None:
         return ()
     number, unit = match[1].replace(",", "" if _THOUSANDS.fullmatch(match[1]) else "."), match[2].lower()
-    if _is_quantity(f"{number}{match[2]}"):
+    with suppress(QuantityError):
+        Quantity.parse(f"{number}{match[2]}")
         return (f"{number}{match[2]}",)
     if unit in ("core", "cores", "cpu", "cpus"):
         return (number,)
@@ -80,14 +82,6 @@ def _likely_quantities(text: str) -> tuple[str, ...]:
     decimal = f"{number}{'k' if prefix == 'K' else prefix}"
     # gb is either: GB as in a card's name, or GiB.
     return (f"{number}{prefix}i",) if binary else (decimal, f"{number}{prefix}i")
-
-
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
 
 
 def warn_of_units(
@@ -105,7 +99,10 @@ def _amount_warning(resource: str, amount: Quantity, text: str, per_gpu: bool) -
     if resource == "cpu" and amount.format is Format.BINARY_SI:
         return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
     if resource in _BYTES and amount and amount < _FEW_BYTES:
-        return f"{resource} of {text} is {_bytes_text(amount)}: write Mi or Gi for more"
+        size = f"{amount.whole} byte{'' if amount.whole == 1 else 's'}"
+        if amount.nanos < NANOS:
+            size = "less than a byte (m is a thousandth)"
+        return f"{resource} of {text} is {size}: write Mi or Gi for more"
     if per_gpu and resource == "cpu" and amount > _MANY_CORES:
         unit = f"write {text}m for millicores" if text.isdecimal() else "check its unit"
         return f"cpu of {text} is {amount.whole} cores for each GPU: {unit}"
@@ -118,9 +115,3 @@ def _amount_warning(resource: str, amount: Quantity, text: str, per_gpu: bool) -
             return f"{whole}: {text} times the number of GPUs is rounded down, to {one} for one GPU and {two} for two"
         return f"{whole}: {text} is rounded down to {amount.nanos // NANOS}"
     return ""
-
-
-def _bytes_text(amount: Quantity) -> str:
-    if amount.nanos < NANOS:
-        return "less than a byte (m is a thousandth)"
-    return "1 byte" if amount.whole == 1 else f"{amount.whole} bytes"

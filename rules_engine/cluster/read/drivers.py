@@ -220,15 +220,8 @@ def _attributes(item: MapNode) -> Raw:
     attributes: Raw = {}
     for key, node in fields.map_field(item, "attributes"):
         value = node.json()
-        match value:
-            case bool():
-                attributes[key.source.text] = {"bool": value}
-            case int():
-                attributes[key.source.text] = {"int": value}
-            case str():
-                attributes[key.source.text] = {"string": value}
-            case _:
-                attributes[key.source.text] = value
+        kind = {bool: "bool", int: "int", str: "string"}.get(type(value))
+        attributes[key.source.text] = {kind: value} if kind else value
     return attributes
 
 

@@ -24,7 +24,7 @@ from rules_engine.model.kubernetes.cluster_objects import API_KINDS, AUTOSCALER_
 from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.codes import Code
-from rules_engine.model.problems.problem import Problem, Problems
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location, escape_controls, truncate
 
 _JSON = re.compile(rb'^[ \t]*[\[{](?=\s*["\[{\]}])', re.MULTILINE)
@@ -271,14 +271,11 @@ def _read_yaml(path: Path, data: bytes, begin: int, problems: Problems) -> Itera
             yield from _expand(item, kind, partial(_same, at))
     if cut is not None and not yaml_problems.failed:
         yaml_problems.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
-    problems.items += map(_without_quotes, yaml_problems.items)
-
-
-def _without_quotes(problem: Problem) -> Problem:
-    """Return a problem of YAML without what it quotes of the file, which may be secret."""
-    if problem.code in (Code.UNREAD_OBJECT, Code.NOT_A_CLUSTER):
-        return problem
-    return structs.replace(problem, message="the YAML is malformed here: write the output again")
+    for problem in yaml_problems.items:
+        is_own = problem.code in (Code.UNREAD_OBJECT, Code.NOT_A_CLUSTER)
+        # Others quote the file, which may be secret.
+        message = problem.message if is_own else "the YAML is malformed here: write the output again"
+        problems.items.append(structs.replace(problem, message=message))
 
 
 def _same(place: Location) -> Location:

@@ -3,7 +3,7 @@
 An unknown field is a warning, not an error: the API may be newer than the table of fields.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rules_engine.cluster.read.amounts import warn_of_quantity
 from rules_engine.language.fields import list_items, map_field, map_items
@@ -54,7 +54,9 @@ def warn_of_pod(node: MapNode, problems: Problems, *, plain: bool = True) -> Non
     else:
         for name in _CONTAINERS[:2]:
             warn_of_values(spec.get(name), "[Container]", problems)
-    if not list_items(spec, "containers") and not _misspells_containers(node, spec):
+    names = ((shape, key.source.text) for part, shape in ((node, "Pod"), (spec, "PodSpec")) for key, _ in part)
+    unknown = (name for shape, name in names if name not in shapes.field_types(shape))
+    if not list_items(spec, "containers") and not any(spelling_hint(name, ["containers"]) for name in unknown):
         place = spec.key("containers") or node.key("spec") or first_key(node)
         problems.warning(Code.NO_CONTAINERS, "the pod has no containers: Kubernetes rejects it", place)
     _warn_of_repeated(spec, problems)
@@ -70,16 +72,6 @@ def _warn_of_repeated(spec: MapNode, problems: Problems) -> None:
             message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
             problems.warning(Code.DUPLICATE_CONTAINER, message, name)
         first.setdefault(text, name.location)
-
-
-def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
-    unknown = (
-        key.source.text
-        for part, shape in ((node, "Pod"), (spec, "PodSpec"))
-        for key, _ in part
-        if key.source.text not in shapes.field_types(shape)
-    )
-    return any(spelling_hint(name, ["containers"]) for name in unknown)
 
 
 def containers_slip(root: YamlNode) -> tuple[str, YamlNode] | None:
@@ -159,9 +151,5 @@ def _report_ambiguous(node: YamlNode, shape: str, problems: Problems) -> bool:
 
 def node_at_pointer(pointer: str, node: YamlNode) -> YamlNode:
     """Return the node at a JSON Pointer, or the deepest existing one above it."""
-    return find_node(node, tuple(_pointer_steps(pointer)))
-
-
-def _pointer_steps(pointer: str) -> Iterator[str | int]:
-    for step in pointer.split("/")[1:]:
-        yield int(step) if step.isdigit() else step.replace("~1", "/").replace("~0", "~")
+    steps = pointer.replace("~1", "\0").replace("~0", "~").split("/")[1:]
+    return find_node(node, tuple([int(step) if step.isdigit() else step.replace("\0", "/") for step in steps]))

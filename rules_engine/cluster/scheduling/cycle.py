@@ -110,10 +110,6 @@ class SchedulingCycle:
         """Return the feasible nodes with the highest total score. Raises DevicesError."""
         return self._scores.top(pod.preferences, self.feasible(pod))
 
-    def allowed(self, pod: SchedulablePod) -> NodeSet:
-        """Return the nodes whose names, labels, taints and cordons a pod allows."""
-        return self.scheduler.allowed(pod.requirements.placement)
-
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:
         """Return False if a node lacks resources for a pod, even without the pods that it could preempt."""
         return self._preemption.has_room(pod, number, preempts=self._preempts(pod))

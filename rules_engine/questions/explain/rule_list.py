@@ -114,7 +114,20 @@ def list_rules(
     for rule in sort_rules(loaded.rules, kinds):
         exclusion = None if namespace is None else _find_exclusion(rule, namespace, all_labels, pod_labels)
         if exclusion is None:
-            listed.append(_listed_rule(kind_of[rule.kind], rule, namespace))
+            kind = kind_of[rule.kind]
+            settings = None if namespace is None else (*_rule_settings(rule), *kind.effective(rule, namespace))
+            listed.append(
+                ListedRule(
+                    kind=rule.kind,
+                    name=rule.name,
+                    mode=rule.mode,
+                    priority=rule.priority,
+                    source=rule.location,
+                    endpoint="mutate" if kind.endpoint is Endpoint.MUTATE else "validate",
+                    description=rule.description,
+                    settings=settings,
+                )
+            )
         else:
             excluded.append(exclusion)
     return RuleList(
@@ -131,19 +144,6 @@ def list_rules(
             )
             for each in sorted(diagnostics, key=lambda diagnostic: diagnostic.name)
         ),
-    )
-
-
-def _listed_rule(kind: RuleKind, rule: Rule, namespace: str | None) -> ListedRule:
-    return ListedRule(
-        kind=rule.kind,
-        name=rule.name,
-        mode=rule.mode,
-        priority=rule.priority,
-        source=rule.location,
-        endpoint="mutate" if kind.endpoint is Endpoint.MUTATE else "validate",
-        description=rule.description,
-        settings=None if namespace is None else (*_rule_settings(rule), *kind.effective(rule, namespace)),
     )
 
 
@@ -180,10 +180,14 @@ def _can_match(selector: LabelSelector, labels: Labels | None, certain: Labels) 
 def _rule_settings(rule: Rule) -> Iterator[Setting]:
     """Yield the settings common to all kinds of rules, which are the same in every namespace."""
     origin = rule.origin
-    for field, value in _match_fields(rule):
-        place = origin.get(("match", field))
-        if place is not None or field == "namespaces":
-            yield field_setting(f"match.{field}", value, place)
+    for each in dataclasses.fields(rule.match):
+        name, given = camel_case(each.name), getattr(rule.match, each.name)
+        place = origin.get(("match", name))
+        if place is not None or name == "namespaces":
+            value: Json = str(given)
+            if not isinstance(given, LabelSelector):
+                value = [item.value if isinstance(item, Enum) else item for item in given]
+            yield field_setting(f"match.{name}", value, place)
     for field, value in _scalar_fields(rule):
         if value != "" or ("spec", field) in origin:
             yield field_setting(field, value, origin.get(("spec", field)))
@@ -197,15 +201,6 @@ def _rule_settings(rule: Rule) -> Iterator[Setting]:
                 field=f"{field}[{index}].expression",
                 location=item.expression.location,
             )
-
-
-def _match_fields(rule: Rule) -> Iterator[tuple[str, Json]]:
-    for field in dataclasses.fields(rule.match):
-        value = getattr(rule.match, field.name)
-        if isinstance(value, LabelSelector):
-            yield camel_case(field.name), str(value)
-        else:
-            yield camel_case(field.name), [each.value if isinstance(each, Enum) else each for each in value]
 
 
 def _scalar_fields(rule: Rule) -> Iterator[tuple[str, Json]]:

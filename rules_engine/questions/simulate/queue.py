@@ -155,7 +155,7 @@ class Queue:
                 return
             last, group = groups[position]
             if id(group.pod) not in failed:
-                allowed = cycle.allowed(group.pod)
+                allowed = cycle.scheduler.allowed(group.pod.requirements.placement)
                 if any(allowed >> number & 1 and cycle.may_fit(group.pod, number) for number in nodes):
                     yield group
                     nodes = [number for number in nodes if cycle.may_fit(family.probe, number)]

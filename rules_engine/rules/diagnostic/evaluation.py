@@ -27,7 +27,7 @@ from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem
 from rules_engine.model.problems.source import SourceText, truncate
 from rules_engine.model.rules.finding import Finding, NotEvaluated, Remedy
-from rules_engine.rules.diagnostic.catalogue import Slots, slots_of
+from rules_engine.rules.diagnostic.catalogue import slots_of
 from rules_engine.rules.diagnostic.library import CLUSTER, LIBRARY, LISTS, OBJECTS, ClusterView
 from rules_engine.rules.diagnostic.value import Diagnostic, ForEach
 from rules_engine.rules.rule_set.compiler import ExpressionCompiler
@@ -315,7 +315,11 @@ class _DiagnosticRun:
             case = "" if compiled.case is None else _evaluate_string(scope, compiled.case)
             if case and case not in entry.cases:
                 raise EvaluationError(f"the finding {diagnostic.reason} has no case of this name")
-            message, cause, remedies = entry.case(case).fill(about, self._slots(scope))
+            slots = {  # one whose objects were not read is empty
+                name: "" if self.unread_message(slot.needs) else _slot_value(scope, slot.program)
+                for name, slot in compiled.slots.items()
+            }
+            message, cause, remedies = entry.case(case).fill(about, slots)
         own = (
             Remedy(
                 text=remedy.text, command="" if command is None else _evaluate_command(scope, command), risk=remedy.risk
@@ -339,13 +343,6 @@ class _DiagnosticRun:
                 source=diagnostic.location,
             )
         )
-
-    def _slots(self, scope: LazyScope) -> Slots:
-        """Evaluate the slots; one whose objects were not read is empty. Raises EvaluationError."""
-        return {
-            name: "" if self.unread_message(slot.needs) else _slot_value(scope, slot.program)
-            for name, slot in self._compiled.slots.items()
-        }
 
     def _evaluate_message(self, scope: LazyScope) -> str:
         """Evaluate the message expression; `message` replaces it if it fails or is empty. Raises EvaluationError."""

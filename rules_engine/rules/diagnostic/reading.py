@@ -52,7 +52,14 @@ def read_diagnostic(root: MapNode, problems: Problems) -> Diagnostic | None:
         reason=reason,
         message_expression=fields.source_field(spec, "messageExpression"),
         evidence=tuple(line.source for line in fields.list_items(spec, "evidence") if isinstance(line, ScalarNode)),
-        remedies=tuple(map(_read_remedy, remedies)),
+        remedies=tuple(
+            WrittenRemedy(
+                text=fields.string_field(line, "text"),
+                command=fields.source_field(line, "command"),
+                **fields.scalar_arguments(line, WrittenRemedy),
+            )
+            for line in remedies
+        ),
     )
 
 
@@ -104,11 +111,3 @@ def _check_slots(
     for key, _ in fields.map_field(spec, "slots"):
         if key.value not in known:
             problems.error(DiagnosticCode.FINDING_SLOTS, f"the finding {reason} has no slot '{key.value}'", key)
-
-
-def _read_remedy(line: MapNode) -> WrittenRemedy:
-    return WrittenRemedy(
-        text=fields.string_field(line, "text"),
-        command=fields.source_field(line, "command"),
-        **fields.scalar_arguments(line, WrittenRemedy),
-    )

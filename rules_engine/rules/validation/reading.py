@@ -7,7 +7,6 @@ from rules_engine.language.document_fields import common_fields
 from rules_engine.language.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems.problem import Problem, Problems
-from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.rule import Setting, field_setting
 from rules_engine.rules.resource_names import name_warnings
 from rules_engine.rules.rule_set.globs import is_glob
@@ -26,20 +25,16 @@ def read(root: MapNode, problems: Problems) -> Validation:
     return Validation(
         **common_fields(root, problems) | fields.scalar_arguments(spec, Validation) | action_field,
         validations=tuple(
-            _read_check(line, expression)
+            Check(
+                expression=expression,
+                location=line.location,
+                message_expression=fields.source_field(line, "messageExpression"),
+                origin=fields.key_locations(line),
+                **fields.scalar_arguments(line, Check),
+            )
             for line in fields.map_items(spec, "validations")
             if (expression := fields.source_field(line, "expression")) is not None
         ),
-    )
-
-
-def _read_check(line: MapNode, expression: SourceText) -> Check:
-    return Check(
-        expression=expression,
-        location=line.location,
-        message_expression=fields.source_field(line, "messageExpression"),
-        origin=fields.key_locations(line),
-        **fields.scalar_arguments(line, Check),
     )
 
 

@@ -46,21 +46,9 @@ LIBRARY.function("string", types.DURATION, gives=types.STRING, cost=times.PART_C
 LIBRARY.function("string", types.TIMESTAMP, gives=types.STRING, cost=times.PART_COST)(times.timestamp_text)
 LIBRARY.function("timestamp", types.STRING, gives=types.TIMESTAMP, cost=times.TEXT_COST)(times.parse_timestamp)
 LIBRARY.function("duration", types.STRING, gives=types.DURATION, cost=times.TEXT_COST)(times.parse_duration)
-
-
-@LIBRARY.function("int", types.TIMESTAMP, gives=types.INT)
-def timestamp_seconds(value: Timestamp) -> int:
-    return value.nanos // 10**9
-
-
-@LIBRARY.function("timestamp", types.INT, gives=types.TIMESTAMP)
-def timestamp_from_seconds(value: int) -> Timestamp:
-    return timestamp_result(value * 10**9)
-
-
-@LIBRARY.function("string", types.BOOL, gives=types.STRING)
-def bool_text(value: bool) -> str:
-    return "true" if value else "false"
+LIBRARY.function("int", types.TIMESTAMP, gives=types.INT)(lambda value: value.nanos // 10**9)
+LIBRARY.function("timestamp", types.INT, gives=types.TIMESTAMP)(lambda value: timestamp_result(value * 10**9))
+LIBRARY.function("string", types.BOOL, gives=types.STRING)(lambda value: "true" if value else "false")
 
 
 @LIBRARY.function("string", types.INT, gives=types.STRING)

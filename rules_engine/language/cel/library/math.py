@@ -64,26 +64,10 @@ LIBRARY.function("math.isNaN", DOUBLE, gives=BOOL)(math.isnan)
 LIBRARY.function("math.isInf", DOUBLE, gives=BOOL)(math.isinf)
 LIBRARY.function("math.isFinite", DOUBLE, gives=BOOL)(math.isfinite)
 LIBRARY.function("math.abs", DOUBLE, gives=DOUBLE)(abs)
-
-
-@LIBRARY.function("math.abs", INT, gives=INT)
-def absolute_int(value: int) -> int:
-    return int_result(abs(value))
-
-
-@LIBRARY.function("math.abs", UINT, gives=UINT)
-def absolute_uint(value: Uint) -> Uint:
-    return value
-
-
-@LIBRARY.function("math.sign", INT, gives=INT)
-def sign_int(value: int) -> int:
-    return (value > 0) - (value < 0)
-
-
-@LIBRARY.function("math.sign", UINT, gives=UINT)
-def sign_uint(value: Uint) -> Uint:
-    return Uint(value > 0)
+LIBRARY.function("math.abs", INT, gives=INT)(lambda value: int_result(abs(value)))
+LIBRARY.function("math.abs", UINT, gives=UINT)(lambda value: value)
+LIBRARY.function("math.sign", INT, gives=INT)(lambda value: (value > 0) - (value < 0))
+LIBRARY.function("math.sign", UINT, gives=UINT)(lambda value: Uint(value > 0))
 
 
 @LIBRARY.function("math.sign", DOUBLE, gives=DOUBLE)
@@ -107,11 +91,7 @@ for _name, _operation in (("bitAnd", operator.and_), ("bitOr", operator.or_), ("
     LIBRARY.function(f"math.{_name}", INT, INT, gives=INT)(_operation)
     LIBRARY.function(f"math.{_name}", UINT, UINT, gives=UINT)(_uint_operation(_operation))
 LIBRARY.function("math.bitNot", INT, gives=INT)(operator.invert)
-
-
-@LIBRARY.function("math.bitNot", UINT, gives=UINT)
-def bit_not_uint(value: Uint) -> Uint:
-    return uint_result(UINT_MAX - value)
+LIBRARY.function("math.bitNot", UINT, gives=UINT)(lambda value: uint_result(UINT_MAX - value))
 
 
 def _signed_int(bits: int) -> int:

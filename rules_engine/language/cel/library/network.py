@@ -159,9 +159,7 @@ def contains_cidr(value: Cidr, inner: Cidr | str) -> bool:
     return other.prefix >= value.prefix and other.network.network_address in value.network
 
 
-@LIBRARY.method("ip", CIDR, gives=IP, constant=True)
-def ip_of(value: Cidr) -> Ip:
-    return Ip(value.address)
+LIBRARY.method("ip", CIDR, gives=IP, constant=True)(lambda value: Ip(value.address))
 
 
 @LIBRARY.method("masked", CIDR, gives=CIDR, constant=True, cost=NETWORK_COST)

@@ -14,14 +14,8 @@ LIBRARY = Library()
 _ZERO_TIME = -62_135_596_800 * 10**9
 
 
-@LIBRARY.function("optional.of", A, gives=optional_of(A), constant=True)
-def make_optional(value: object) -> Optional:
-    return Optional(True, value)
-
-
-@LIBRARY.function("optional.none", gives=optional_of(A), constant=True)
-def no_value() -> Optional:
-    return NONE
+LIBRARY.function("optional.of", A, gives=optional_of(A), constant=True)(lambda value: Optional(True, value))
+LIBRARY.function("optional.none", gives=optional_of(A), constant=True)(lambda: NONE)
 
 
 @LIBRARY.function("optional.ofNonZeroValue", A, gives=optional_of(A), constant=True)

@@ -38,14 +38,8 @@ def as_integer(value: Quantity) -> int:
     raise EvaluationError("the quantity is not stored as an integer of 64 bits")
 
 
-@LIBRARY.method("asApproximateFloat", QUANTITY, gives=DOUBLE, constant=True)
-def as_approximate_float(value: Quantity) -> float:
-    return value.nanos / NANOS
-
-
-@LIBRARY.function("sign", QUANTITY, gives=INT, constant=True)
-def quantity_sign(value: Quantity) -> int:
-    return (value.nanos > 0) - (value.nanos < 0)
+LIBRARY.method("asApproximateFloat", QUANTITY, gives=DOUBLE, constant=True)(lambda value: value.nanos / NANOS)
+LIBRARY.function("sign", QUANTITY, gives=INT, constant=True)(lambda value: (value.nanos > 0) - (value.nanos < 0))
 
 
 @LIBRARY.method("compareTo", QUANTITY, QUANTITY, gives=INT, constant=True)

@@ -159,9 +159,7 @@ def find_all(budget: Budget, text: str, pattern: str | Pattern, limit: int = -1)
     return check_list_length(prepare_pattern(budget, pattern).find_all(text, most, budget))
 
 
-@LIBRARY.function("base64.encode", BYTES, gives=STRING)
-def encode_base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
+LIBRARY.function("base64.encode", BYTES, gives=STRING)(lambda value: base64.b64encode(value).decode())
 
 
 @LIBRARY.function("base64.decode", STRING, gives=BYTES)

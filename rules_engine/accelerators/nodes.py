@@ -117,7 +117,6 @@ def lacking_cards(resource: str, products: Iterable[str]) -> Sequence[str]:
 
 @once
 def _find_gpus(objects: ClusterObjects) -> Mapping[str, NodeGpus]:
-    """Return the accelerators by node."""
     drivers = {text_member(each, "nodeName"): text_member(each, "driver") for each in _slices_with_devices(objects)}
     products = device_products(objects.of("ResourceSlice"))
     found = {node.name: gpus for node in objects.nodes if (gpus := _known_gpus(node, drivers, products))}

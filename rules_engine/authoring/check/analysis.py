@@ -111,5 +111,4 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
 
 
 def _error(code: Code, message: str, location: Location, text: str) -> Problem:
-    """Return an error about the text at a location."""
     return Problem(code=code, message=message, location=location, length=max(1, len(text)))

@@ -254,7 +254,6 @@ def _select_cases(test: RuleTest, cases: Sequence[AnyCase], keyword: str) -> Ite
 
 
 def _case_names(test: RuleTest, case: Case | ExpectedDiagnosis) -> list[CaseName]:
-    """Return the names of a case, one for each of its clusters."""
     clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
     return [
         CaseName(test=test.name, case=case.name, cluster=cluster, source=case.location) for cluster in clusters or ("",)

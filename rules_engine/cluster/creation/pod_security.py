@@ -114,7 +114,6 @@ class _Check:
 
 @cache
 def _read_checks() -> tuple[Mapping[str, NamedProgram], Sequence[_Check]]:
-    """Return the variables and the checks."""
     root: Any = read_data(_FILE)
     names = {"object": types.DYN, "minor": types.INT, "found": types.DYN, "names": _TEXTS, "values": _TEXTS}
     compiler = VariableCompiler(Environment(names, libraries=(_LIBRARY,)))

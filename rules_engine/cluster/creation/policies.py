@@ -156,7 +156,6 @@ class _Match:
 
 
 def _pod_rules(raw: Json) -> Sequence[Object]:
-    """Return the rules for the creation of pods."""
     wanted = (
         ("operations", {"*", "CREATE"}),
         ("apiGroups", {"*", ""}),

@@ -82,7 +82,6 @@ class _NodeSearch:
         return nodes
 
     def _affine(self, terms: Sequence[NodeTerm]) -> NodeSet:
-        """Return the nodes that one of the terms matches."""
         nodes = 0
         for term in terms:
             self._budget.spend(1)

@@ -172,7 +172,6 @@ def _read_tolerations(raw: Json) -> Iterator[Toleration]:
 
 
 def _read_required_terms(affinity: Json, count: _RequirementCount) -> tuple[NodeTerm, ...] | None:
-    """Read the terms of required node affinity."""
     at: JsonPath = ("spec", "affinity")
     for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         affinity = read_mapping(affinity, at).get(name)

@@ -55,7 +55,6 @@ def _is_record_stale(pod: PodObject, resource: str, holders: Holders) -> bool:
 
 
 def _parse_refusal(pod: PodObject, message: str, amounts: str, holders: Holders) -> tuple[RefusedReason, str, Slots]:
-    """Return the reason, the case and the slots of a refusal."""
     reason = text_member(pod.status, "reason")
     shared, unavailable, unregistered = (each.search(message) for each in (_SHARED, _UNAVAILABLE, _UNREGISTERED))
     if shared is not None:

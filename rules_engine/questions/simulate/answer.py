@@ -205,7 +205,6 @@ def _quota_notices(record: Record) -> Iterator[str]:
 
 
 def _result(record: Record, gpu_hours: GpuHours) -> Result:
-    """Return the answer for one record."""
     resources, nodes = measure_use(record)
     admissions = distinct_admissions(record.pods)  # which equal pods share
     units = {id(amounts): to_units(amounts) for each in admissions for amounts in (each.requested, each.given)}

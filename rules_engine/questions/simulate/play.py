@@ -377,7 +377,6 @@ class Play:
             self.view.reserve(arrived.name, arrived.pod.requirements.placement, record.admitted.given, self._now)
 
     def _create_record(self, run: Run, name: str, admitted: Admitted) -> PodRecord:
-        """Return the record of a new pod."""
         record = PodRecord(
             name=name,
             namespace=run.template.namespace,
@@ -432,7 +431,6 @@ class Play:
             self._plan(at, _EventKind.EVICTION, pod.arrived_pod.number, pod)
 
     def _end_pod(self, pod: _Running, state: State, by: str = "") -> None:
-        """End a pod."""
         self.cycle.release(pod.bound)
         self._record_exit(pod, state, by)
 

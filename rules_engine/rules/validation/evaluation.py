@@ -81,7 +81,6 @@ def _evaluate_validation(validation: CompiledValidation, context: Context) -> St
 
 
 def _invalid_step(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], applies: Applies) -> Step:
-    """Return the step of failed checks, with the message of each."""
     reason = unmet[0].check.reason
     step, static = (
         _act_on_failure(

@@ -50,7 +50,6 @@ class ActiveLadders:
 
 
 def _relevant_ladders(rule_set: RuleSet, resources: Sequence[str], *, excluded: bool) -> frozenset[RuleId]:
-    """Return the ladders with a rung for one of the resources."""
     return frozenset(
         compiled.rule.id
         for compiled in rule_set.rules_at(Endpoint.MUTATE)

@@ -7,7 +7,8 @@ from msgspec import structs
 
 from rules_engine.model.rules.finding import Certainty, Remedy, Risk
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
-from rules_engine.rules.diagnostic import Diagnostic, Entry, read_catalogue
+from rules_engine.rules.diagnostic.catalogue import Entry, read_catalogue
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 from tools.documents import REPOSITORY, fill_marked
 

@@ -11,7 +11,7 @@ import yaml
 
 from rules_engine.authoring.check.check import check_files
 from rules_engine.authoring.test.rule_tests import run_tests
-from rules_engine.rules.diagnostic import read_catalogue
+from rules_engine.rules.diagnostic.catalogue import read_catalogue
 from rules_engine.rules.sources.card_files import card_sets
 from rules_engine.rules.sources.schemas import without_schema_comments
 from tests.support.authoring import cli, completed, file_size_limit, write

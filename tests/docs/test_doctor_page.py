@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import as_mapping
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
-from rules_engine.rules.diagnostic import read_catalogue
-from rules_engine.rules.diagnostic.catalogue import FINDINGS
+from rules_engine.rules.diagnostic.catalogue import FINDINGS, read_catalogue
 from tools.diagnostic_reference import DOCUMENT, packaged, renewed, sections
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -3,7 +3,8 @@
 from pathlib import Path
 from textwrap import dedent, indent
 
-from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 
 _PLAIN = {

@@ -21,7 +21,8 @@ from rules_engine.model.problems.problem import Problem, Severity, sort_problems
 from rules_engine.model.rules.rule import API_VERSION, Rule
 from rules_engine.model.rules.rule_test import FilePath
 from rules_engine.report.answer import Answer
-from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics, diagnostic_compiler
+from rules_engine.rules.diagnostic.evaluation import compile_diagnostics, diagnostic_compiler
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.rule_set.compiler import Compiler
 from rules_engine.rules.sources.documents import DIAGNOSTIC, DOCUMENTS
 from rules_engine.rules.sources.load import RULES

@@ -13,7 +13,7 @@ from textwrap import indent
 from rules_engine.model.problems.codes import Code, ProblemCode
 from rules_engine.model.problems.problem import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules.rule import API_VERSION
-from rules_engine.rules import diagnostic
+from rules_engine.rules.diagnostic import value
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.compiled import RuleKind
 
@@ -91,10 +91,13 @@ class ProblemEntry:
         return "\n\n".join([self.cause, example, self.remedy, *fixed])
 
 
+_DIAGNOSTIC = Path(value.__file__).with_name("problems.toml")
+
+
 def reference_entries(kinds: Sequence[RuleKind] = KINDS) -> Mapping[ProblemCode, ProblemEntry]:
     """Return the entry of each code, sorted by area."""
     files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
-    files += [*((kind.problems, kind.codes) for kind in kinds), (diagnostic.PROBLEMS, diagnostic.DiagnosticCode)]
+    files += [*((kind.problems, kind.codes) for kind in kinds), (_DIAGNOSTIC, value.DiagnosticCode)]
     return {entry.code: entry for path, codes in files for entry in _read_entries(path, codes)}
 
 

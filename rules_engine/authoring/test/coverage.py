@@ -14,7 +14,8 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.problems.source import Location, SourceText, truncate
 from rules_engine.model.rules.decision import RulePart, Step
 from rules_engine.model.rules.rule import ExpressionDocument, Rule
-from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, diagnostic_environment
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, diagnostic_environment
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.kinds import KINDS
 from rules_engine.rules.rule_set.compiled import RuleKind

@@ -24,7 +24,7 @@ from rules_engine.model.rules.rule_test import (
     ExpectedDiagnosis,
     ExpectedRule,
 )
-from rules_engine.rules.diagnostic import Evaluation
+from rules_engine.rules.diagnostic.evaluation import Evaluation
 from rules_engine.rules.evaluation.admission import Admission
 
 MAX_DIFFERENCES = 20

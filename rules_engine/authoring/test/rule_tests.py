@@ -28,13 +28,13 @@ from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.logged_decision import LoggedDecision
 from rules_engine.model.rules.rule_test import Case, ExpectedDiagnosis, FilePath, RuleTest
 from rules_engine.report.answer import Answer
-from rules_engine.rules.diagnostic import (
+from rules_engine.rules.diagnostic.evaluation import (
     CompiledDiagnostic,
-    Diagnostic,
     compile_diagnostics,
     diagnostic_compiler,
     evaluate_diagnostics,
 )
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.evaluation.admission import Admission, admit_pod
 from rules_engine.rules.kinds import compile_rules

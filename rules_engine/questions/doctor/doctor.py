@@ -16,7 +16,8 @@ from rules_engine.questions.doctor.recent_errors import recent_errors
 from rules_engine.questions.doctor.refused import find_refused
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, UnreadKind
-from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, evaluate_diagnostics
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, compile_diagnostics, evaluate_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES

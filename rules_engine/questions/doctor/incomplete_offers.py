@@ -9,7 +9,7 @@ from rules_engine.model.rules.finding import Finding
 from rules_engine.model.wording import MAX_JOINED, format_count
 from rules_engine.questions.doctor.reasons import NativeReason
 from rules_engine.questions.doctor.wording import quote_message
-from rules_engine.rules.diagnostic import new_finding
+from rules_engine.rules.diagnostic.catalogue import new_finding
 
 
 def find_incomplete_offers(cluster: ClusterObjects) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ from rules_engine.questions.doctor.deciders import is_over, last_words, queue_of
 from rules_engine.questions.doctor.gpu_objects import LONG_AGO, last_seen, parse_timestamp, resource_names
 from rules_engine.questions.doctor.reasons import NeverCreatedReason
 from rules_engine.questions.doctor.wording import quote_message
-from rules_engine.rules.diagnostic import Slots, new_finding
+from rules_engine.rules.diagnostic.catalogue import Slots, new_finding
 
 FAILED_CREATE = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""

@@ -11,7 +11,7 @@ from rules_engine.questions.doctor.gpu_objects import LONG_AGO, devices_of, is_d
 from rules_engine.questions.doctor.holders import Holders, binding_time, requested_gpus
 from rules_engine.questions.doctor.reasons import RefusedReason
 from rules_engine.questions.doctor.wording import quote_message
-from rules_engine.rules.diagnostic import Slots, new_finding
+from rules_engine.rules.diagnostic.catalogue import Slots, new_finding
 
 UNEXPECTED = "UnexpectedAdmissionError"
 TOPOLOGY = "TopologyAffinityError"

@@ -18,7 +18,8 @@ from rules_engine.model.rules.admission import Endpoint
 from rules_engine.model.rules.finding import FindingSeverity
 from rules_engine.model.rules.rule import LabelSelector, Mode, Rule, Setting, field_setting
 from rules_engine.report.answer import Answer
-from rules_engine.rules.diagnostic import Diagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.evaluation import compile_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.kinds import KINDS, sort_rules
 from rules_engine.rules.overlap import contradictory_key
 from rules_engine.rules.rule_set import globs

@@ -8,7 +8,7 @@ from rules_engine.accelerators.catalogue import packaged_catalogue
 from rules_engine.language.files import SourceFile, read_file
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.rule import ExpressionDocument
-from rules_engine.rules.diagnostic import Diagnostic
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.card_files import card_sets, set_files
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import RULES, load_texts

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rules_engine.cluster.read.references import Sources
 from rules_engine.model.problems.problem import Problem, sort_problems
-from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.documents import DIAGNOSTIC
 from rules_engine.rules.sources.load import CATALOGUE, RULES

@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.authoring.check.problem_reference import FOLDER, ProblemEntry, nearest_code, reference_entries
 from rules_engine.model.problems.codes import Code, ProblemCode
-from rules_engine.rules.diagnostic import DiagnosticCode
+from rules_engine.rules.diagnostic.value import DiagnosticCode
 from rules_engine.rules.kinds import KINDS
 from tests.rules import toy
 from tools.documents import REPOSITORY

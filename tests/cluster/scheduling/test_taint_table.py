@@ -7,7 +7,7 @@ from rules_engine.cluster.state_taints import TABLE, state_of, without_state_tai
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster import Node, Taint
-from rules_engine.rules.diagnostic import read_catalogue
+from rules_engine.rules.diagnostic.catalogue import read_catalogue
 
 ROWS = object_items(read_data(TABLE))
 

@@ -11,7 +11,8 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.scope import Scope
 from rules_engine.questions.doctor.values import Diagnosis, FindingCounts, UnreadKind
-from rules_engine.rules.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, compile_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import GPU, NOW, Object, ago, api_object, cluster, event, node, pod, reference
 from tests.support.diagnostics import diagnostic

@@ -16,9 +16,10 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.finding import Certainty, FindingSeverity, Remedy, Risk
 from rules_engine.questions.doctor.reasons import NativeReason, NeverCreatedReason, PendingReason, RefusedReason
-from rules_engine.rules.diagnostic import Diagnostic, Entry, compile_diagnostics, new_finding, read_catalogue
-from rules_engine.rules.diagnostic.catalogue import FINDINGS, OWN_SLOTS, slots_of
+from rules_engine.rules.diagnostic.catalogue import FINDINGS, OWN_SLOTS, Entry, new_finding, read_catalogue, slots_of
+from rules_engine.rules.diagnostic.evaluation import compile_diagnostics
 from rules_engine.rules.diagnostic.texts import read_texts
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 from tests.rules.diagnostic.test_diagnostics import findings, problems, run
 from tests.support.api import cluster, node

@@ -16,17 +16,18 @@ from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.removed_values import POD as REMOVED
 from rules_engine.model.kubernetes.removed_values import field_paths
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, NotEvaluated, Remedy, Risk
-from rules_engine.rules.diagnostic import (
+from rules_engine.rules.diagnostic import evaluation as diagnostic_evaluation
+from rules_engine.rules.diagnostic.evaluation import (
+    MAX_COMMAND,
+    MAX_TEXT,
     CompiledDiagnostic,
-    Diagnostic,
     Evaluation,
     compile_diagnostics,
     diagnostic_compiler,
     evaluate_diagnostics,
 )
-from rules_engine.rules.diagnostic import evaluation as diagnostic_evaluation
-from rules_engine.rules.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.rules.diagnostic.library import POD
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.sources.documents import load_documents
 from tests.support import api

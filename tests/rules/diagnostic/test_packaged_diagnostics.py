@@ -13,13 +13,8 @@ import yaml
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import API_RESOURCES, ClusterObjects
 from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity, Risk
-from rules_engine.rules.diagnostic import (
-    CompiledDiagnostic,
-    Diagnostic,
-    ForEach,
-    compile_diagnostics,
-    evaluate_diagnostics,
-)
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic, compile_diagnostics, evaluate_diagnostics
+from rules_engine.rules.diagnostic.value import Diagnostic, ForEach
 from rules_engine.rules.sources.documents import load_documents
 from tests.support.api import by_kind, cluster, node, pod
 from tests.support.remedies import has_its_risk

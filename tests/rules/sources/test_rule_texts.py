@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rules_engine.language.files import SourceFile
 from rules_engine.model.rules.rule_test import RuleTest
-from rules_engine.rules.diagnostic import Diagnostic
+from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.sources.documents import load_documents
 from rules_engine.rules.sources.load import load_texts
 from tests.support.loading import codes, rule

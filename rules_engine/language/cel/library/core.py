@@ -6,7 +6,7 @@ from rules_engine.language.cel.budget import Budget, EvaluationError
 from rules_engine.language.cel.values import numbers, regex, times, types
 from rules_engine.language.cel.values.functions import Library
 from rules_engine.language.cel.values.operators import timestamp_result
-from rules_engine.language.cel.values.runtime_values import Timestamp, type_of
+from rules_engine.language.cel.values.runtime_values import type_of
 
 LIBRARY = Library()
 

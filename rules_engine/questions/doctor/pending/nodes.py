@@ -40,13 +40,19 @@ class PendingNodes:
         self._objects = objects
         self.conflicts = Conflicts(objects, scheduler)
         self.amounts = lru_cache(MAX_CACHED)(self._read_amounts)
-        self.offering = lru_cache(MAX_CACHED)(self._find_offering)
+        self.offering = lru_cache(MAX_CACHED)(
+            lambda resource, nanos=1: node_set(
+                [at for at, (most, _) in enumerate(self.amounts(resource)) if most >= nanos]
+            )
+        )
         """Return the nodes that have at least an amount of a resource, in nanos; by default, any."""
         self.total = lru_cache(MAX_CACHED)(self._sum_amounts)
         """Return the sum of what nodes have free of a resource, or of what they have."""
         self.largest = lru_cache(MAX_CACHED)(self._find_largest)
         """Return the largest amount that one of the nodes has, and the name of the first such node."""
-        self.names = lru_cache(MAX_CACHED)(self._find_names)
+        self.names = lru_cache(MAX_CACHED)(
+            lambda nodes: tuple([self.scheduler.nodes[number].name for number in numbers_of(nodes)])
+        )
         """Return the names of nodes, in order of the nodes."""
         self.pods_with = lru_cache(MAX_CACHED)(self._find_pods)
         """Return what pods on a node request that hold one of some resources and end some time, in nanos, by name."""
@@ -87,9 +93,6 @@ class PendingNodes:
             amounts[number] = most * NANOS, (most - used) * NANOS
         return [(max(lasting, 0), max(free, 0)) for lasting, free in amounts]
 
-    def _find_offering(self, resource: str, nanos: int = 1) -> NodeSet:
-        return node_set([number for number, (lasting, _) in enumerate(self.amounts(resource)) if lasting >= nanos])
-
     def has(self, resource: str) -> bool:
         """Return True if nodes have any of a resource, also if pods that never end hold all of it."""
         return bool(self.allocatable.get(resource) or self.offering(resource))
@@ -119,9 +122,6 @@ class PendingNodes:
         """Return the values of a label on some nodes, in order."""
         values = self.scheduler.index.places.labels.get(key, NO_LABEL).values
         return sorted(value for value in values.members if values[value] & among)
-
-    def _find_names(self, nodes: NodeSet) -> tuple[str, ...]:
-        return tuple([self.scheduler.nodes[number].name for number in numbers_of(nodes)])
 
     def list(self, nodes: NodeSet) -> str:
         """Return the first names of nodes, and the number of the others."""

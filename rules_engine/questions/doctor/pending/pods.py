@@ -40,7 +40,7 @@ from rules_engine.questions.doctor.pending.waiting import (
 )
 from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
-from rules_engine.rules.diagnostic import new_finding
+from rules_engine.rules.diagnostic.catalogue import new_finding
 from rules_engine.rules.evaluation import RuleSet
 
 LIMIT_RANGER = "kubernetes.io/limit-ranger"

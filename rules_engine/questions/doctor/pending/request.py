@@ -12,7 +12,7 @@ from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.rules.finding import Certainty
 from rules_engine.questions.doctor.reasons import PendingReason
-from rules_engine.rules.diagnostic import Slots
+from rules_engine.rules.diagnostic.catalogue import Slots
 
 
 class PendingRequest(Struct, frozen=True):

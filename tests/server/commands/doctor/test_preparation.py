@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.model.problems.problem import Severity
-from rules_engine.rules.diagnostic import CompiledDiagnostic
+from rules_engine.rules.diagnostic.evaluation import CompiledDiagnostic
 from rules_engine.rules.sources.rule_sources import PathSource
 from rules_engine.server.commands.doctor.preparation import PreparedDoctor, prepare_diagnosis
 from tests.support.authoring import ladder

@@ -33,11 +33,6 @@ class ServedRules:
     listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    @cached_property
-    def reads_free_devices(self) -> bool:
-        """True if a rule reads free devices: `offered: Available`, cluster.available."""
-        return cluster_requirements(self.rule_set).pods
-
     @property
     def rules_by_kind(self) -> Mapping[str, int]:
         return Counter(rule.kind for rule in self.listed)
@@ -159,7 +154,7 @@ class ServerState:
     @property
     def overpromises(self) -> bool:
         """True if rules read free devices, and no devices are reserved for pods that were just admitted."""
-        return not self.reserves and self.served.reads_free_devices
+        return not self.reserves and cluster_requirements(self.served.rule_set).pods
 
     def expiry_problem(self, now: datetime) -> str | None:
         """Return the expiry of the serving certificate as a text; None while it is valid."""

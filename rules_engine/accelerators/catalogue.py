@@ -65,12 +65,6 @@ class Card(_Entry, frozen=True, kw_only=True):
     partitions: Mapping[str, int] = {}
     simulated: bool = False
 
-    @property
-    def has_set(self) -> bool:
-        """True for a card with a product's name that can be divided."""
-        parts = (*(name for name in self.profiles if name.endswith("gb")), *self.partitions)
-        return self.products != NONE and bool(parts)
-
     def is_product(self, product: str) -> bool:
         """Return True for a product, such as NVIDIA-A100-SXM4-40GB, by a label or with spaces by a driver."""
         return re.search(f"(^|-)({self.products})(-|$)", re.sub("[ _]", "-", product[:MAX_PRODUCT])) is not None

@@ -151,8 +151,16 @@ class SliceReader:
         if device is None:
             if len(self._shared) >= MAX_SHARED:
                 self._shared.clear()
-            members["capacity"] = self._reduced(raw.get("capacity"))
-            device = self._shared[key] = _read_device(members, driver)
+            device = self._shared[key] = Device(
+                name=intern(text_member(raw, "name")),
+                attributes=_by_domain(members["attributes"], driver, _read_attribute),
+                capacity=_by_domain(self._reduced(raw.get("capacity")), driver, _read_quantity),
+                consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
+                tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
+                shared=raw.get("allowMultipleAllocations") is True,
+                conditional=bool(as_list(raw.get("bindingConditions"))),
+                nodes=_read_selection(raw),
+            )
         return device
 
     def _reduced(self, raw: Json) -> Json:
@@ -171,19 +179,6 @@ class SliceReader:
             else:
                 reduced[key] = member
         return reduced
-
-
-def _read_device(raw: Object, driver: str) -> Device:
-    return Device(
-        name=intern(text_member(raw, "name")),
-        attributes=_by_domain(raw.get("attributes"), driver, _read_attribute),
-        capacity=_by_domain(raw.get("capacity"), driver, _read_quantity),
-        consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
-        tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
-        shared=raw.get("allowMultipleAllocations") is True,
-        conditional=bool(as_list(raw.get("bindingConditions"))),
-        nodes=_read_selection(raw),
-    )
 
 
 def _by_domain(raw: Json, driver: str, read: Callable[[Json], T]) -> Mapping[str, Mapping[str, T]]:

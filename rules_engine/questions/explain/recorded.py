@@ -121,8 +121,9 @@ def read_log(path: Path, pod: PodName) -> LoggedDecisions:
         for text in log_lines(file):
             if text is not None and not text.strip():
                 continue
-            line = None if text is None else _parse_line(text)
-            if line is None:
+            try:
+                line = _DECODER.decode(text or b"")
+            except (msgspec.DecodeError, UnicodeError, RecursionError):  # the server did not write it
                 unread += 1
                 continue
             logged += 1
@@ -133,11 +134,3 @@ def read_log(path: Path, pod: PodName) -> LoggedDecisions:
                     heapq.heappop(newest)
     decisions = tuple(line for _, _, line in sorted(newest, reverse=True))
     return LoggedDecisions(decisions=decisions, found=found, logged=logged, unread=unread)
-
-
-def _parse_line(text: bytes) -> LogLine | None:
-    """Return the decision of a line; None if the server did not write it."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None

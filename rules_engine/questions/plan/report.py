@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from rules_engine.accelerators.resources import short_name
 from rules_engine.model.wording import format_count
@@ -24,7 +23,12 @@ def plan_report(plan: PlanAnswer) -> Report:
     layouts = [
         Item(
             title=node,
-            lines=[_describe_cards(first.mig_configs["mig-configs"][config])],
+            lines=[
+                "; ".join(
+                    f"{format_count(len(part['devices']), 'card')}: {_counted(part.get('mig-devices', {})) or 'whole'}"
+                    for part in first.mig_configs["mig-configs"][config]
+                )
+            ],
             fields=[ItemField("label", "", f"kubectl label node {node} {CONFIG_LABEL}={config} --overwrite")],
             tone=Tone.GOOD,
         )
@@ -59,12 +63,3 @@ def _name_devices(choice: Choice) -> str:
 
 def _counted(devices: Mapping[str, int]) -> str:
     return ", ".join(f"{number} × {short_name(name)}" for name, number in sorted(devices.items()))
-
-
-def _describe_cards(config: list[Any]) -> str:
-    """Return the layouts of a node's cards, from its configuration."""
-    parts = (
-        f"{format_count(len(entry['devices']), 'card')}: {_counted(entry.get('mig-devices', {})) or 'whole'}"
-        for entry in config
-    )
-    return "; ".join(parts)

@@ -5,7 +5,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from rules_engine.accelerators.catalogue import Card, catalogue
+from rules_engine.accelerators.catalogue import NONE, Card, catalogue
 from rules_engine.accelerators.mig import device_resource, profile_order
 from rules_engine.language.yaml.documents import read_data
 from rules_engine.model.json.patch import EMPTY
@@ -20,7 +20,11 @@ def card_sets() -> Mapping[str, Card]:
     """Return the cards that have a set, by the name of the set, which begins with `mig` or the partitions' domain."""
     cards = {each.products: each for each in reversed(catalogue().cards)}.values()  # the first of a product
     kinds = ((next(iter(each.partitions), "mig").partition(".")[0], each) for each in reversed(cards))
-    return {f"{kind}-{card.name}".lower().replace(" ", "-"): card for kind, card in kinds if card.has_set}
+    return {
+        f"{kind}-{card.name}".lower().replace(" ", "-"): card
+        for kind, card in kinds
+        if card.products != NONE and (card.partitions or any(name.endswith("gb") for name in card.profiles))
+    }
 
 
 def set_files(name: str, card: Card) -> Mapping[str, str]:

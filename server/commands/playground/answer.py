@@ -141,20 +141,16 @@ def _rule_test(explanations: Iterable[Explanation]) -> dict[str, Json]:
     for explanation in explanations:
         number = titles[explanation.title] = titles.get(explanation.title, 0) + 1
         name = explanation.title if number == 1 else f"{explanation.title} {number}"
-        cases.append({"name": name, **_case_members(explanation)})
+        admission = explanation.admission
+        expect: dict[str, Json] = {"allowed": admission.allowed}
+        if admission.warnings:
+            expect["warnings"] = [*admission.warnings]
+        expect |= {"pod": explanation.changed} if admission.allowed else {"message": admission.message}
+        request: Json = {"namespace": explanation.answer.namespace}
+        cases.append({"name": name, "request": request, "pod": explanation.written, "expect": expect})
     return {
         "apiVersion": "gpurules.io/v1",
         "kind": "RuleTest",
         "metadata": {"name": "playground"},
         "spec": {"rules": [RULES_FILE], "cluster": {"file": CLUSTER_FILE}, "cases": cases},
     }
-
-
-def _case_members(explanation: Explanation) -> dict[str, Json]:
-    admission = explanation.admission
-    expect: dict[str, Json] = {"allowed": admission.allowed}
-    if admission.warnings:
-        expect["warnings"] = [*admission.warnings]
-    expect |= {"pod": explanation.changed} if admission.allowed else {"message": admission.message}
-    request: Json = {"namespace": explanation.answer.namespace}
-    return {"request": request, "pod": explanation.written, "expect": expect}

@@ -104,7 +104,7 @@ def patch_operations(raw: Json, edits: Edits) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
     A member that is absent or null is added as a whole, so that missing parents are created with it. Only items that
-    are appended to one list depend on each other. The patch applies under RFC 6902 and under the API server's library alike.
+    are appended to one list depend on each other. The patch applies under RFC 6902 and under the API server's library.
     """
     operations: list[PatchOperation] = []
     created: dict[JsonPath, dict[str, Json]] = {}

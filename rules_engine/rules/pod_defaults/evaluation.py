@@ -196,8 +196,8 @@ class _Merge:
         named = {self._volume_of(each, each.value) for group in self._entry.containers for each in group.members}
         for member, value in pod:
             if member.field is _VOLUMES and member.name in named - mounted - kept:
+                # A later rule may add it.
                 self._notes.append(f"{member.title} is not added: no container mounts it")
-                self.keys.add(_Key((), member.field.name, member.name))
             else:
                 self._merge(_Target(), member, value)
 

@@ -76,11 +76,12 @@ def _read_group(line: MapNode, problems: Problems) -> ContainerMembers:
 
 def _merge_entries(default: DefaultsEntry, entry: DefaultsEntry) -> DefaultsEntry:
     """Return an entry with the members of the default that it does not have itself."""
-    groups = {group.title: group for group in default.containers}
+    groups = [*default.containers]
     for group in entry.containers:
-        base = groups.get(group.title)
-        groups[group.title] = group if base is None else replace(group, members=_merge(base.members, group.members))
-    return replace(entry, inherits=True, pod=_merge(default.pod, entry.pod), containers=tuple(groups.values()))
+        place = next((place for place, base in enumerate(groups) if base.title == group.title), len(groups))
+        base = groups[place].members if place < len(groups) else ()
+        groups[place : place + 1] = [replace(group, members=_merge(base, group.members))]
+    return replace(entry, inherits=True, pod=_merge(default.pod, entry.pod), containers=tuple(groups))
 
 
 def _merge(base: Iterable[Member], own: Iterable[Member]) -> tuple[Member, ...]:

@@ -107,14 +107,12 @@ class TestSteps:
         rule = pod_defaults("{pod: {metadata: {labels: {a: b}}}, namespaces: {ml: {}}}")
         assert step_of(mutated(pod(container("main")), rule)).reason == "empty-entry"
 
-    def test_a_volume_that_another_rule_decides_and_does_not_add_is_not_mounted(self) -> None:
+    def test_a_volume_that_one_rule_does_not_need_is_added_by_another(self) -> None:
         first = pod_defaults(f"{{priority: 1, {(SHARED_MEMORY % '{names: [x]}')[1:]}", "first")
         decision = mutated(pod(container("main")), first, pod_defaults(SHARED_MEMORY % "All", "later"))
-        assert not decision.patch
-        assert decision.trace[-1].notes == (
-            "main.volumeMounts./dev/shm is not added: the pod does not get this volume shm",
-            "volumes.shm is decided by PodDefaults/first",
-        )
+        assert decision.trace[0].notes == ("volumes.shm is not added: no container mounts it",)
+        assert spec_of(decision)["volumes"] == [{"name": "shm", "emptyDir": {}}]
+        assert spec_of(decision)["containers"][0]["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
 
     def test_a_scheduler_that_is_added_decides_which_containers_request(self) -> None:
         requesting = pod_defaults("{containers: [{which: Requesting, env: [{name: X, value: v}]}]}", "a")

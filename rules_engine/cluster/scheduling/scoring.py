@@ -6,6 +6,7 @@ plugins ImageLocality, VolumeBinding and DynamicResources are not modelled.
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache, partial
 
 from rules_engine.cluster.nodes import NodeSet
 from rules_engine.cluster.scheduling.filters.bound_pods import SelectedPods
@@ -14,7 +15,7 @@ from rules_engine.cluster.scheduling.filters.taints import TaintGroups
 from rules_engine.cluster.scheduling.preferences import HOSTNAME, Preferences
 from rules_engine.cluster.scheduling.requirements import SpreadConstraint
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
-from rules_engine.cluster.scheduling.scores.allocation import AllocationScores, NodeStates, Ranking, ScoredAmounts
+from rules_engine.cluster.scheduling.scores.allocation import AllocationScores, NodeStates, Ranking
 from rules_engine.cluster.scheduling.scores.node_preferences import (
     SOFT_EFFECTS,
     affinity_score,
@@ -86,7 +87,7 @@ class Scores:
         self._soft_taints = TaintGroups(nodes, SOFT_EFFECTS)
         self._terms = BoundTerms(scheduler.topologies)
         self._kinds: dict[int, _CompiledPreferences] = {}
-        self._rankings: dict[ScoredAmounts, Ranking] = {}
+        self._ranking = lru_cache(MAX_RANKINGS)(partial(Ranking, self._states))
 
     def count(self, number: int, pod: Preferences, sign: int) -> None:
         """Count a pod on a node, or with the sign -1 no longer."""
@@ -111,11 +112,7 @@ class Scores:
         if not feasible & (feasible - 1):
             return feasible
         kind = self._kind(pod)
-        if kind.scored not in self._rankings:
-            if len(self._rankings) >= MAX_RANKINGS:
-                self._rankings.clear()
-            self._rankings[kind.scored] = Ranking(self._states, kind.scored)
-        ranking = self._rankings[kind.scored]
+        ranking = self._ranking(kind.scored)
         others: Partition | None = None
         for _, partition in self._normalize_scores(kind, feasible):
             if len(partition) > 1:

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from rules_engine.language.cel.budget import (
@@ -30,20 +29,13 @@ def is_sorted(budget: Budget, items: list[Any]) -> bool:
     return all(not operators.greater(left, right, budget) for left, right in itertools.pairwise(items))
 
 
-def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
-    """Return the implementation of sum(). `zero`: the sum of an empty list, whose type is unknown."""
-
-    def total(budget: Budget, items: list[Any]) -> Any:
-        if not items:
-            return zero
-        if type_of(items[0]) not in SUMMABLE:
-            raise no_overload("sum()", items[0])
-        result = items[0]
-        for item in items[1:]:
-            result = operators.add(result, item, budget)
-        return result
-
-    return total
+def _sum_items(zero: Any, budget: Budget, items: list[Any]) -> Any:
+    """Return the sum of items. `zero`: that of an empty list, whose type is unknown."""
+    if not items:
+        return zero
+    if type_of(items[0]) not in SUMMABLE:
+        raise no_overload("sum()", items[0])
+    return functools.reduce(lambda result, item: operators.add(result, item, budget), items)
 
 
 def _extreme_item(name: str, budget: Budget, items: list[Any]) -> Any:
@@ -192,4 +184,4 @@ for _kind in ORDERED:
     LIBRARY.method("max", list_of(_kind), gives=_kind, budgeted=True)(functools.partial(_extreme_item, "max"))
     LIBRARY.method("sort", list_of(_kind), gives=list_of(_kind), budgeted=True)(sort)
 for _kind, _zero in SUMMABLE.items():
-    LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(sum_of(_zero))
+    LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(functools.partial(_sum_items, _zero))

@@ -12,14 +12,7 @@ from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.model.kubernetes.names import is_subdomain
 from rules_engine.server.cluster.source import Live
 from rules_engine.server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
-from rules_engine.server.option_types import (
-    Address,
-    AddressType,
-    ClusterPlace,
-    NamespacedName,
-    RulesPath,
-    Seconds,
-)
+from rules_engine.server.option_types import Address, AddressType, ClusterPlace, NamespacedName, RulesPath, Seconds
 
 DRAIN_SECONDS = 2.0
 """Default time for Services to notice that the server is not ready, and to stop sending requests."""

@@ -322,18 +322,14 @@ def _serve_without_files(
     if settings.tls_bootstrap is not None:
         description = _serve_bootstrapped(settings, settings.tls_bootstrap, state, clients, stack)
     else:
-        description = _serve_localhost(state, clients, stack)
+        # Its key is in no file, which a killed process would leave.
+        issued = tls.issue_certificate("localhost", tls.LOCAL_NAMES, now=datetime.now(UTC), days=tls.VALID_DAYS)
+        clients.serve(issued)
+        ca = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-"))) / tls.CA_FILE
+        ca.write_bytes(issued.ca)
+        state.certificate_from = "the certificate for localhost"
+        description = f"CA: {ca}"
     return description, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
-
-
-def _serve_localhost(state: ServerState, clients: ClientCaRenewal, stack: ExitStack) -> str:
-    """Serve a certificate for localhost. Raises TlsError. Its key is in no file, which a killed process would leave."""
-    issued = tls.issue_certificate("localhost", tls.LOCAL_NAMES, now=datetime.now(UTC), days=tls.VALID_DAYS)
-    clients.serve(issued)
-    ca = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-"))) / tls.CA_FILE
-    ca.write_bytes(issued.ca)
-    state.certificate_from = "the certificate for localhost"
-    return f"CA: {ca}"
 
 
 def _serve_bootstrapped(

@@ -232,7 +232,8 @@ def read_bytes(path: Path, limit: int, problems: Problems, *, regular: bool = Fa
 
 def _read_data(path: Path, limit: int, problems: Problems, *, regular: bool) -> bytes | None:
     """Return the content of a file, cut after one more byte than a limit."""
-    opener = _open_at_once if regular else None
+    # Without waiting for a writer, which a pipe may never have.
+    opener = (lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) if regular else None
     try:
         with nullcontext(standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
@@ -275,11 +276,6 @@ def decode_source(path: Path, data: bytes, problems: Problems) -> SourceFile | N
         before = SourceFile(str(path), error.object[: error.start].decode(error.encoding)).lines
         problems.error(Code.NOT_UTF_8, not_utf_8(error), Location(str(path), len(before), len(before[-1]) + 1))
         return None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for a writer, which a pipe may never have."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_regular(status: os.stat_result) -> bool:

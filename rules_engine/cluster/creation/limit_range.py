@@ -56,7 +56,9 @@ def mutate(creation: PodCreation) -> None:
         with_amounts = partial(_with_amounts, defaults, added)
         creation.add_to_spec(**with_containers(creation.spec, with_amounts))
         if added:
-            creation.add_annotation(LIMIT_RANGER_ANNOTATION, f"LimitRanger plugin set: {'; '.join(added)}")
+            recorded = {LIMIT_RANGER_ANNOTATION: f"LimitRanger plugin set: {'; '.join(added)}"}
+            annotations = {**as_mapping(creation.metadata.get("annotations")), **recorded}
+            creation.pod = {**creation.pod, "metadata": {**creation.metadata, "annotations": annotations}}
 
 
 def amounts_set(annotations: Mapping[str, str]) -> frozenset[tuple[str, str, str]]:

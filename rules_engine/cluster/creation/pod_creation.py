@@ -59,11 +59,6 @@ class PodCreation:
         """Set members of the pod's spec."""
         self.pod = {**self.pod, "spec": {**self.spec, **members}}
 
-    def add_annotation(self, key: str, text: str) -> None:
-        """Set an annotation of the pod."""
-        annotations = {**as_mapping(self.metadata.get("annotations")), key: text}
-        self.pod = {**self.pod, "metadata": {**self.metadata, "annotations": annotations}}
-
     def add_tolerations(self, tolerations: Sequence[Json]) -> None:
         """Add the tolerations that the pod lacks."""
         own = as_list(self.spec.get("tolerations"))

@@ -170,26 +170,22 @@ class Subject:
         if program is None or has_errors(problems):
             return ExpressionResult(lines=lines, problems=problems)
         try:
-            value = self._value(program)
+            pod = Pod.parse(self._request.object)
+            context = Context(
+                request=self._request,
+                pod=pod,
+                cluster=self._cluster,
+                budget=Budget(),
+                audit_budget=Budget(),
+                reach=Reach(pod, self._cluster),
+            )
+            value = ExpressionScope(context, self._rule, self._compiler.variables).value(program)
         except EvaluationError as error:
             failure = ExpressionFailure(error.message, error.location or program.source.location)
             return ExpressionResult(lines=lines, problems=problems, failure=failure)
         return ExpressionResult(
             lines=lines, problems=problems, value=cel_text(value), type=str(_result_type(program, value))
         )
-
-    def _value(self, program: Program) -> object:
-        """Evaluate a program with a new budget. Raises EvaluationError."""
-        pod = Pod.parse(self._request.object)
-        context = Context(
-            request=self._request,
-            pod=pod,
-            cluster=self._cluster,
-            budget=Budget(),
-            audit_budget=Budget(),
-            reach=Reach(pod, self._cluster),
-        )
-        return ExpressionScope(context, self._rule, self._compiler.variables).value(program)
 
 
 def _result_type(program: Program, value: object) -> Type:

@@ -12,7 +12,7 @@ from rules_engine.cluster.read.clusters import ClusterReading, load_inventory
 from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.cluster.read.loader import DocumentKind, Part, load
 from rules_engine.cluster.read.references import References, Sources, read_cluster
-from rules_engine.cluster.read.workloads import ArrivalReader, Workload
+from rules_engine.cluster.read.workloads import ArrivalReader
 from rules_engine.cluster.workloads.kind import WorkloadKind
 from rules_engine.language.document_fields import document_name
 from rules_engine.language.fields import int_field, map_field, map_items, scalar_arguments, string_field
@@ -168,7 +168,12 @@ def _read_arrivals(
         workload = reader.read(line, f"arrival-{number}", int_field(line, "priority"))
         if workload is None or not workload.groups:
             continue
-        namespace = _read_namespace(line, workload, problems)
+        chosen, node = string_field(line, "namespace"), line.get("namespace")
+        if node is not None and workload.namespace not in ("", chosen):
+            title = truncate(f"{workload.kind}/{workload.name}")
+            message = f"{title} has namespace {truncate(workload.namespace)}, not {chosen}"
+            problems.error(Code.CONFLICTING_FIELDS, message, node)
+        namespace = chosen or workload.namespace or DEFAULT_NAMESPACE
         place = next(key for name in _FIELDS if (key := line.key(name)) is not None)
         taken = names.take((workload.kind, namespace, workload.name), count, f"is in line {place.location.line}")
         if taken:
@@ -186,15 +191,6 @@ def _read_arrivals(
             count=count,
             run_for=run_for,
         )
-
-
-def _read_namespace(line: MapNode, workload: Workload, problems: Problems) -> str:
-    chosen, node = string_field(line, "namespace"), line.get("namespace")
-    if node is not None and workload.namespace not in ("", chosen):
-        name = f"{workload.kind}/{workload.name}"
-        message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
-        problems.error(Code.CONFLICTING_FIELDS, message, node)
-    return chosen or workload.namespace or DEFAULT_NAMESPACE
 
 
 _ObjectKey = tuple[str, str, str]

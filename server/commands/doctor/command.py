@@ -189,9 +189,15 @@ def doctor(
         except WatchError as error:
             _fail(str(error))
         return
+    from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
     from rules_engine.questions.doctor.report import diagnosis_report
 
-    objects = _read_files(paths, problems) if paths else _list_live_objects(context, pod[0] if pod else "")
+    if paths:
+        objects = _read_files(paths, problems)
+    else:
+        listed = list_objects(context, DIAGNOSED_RESOURCES, namespace=pod[0] if pod else "")
+        report_unread(context, listed)
+        objects = listed.objects
     gc.freeze()  # the objects stay: traversing them again and again takes the collector a quarter of the CPU time
     missing = scope.not_found_message(objects)
     if missing:
@@ -239,12 +245,3 @@ def _read_files(paths: Sequence[Path], problems: InputProblems) -> "ClusterObjec
     if reading.objects is None:
         problems.end()
     return reading.objects
-
-
-def _list_live_objects(context: click.Context, namespace: str) -> "ClusterObjects":
-    """List the objects of the live cluster, as `list_objects`. Ends the command if it cannot be read."""
-    from rules_engine.model.kubernetes.cluster_objects import DIAGNOSED_RESOURCES
-
-    listed = list_objects(context, DIAGNOSED_RESOURCES, namespace=namespace)
-    report_unread(context, listed)
-    return listed.objects

@@ -27,10 +27,6 @@ from rules_engine.language.cel.values.runtime_values import INT_MAX, INT_MIN
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _write_literal(writer: Writer, node: tree.Literal) -> PythonExpression:
-    return writer.value(writer.checked.patterns.get(node, node.value))
-
-
 def _write_list_literal(writer: Writer, node: tree.ListLiteral) -> PythonExpression:
     if any(element.optional for element in node.elements):
         raise NotGeneratedError
@@ -169,7 +165,7 @@ def _write_conditional(writer: Writer, node: tree.Conditional) -> PythonExpressi
 
 
 GENERATORS: Mapping[type, Callable[[Writer, Any], PythonExpression]] = {
-    tree.Literal: _write_literal,
+    tree.Literal: lambda writer, node: writer.value(writer.checked.patterns.get(node, node.value)),
     tree.ListLiteral: _write_list_literal,
     tree.MapLiteral: _write_map_literal,
     tree.Unary: _write_unary,

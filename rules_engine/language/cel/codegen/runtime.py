@@ -59,10 +59,6 @@ def _refuse() -> NoReturn:
     raise EvaluationError("left to the interpreter")
 
 
-def _as_map(value: Any) -> Any:
-    return value if is_map(value) else _refuse()
-
-
 def _variable_pairs(value: Any) -> list[Any]:
     """Return the values of a macro's two variables: index and element, or key and value."""
     if type(value) is list:
@@ -110,7 +106,7 @@ RUNTIME: Mapping[str, object] = {
     "NONE": NONE,
     "Optional": Optional,
     "Quantity": Quantity,
-    "as_map": _as_map,
+    "as_map": lambda value: value if is_map(value) else _refuse(),
     "as_optional": members.as_optional,
     "bool": bool,
     "charged_key": _charge_for_key,

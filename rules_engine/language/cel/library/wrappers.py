@@ -46,11 +46,6 @@ def _check_uint32(value: Any) -> object:
     raise EvaluationError("unsigned integer out of range")
 
 
-def _round_to_float32(value: Any) -> object:
-    """Return the nearest float of 32 bits, or infinity."""
-    return struct.unpack("f", struct.pack("f", value))[0]
-
-
 def _value_field(field: Type) -> Mapping[str, Type]:
     return {"value": field}
 
@@ -59,7 +54,9 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "google.protobuf.BoolValue": Wrapper(_value_field(BOOL), False, BOOL),
     "google.protobuf.BytesValue": Wrapper(_value_field(BYTES), b"", BYTES),
     "google.protobuf.DoubleValue": Wrapper(_value_field(DOUBLE), 0.0, DOUBLE),
-    "google.protobuf.FloatValue": Wrapper(_value_field(DOUBLE), 0.0, DOUBLE, _round_to_float32),
+    "google.protobuf.FloatValue": Wrapper(
+        _value_field(DOUBLE), 0.0, DOUBLE, lambda value: struct.unpack("f", struct.pack("f", value))[0]
+    ),
     "google.protobuf.Int32Value": Wrapper(_value_field(INT), 0, INT, _check_int32),
     "google.protobuf.Int64Value": Wrapper(_value_field(INT), 0, INT),
     "google.protobuf.StringValue": Wrapper(_value_field(STRING), "", STRING),

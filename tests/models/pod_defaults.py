@@ -588,35 +588,42 @@ def path_of(mount: Any) -> str:
     return str(mount["mountPath"]).rstrip("/")
 
 
-def without_nothing(value: Any) -> Any:
-    """Return a value without null, false and empty texts: the API server does not store those of volumes and mounts."""
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "configMap": {"defaultMode": 420},
+    "secret": {"defaultMode": 420},
+    "projected": {"defaultMode": 420},
+    "downwardAPI": {"defaultMode": 420},
+    "fieldRef": {"apiVersion": "v1"},
+    "resourceFieldRef": {"divisor": "0"},
+    "serviceAccountToken": {"expirationSeconds": 3600},
+}
+"""Members that the API server sets in the members of these names.
+
+Sources of projected volumes have no `defaultMode`; it makes no difference there, where nobody can write one.
+"""
+
+
+def plain(value: Any, below: str = "") -> Any:
+    """Return a value with the API server's defaults, and without null, false and "", which are not stored."""
     if isinstance(value, dict):
-        return {key: without_nothing(item) for key, item in value.items() if item not in (None, "", False)}
-    if isinstance(value, list):
-        return [without_nothing(item) for item in value]
-    return value
+        kept = {key: plain(item, key) for key, item in value.items() if item not in (None, "", False)}
+        return {**DEFAULTS.get(below, {}), **kept}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def plain_env(variable: Any) -> Any:
-    plain = without_nothing(variable)
-    reference = plain.get("valueFrom", {}).get("fieldRef")
-    if reference:
-        reference.setdefault("apiVersion", "v1")
-    return plain
+    return plain(variable)
 
 
 def plain_mount(mount: Any) -> Any:
-    return {**without_nothing(mount), "mountPath": path_of(mount)}
+    return {**plain(mount), "mountPath": path_of(mount)}
 
 
 def plain_volume(volume: Any) -> Any:
-    plain = without_nothing(volume)
-    for kind in ("configMap", "secret", "projected", "downwardAPI"):
-        if kind in plain:
-            plain[kind].setdefault("defaultMode", 420)
-    if "sizeLimit" in plain.get("emptyDir", {}):
-        plain["emptyDir"]["sizeLimit"] = value_of(plain["emptyDir"]["sizeLimit"])
-    return plain
+    result = plain(volume)
+    if "sizeLimit" in result.get("emptyDir", {}):
+        result["emptyDir"]["sizeLimit"] = value_of(result["emptyDir"]["sizeLimit"])
+    return result if len(result) > 1 else {**result, "emptyDir": {}}
 
 
 # The pod as it will be

@@ -91,12 +91,29 @@ VOLUMES: tuple[dict[str, Any], ...] = (
     {"name": "cfg", "configMap": {"name": "cfg", "defaultMode": 256}},
     {"name": "cfg", "secret": {"secretName": "cfg", "items": [{"key": "a", "path": "a"}]}},
     {"name": "cfg", "projected": {"sources": [{"configMap": {"name": "cfg"}}]}},
+    {"name": "cfg", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+    {"name": "cfg", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}},
 )
 POD_VOLUMES: tuple[dict[str, Any], ...] = (
     *VOLUMES,
     {"name": "models", "hostPath": {"path": "/srv/models", "type": ""}},
     {"name": "shm", "emptyDir": {"medium": "", "sizeLimit": None}},
     {"name": "data", "emptyDir": {}},
+    {"name": "shm"},
+    {
+        "name": "cfg",
+        "projected": {
+            "defaultMode": 420,
+            "sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}],
+        },
+    },
+    {
+        "name": "cfg",
+        "downwardAPI": {
+            "defaultMode": 420,
+            "items": [{"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}],
+        },
+    },
 )
 MOUNTS: tuple[dict[str, Any], ...] = (
     {"name": "shm", "mountPath": "/dev/shm"},
@@ -122,9 +139,15 @@ ENV: tuple[dict[str, Any], ...] = (
     {"name": "VOID", "value": ""},
     {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     {"name": "NODE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+    {"name": "NODE", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
     {"name": "NODE", "value": "a"},
 )
-POD_ENV: tuple[dict[str, Any], ...] = (*ENV, {"name": "VOID"}, {"name": "OTHER", "value": "$(NCCL)"})
+POD_ENV: tuple[dict[str, Any], ...] = (
+    *ENV,
+    {"name": "VOID"},
+    {"name": "OTHER", "value": "$(NCCL)"},
+    {"name": "NODE", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}},
+)
 
 
 WHICH = ("Requesting", "NotRequesting", "All", {"names": ["c0"]}, {"names": ["c1", "i0"]})

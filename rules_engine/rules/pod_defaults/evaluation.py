@@ -4,7 +4,7 @@ For each key, such as a label or an environment variable of a container, the fir
 decides it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
@@ -13,7 +13,7 @@ from rules_engine.accelerators.resources import requests_gpus_by_annotation
 from rules_engine.language.cel import EvaluationError, Program
 from rules_engine.language.cel.values.types import REQUESTED
 from rules_engine.model.json.edits import Edits, merge_edits
-from rules_engine.model.json.lenient import as_mapping, text_member
+from rules_engine.model.json.lenient import as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import JsonPath, read_list, read_mapping
 from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
@@ -88,20 +88,38 @@ class _Key(NamedTuple):
 
 def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -> tuple[tuple[Step, ...], Edits]:
     """Evaluate all PodDefaults in order. Return their steps, and the edits of those that enforce."""
-    by_annotation = _requests_by_annotation(context)
-    steps, edits = _apply(rules, context, by_annotation)
-    # A scheduler or an annotation that is written decides which containers are Requesting, as it will the next time.
-    after = _requests_by_annotation(context.edited(edits)) if edits else by_annotation
-    return (steps, edits) if after == by_annotation else _apply(rules, context, after)
+    facts = _Facts(_requests_by_annotation(context))
+    steps, edits, unmounted = _apply(rules, context, facts)
+    # What is written decides which containers are Requesting, and which volumes are mounted, as it will the next time.
+    after = context.edited(edits) if edits else context
+    found = _Facts(_requests_by_annotation(after), _mounted_volumes(after) & unmounted if unmounted else frozenset())
+    return _apply(rules, context, found)[:2] if found != facts else (steps, edits)
+
+
+class _Facts(NamedTuple):
+    """What the rules together make of a pod: it requests GPUs by an annotation; volumes that some container mounts."""
+
+    by_annotation: bool
+    mounted: frozenset[str] = frozenset()
 
 
 def _requests_by_annotation(context: Context) -> bool:
     return bool(requests_gpus_by_annotation(read_mapping(context.pod.raw, ())))
 
 
+def _mounted_volumes(context: Context) -> frozenset[str]:
+    spec = as_mapping(read_mapping(context.pod.raw, ()).get("spec"))
+    containers = (each for member in CONTAINER_LISTS for each in object_items(spec.get(member)))
+    return frozenset(
+        text_member(mount, "name") for each in containers for mount in object_items(each.get("volumeMounts"))
+    )
+
+
 def _apply(
-    rules: Sequence[CompiledPodDefaults], context: Context, by_annotation: bool
-) -> tuple[tuple[Step, ...], Edits]:
+    rules: Sequence[CompiledPodDefaults], context: Context, facts: _Facts
+) -> tuple[tuple[Step, ...], Edits, Set[str]]:
+    """Return the steps, the edits, and the volumes that were not added since their rule's mounts were not."""
+    unmounted: set[str] = set()
     steps: list[Step] = []
     writer = MemberWriter(read_mapping(context.pod.raw, ()))
     claimed: dict[_Key, RuleId] = {}
@@ -111,7 +129,7 @@ def _apply(
             steps.append(applies)
             continue
         try:
-            merge = _Merge(compiled, context, applies, claimed, writer, by_annotation)
+            merge = _Merge(compiled, context, applies, claimed, writer, facts)
             merge.run()
             excess = patch_size_error(context.pod.edits, merge.writer.bytes)
         except Exception as error:
@@ -125,7 +143,8 @@ def _apply(
         if compiled.rule.mode is Mode.ENFORCE:
             writer = merge.writer
             claimed.update(dict.fromkeys(merge.keys, compiled.rule.id))
-    return tuple(steps), writer.edits
+            unmounted |= merge.unmounted
+    return tuple(steps), writer.edits, unmounted
 
 
 class _Target(NamedTuple):
@@ -139,10 +158,7 @@ class _Target(NamedTuple):
 
 
 class _Merge:
-    """The members of one rule in one pod. `keys`: what the rule decides. `before`: what earlier rules have written.
-
-    `by_annotation`: the pod requests GPUs by an annotation of its scheduler.
-    """
+    """The members of one rule in one pod. `keys`: what the rule decides. `before`: what earlier rules have written."""
 
     def __init__(
         self,
@@ -151,11 +167,12 @@ class _Merge:
         applies: Applies,
         claimed: Mapping[_Key, RuleId],
         before: MemberWriter,
-        by_annotation: bool,
+        facts: _Facts,
     ) -> None:
         self._rule = compiled.rule
         self._values = compiled.values
-        self._by_annotation = by_annotation and not compiled.rule.match.resources
+        self._by_annotation = facts.by_annotation and not compiled.rule.match.resources
+        self._mounted = facts.mounted
         self._context = context
         self._scope: ExpressionScope = applies.scope
         self._warnings = applies.warnings
@@ -166,6 +183,7 @@ class _Merge:
         self._added: list[AddedMember] = []
         self._cluster_unknown = False
         self.keys: set[_Key] = set()
+        self.unmounted: set[str] = set()
         self._computed: dict[int, Json] = {}
         """Values of members by their ids: one member may be for many containers."""
         self.writer = copy(before)
@@ -195,8 +213,10 @@ class _Merge:
                     self._warn_of_size(target, volume, in_memory[volume])
         named = {self._volume_of(each, each.value) for group in self._entry.containers for each in group.members}
         for member, value in pod:
-            if member.field is _VOLUMES and member.name in named - mounted - kept:
-                # A later rule may add it.
+            # Mounts of others need the volume where there is none, and must keep their own.
+            needed = self._mounted if self.writer.value(_VOLUMES, member.name) is None else frozenset[str]()
+            if member.field is _VOLUMES and member.name in named - mounted - kept - needed:
+                self.unmounted.add(member.name)
                 self._notes.append(f"{member.title} is not added: no container mounts it")
             else:
                 self._merge(_Target(), member, value)

@@ -142,7 +142,9 @@ def _stored(field: PodField, item: Json) -> Json:
     spec = as_mapping(as_mapping(with_default_members(pod)).get("spec"))
     if field.in_container:
         spec = as_mapping(read_list(spec.get("containers"), ())[0])
-    return _canonical(read_list(spec.get(field.name), ())[0], field.shape)
+    stored = as_mapping(_canonical(read_list(spec.get(field.name), ())[0], field.shape))
+    # Another spelling of a path is no other value.
+    return {**stored, field.key: identity_of(field, item)}
 
 
 def _canonical(value: Json, shape: str) -> Json:

@@ -107,12 +107,14 @@ class TestSteps:
         rule = pod_defaults("{pod: {metadata: {labels: {a: b}}}, namespaces: {ml: {}}}")
         assert step_of(mutated(pod(container("main")), rule)).reason == "empty-entry"
 
-    def test_a_volume_that_one_rule_does_not_need_is_added_by_another(self) -> None:
+    def test_a_volume_that_another_rule_mounts_is_added(self) -> None:
         first = pod_defaults(f"{{priority: 1, {(SHARED_MEMORY % '{names: [x]}')[1:]}", "first")
-        decision = mutated(pod(container("main")), first, pod_defaults(SHARED_MEMORY % "All", "later"))
-        assert decision.trace[0].notes == ("volumes.shm is not added: no container mounts it",)
+        later = pod_defaults("{containers: [{which: All, volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}", "later")
+        decision = mutated(pod(container("main")), first, later)
         assert spec_of(decision)["volumes"] == [{"name": "shm", "emptyDir": {}}]
         assert spec_of(decision)["containers"][0]["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
+        alone = step_of(mutated(pod(container("main")), first))
+        assert alone.notes == ("volumes.shm is not added: no container mounts it",)
 
     def test_a_scheduler_that_is_added_decides_which_containers_request(self) -> None:
         requesting = pod_defaults("{containers: [{which: Requesting, env: [{name: X, value: v}]}]}", "a")

@@ -1,5 +1,6 @@
 """Entries of a rule: its default, and one for each namespace that has its own; `inherit: Merge` is resolved."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from rules_engine.rules.rule_set.globs import is_glob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(ABC):
     """The settings of a rule in some namespaces.
 
     `fields` has the field of the entry; none if the spec has no default. `inherits`: values of the default are merged.
@@ -29,12 +30,13 @@ class Entry:
     inherits: bool = field(default=False, repr=False, compare=False)
 
     @property
+    @abstractmethod
     def settings(self) -> Mapping[str, tuple[Json, Location]]:
         """Each value of the entry with its location, by its field; an inherited one has its location in the default."""
-        raise NotImplementedError
 
+    @abstractmethod
     def __bool__(self) -> bool:
-        return bool(self.settings)
+        """Return True if the entry has a value."""
 
 
 E_co = TypeVar("E_co", bound=Entry, covariant=True)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.nodes import NodeFilter, NodeRequirement
+from rules_engine.language.files import SourceFile
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Classes, ClassScheduling, Cluster, Taint
 from rules_engine.model.rules.decision import Action, Decision, Step
@@ -13,6 +14,7 @@ from rules_engine.rules.entries import effective_entry
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.ladder.value import Unplaced
 from rules_engine.rules.native.policy import translate_rules
+from rules_engine.rules.sources.load import load_texts
 from tests.support.evaluation import (
     GPU,
     MIG2,
@@ -28,6 +30,7 @@ from tests.support.evaluation import (
     request,
     rung,
 )
+from tests.support.loading import codes
 
 TOLERATES = "{pod: {spec: {tolerations: [{key: pool, operator: Exists}]}}}"
 LABELS = "{pod: {metadata: {labels: {a: b}}}}"
@@ -36,6 +39,7 @@ SHARED_MEMORY = (
     " containers: [{which: %s, volumeMounts: [{name: shm, mountPath: /dev/shm}]}]}"
 )
 VOLUME = "pod: {spec: {volumes: [{name: v, %s}]}}"
+STEERING = "steering-annotation"
 NUMBER = "[1, 'a'][object.spec.containers.size() - 1]"
 SET_X = "which: All, env: [{name: X, value: v}]"
 RESOURCES = "match: {resources: ['nvidia.com/*']}"
@@ -435,6 +439,8 @@ class TestWrittenAndRead:
         assert self.messages(for_gpus, gives) == []
         matches = pod_defaults("{match: {resources: [nvidia.com/shm]}, pod: {metadata: {labels: {a: b}}}}")
         assert "after this rule has matched them" in self.messages(matches, gives)[0]
+        other = "{pod: {metadata: {annotationsExpression: {a: \"string(requested('nvidia.com/gpu'))\"}}}}"
+        assert self.messages(pod_defaults(other), gives) == []
         # Pods that get it match already.
         both = pod_defaults(f"{{{RESOURCES}, pod: {{metadata: {{labels: {{a: b}}}}}}}}")
         assert self.messages(both, gives) == []
@@ -482,3 +488,56 @@ def test_an_injection_may_raise_the_limit_of_memory() -> None:
 def test_a_toleration_without_an_operator_is_equal() -> None:
     rule = pod_defaults("{pod: {spec: {tolerations: [{key: a, operator: Equal, value: b}]}}}")
     assert not mutated(pod(container(), tolerations=[{"key": "a", "value": "b", "effect": ""}]), rule).patch
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ("{pod: {spec: {tolerations: [{effect: NoSchedule}]}}}", "missing-field"),
+        ("{pod: {spec: {tolerations: [{key: a, operator: Exists, value: b}]}}}", "conflicting-fields"),
+        ("{pod: {spec: {tolerations: [{key: a, tolerationSeconds: 3}]}}}", "missing-field"),
+        ("{pod: {spec: {schedulerName: a, schedulerNameExpression: params.b}}, params: {b: c}}", "conflicting-fields"),
+        ("{pod: {metadata: {labels: {a: b}, labelsExpression: {a: params.b}}}, params: {b: c}}", "conflicting-fields"),
+        (
+            "{containers: [{which: All, env: [{name: A, value: b, valueFrom: {fieldRef: {fieldPath: b}}}]}]}",
+            "conflicting-fields",
+        ),
+        (
+            "{pod: {metadata: {annotationsExpression: {gpurules.io/skip: params.b}}}, params: {b: c}}",
+            "steering-annotation",
+        ),
+    ],
+)
+def test_what_the_api_server_refuses_is_a_load_error(spec: str, code: str) -> None:
+    text = f"{{apiVersion: gpurules.io/v1, kind: PodDefaults, metadata: {{name: a}}, spec: {spec}}}"
+    assert codes(load_texts([SourceFile("x.yaml", text)]).problems) == [code]
+
+
+def test_an_expression_with_an_error_is_reported_once() -> None:
+    _, problems = compile_rules([pod_defaults("{pod: {spec: {schedulerNameExpression: objct.x}}}")])
+    assert codes(problems) == ["cel-undeclared"]
+
+
+def test_a_patch_that_no_pod_may_have_is_an_error_of_the_rule() -> None:
+    value = "x" * 900_000
+    rule = pod_defaults(f"{{containers: [{{which: All, env: [{{name: X, value: {value}}}]}}]}}")
+    decision = mutated(pod(container("a"), container("b")), rule)
+    assert "the patch would take" in step_of(decision).message
+
+
+def test_a_malformed_quantity_of_the_pod_is_another_value() -> None:
+    rule = pod_defaults("{pod: {spec: {volumes: [{name: shm, emptyDir: {sizeLimit: 1Gi}}]}}}")
+    made = pod(container("main"), volumes=[{"name": "shm", "emptyDir": {"sizeLimit": "1Q"}}])
+    assert step_of(mutated(made, rule)).notes == ("volumes.shm stays: onConflict Keep",)
+
+
+def test_a_toleration_of_the_runtime_class_that_the_pod_has_is_not_added_twice() -> None:
+    toleration = {"key": "pool", "operator": "Exists"}
+    view = cluster(node("a", {GPU: 8}, taints=(Taint(key="pool", effect="NoSchedule"),)))
+    view = Cluster(nodes=view.nodes, classes=Classes(priority={}, runtime={"x": ClassScheduling({}, (toleration,))}))
+    rule = pod_defaults("{pod: {spec: {runtimeClassName: x}}}")
+    made = pod(container("main", {GPU: 1}), tolerations=[toleration])
+    assert (
+        step_of(mutated(made, ladder(GPU, MIG2, nodes=MATCHES_POD), rule, on=view), "FallbackLadder").reason
+        == "offered"
+    )

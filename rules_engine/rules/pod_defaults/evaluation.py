@@ -79,7 +79,7 @@ def compile_pod_defaults(rule: PodDefaults, compiler: Compiler) -> CompiledPodDe
 
 
 class _Key(NamedTuple):
-    """What one rule decides alone: a member of the pod, or of the container at `where`."""
+    """Key that one rule decides alone: a member of the pod, or of the container at `where`."""
 
     where: JsonPath
     field: str
@@ -97,7 +97,7 @@ def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -
 
 
 class _Facts(NamedTuple):
-    """What the rules together make of a pod: it requests GPUs by an annotation; volumes that some container mounts."""
+    """Facts of the pod after all rules: it requests GPUs by an annotation; the volumes that some container mounts."""
 
     by_annotation: bool
     mounted: frozenset[str] = frozenset()

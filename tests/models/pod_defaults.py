@@ -485,8 +485,14 @@ def merge(outcome: Outcome, document: Any, entry: Any, world: World) -> None:
             if chooses(chosen["which"], document["spec"], container):
                 merge_container(outcome, usable, chosen, number, container, overwrite)
     for volume in entry["volumes"]:
+        mounts = [mount for item in entry["containers"] for mount in item["volumeMounts"]]
+        needs_mount = volume["name"] in [mount["name"] for mount in mounts]
         if claims(outcome, "volume", volume["name"]):
-            merge_volume(outcome, document, entry, volume, overwrite)
+            merge_volume(outcome, document, entry, volume, overwrite, needs_mount)
+        elif volume["name"] in outcome.pending and not needs_mount:
+            decided, _ = outcome.pending[volume["name"]]
+            if plain_volume(decided) == plain_volume(volume):  # it decides no volume, and still needs this one
+                outcome.pending[volume["name"]] = decided, False
 
 
 def merge_priority(outcome: Outcome, document: Any, wanted: str, world: World) -> None:
@@ -547,10 +553,9 @@ def is_usable(outcome: Outcome, volume: Any, overwrite: bool) -> bool:
     return old is None or plain_volume(old) == plain_volume(volume) or (decides and overwrite)
 
 
-def merge_volume(outcome: Outcome, document: Any, entry: Any, volume: Any, overwrite: bool) -> None:
+def merge_volume(outcome: Outcome, document: Any, entry: Any, volume: Any, overwrite: bool, needs_mount: bool) -> None:
     """Merge a volume after the mounts of its rule. If the rule mounts it, it needs a mount in some container."""
     name, spec = volume["name"], outcome.pod["spec"]
-    needs_mount = any(mount["name"] == name for item in entry["containers"] for mount in item["volumeMounts"])
     old = volume_of(outcome, name)
     if old is None:
         outcome.pending[name] = volume, needs_mount

@@ -68,6 +68,7 @@ _CONTAINER: Mapping[tuple[str, ...], _Default] = {
     ("terminationMessagePolicy",): "File",
     ("ports", "protocol"): "TCP",
     ("env", "valueFrom", "fieldRef", "apiVersion"): "v1",
+    ("env", "valueFrom", "resourceFieldRef", "divisor"): "0",
     **{(probe, name): value for probe in _PROBES for name, value in _PROBE.items()},
     **{(*handler, "httpGet", "path"): "/" for handler in _HANDLERS},
     **{(*handler, "httpGet", "scheme"): "HTTP" for handler in _HANDLERS},
@@ -81,6 +82,9 @@ _MEMBERS: Mapping[tuple[str, ...], _Default] = {
     ("spec", "terminationGracePeriodSeconds"): 30,
     ("spec", "enableServiceLinks"): True,
     ("spec", "volumes", "hostPath", "type"): "",
+    ("spec", "volumes", "downwardAPI", "items", "fieldRef", "apiVersion"): "v1",
+    ("spec", "volumes", "projected", "sources", "downwardAPI", "items", "fieldRef", "apiVersion"): "v1",
+    ("spec", "volumes", "projected", "sources", "serviceAccountToken", "expirationSeconds"): 3600,
     **{("spec", "volumes", kind, "defaultMode"): 0o644 for kind in ("configMap", "downwardAPI", "projected", "secret")},
     **{("spec", member, *path): value for member in CONTAINER_LISTS for path, value in _CONTAINER.items()},
 }

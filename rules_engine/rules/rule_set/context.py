@@ -108,7 +108,7 @@ class ExpressionScope(LazyScope):
 
 
 class RequestedAmounts(Struct, frozen=True):
-    """CEL's `requested`: what a pod requests, as the scheduler counts it; a limit counts where there is no request."""
+    """CEL's `requested`: what the containers of a pod request together, each by its limit, else its request."""
 
     pod: Pod
     cel_type: ClassVar[Type] = types.REQUESTED
@@ -118,9 +118,9 @@ class RequestedAmounts(Struct, frozen=True):
         return len(self.pod.containers)
 
     def amount(self, resource: str) -> int:
-        """Return the effective request of a resource, rounded up."""
+        """Return the amount of a resource, rounded up, without the overhead, which the API server adds."""
         amounts = [each.limit_or_request(resource) for each in self.pod.containers]
-        nanos = self.pod.effective(resource, [0 if amount is None else amount.nanos for amount in amounts])
+        nanos = self.pod.aggregate([0 if amount is None else amount.nanos for amount in amounts])
         return -(-nanos // NANOS)
 
 

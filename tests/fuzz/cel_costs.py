@@ -390,7 +390,7 @@ def operations() -> Iterator[Operation]:
     for method in (False, True):
         for name in sorted(known.names(method=method)):
             for overload in known.named(name, method=method):
-                if types.CLUSTER not in overload.parameters:
+                if types.CLUSTER not in overload.parameters and types.REQUESTED not in overload.parameters:
                     yield _called(overload)
     for operator, overloads in SIGNATURES.items():
         for overload in overloads:

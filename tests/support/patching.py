@@ -5,7 +5,7 @@ member. It refuses a missing or null parent, and `remove` of a missing member.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import jsonpatch
@@ -70,30 +70,40 @@ def resolve(document: Any, pointer: str) -> Any:
     return document
 
 
-def diff(before: Json, after: Json) -> tuple[PatchOperation, ...]:
+def diff(before: Json, after: Json, whole: Collection[str] = ()) -> tuple[PatchOperation, ...]:
     """Return the fewest operations that turn `before` into `after`, members in order of name.
 
     An absent or null member is written as a whole with `add`. Only items that are appended depend on each other.
+    `whole`: pointers of lists whose items are replaced as wholes.
     """
     found: list[PatchOperation] = []
-    _diff(before, after, "", found)
+    _diff(before, after, "", found, whole)
     return tuple(found)
 
 
-def _diff(before: Json, after: Json, path: str, found: list[PatchOperation]) -> None:
+def _diff(before: Json, after: Json, path: str, found: list[PatchOperation], whole: Collection[str]) -> None:
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        _members(before, after, path, found)
+        _members(before, after, path, found, whole)
     elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
         for index, (old, new) in enumerate(zip(before, after, strict=False)):
-            _diff(old, new, f"{path}/{index}", found)
+            if path not in whole:
+                _diff(old, new, f"{path}/{index}", found, whole)
+            elif not same(old, new):
+                found.append(PatchOperation("replace", f"{path}/{index}", new))
         found += [PatchOperation("add", f"{path}/-", item) for item in after[len(before) :]]
     elif not same(before, after):
         found.append(PatchOperation("replace", path, after))
 
 
-def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[PatchOperation]) -> None:
+def _members(
+    before: Mapping[str, Json],
+    after: Mapping[str, Json],
+    path: str,
+    found: list[PatchOperation],
+    whole: Collection[str],
+) -> None:
     changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     for key in sorted([*changed, *(before.keys() - after.keys())]):
         here = f"{path}/{key}" if key.isalnum() else path + json_pointer(key)
@@ -104,7 +114,7 @@ def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, f
         elif key not in before:
             found.append(PatchOperation("add", here, None))
         else:
-            _diff(before[key], after[key], here, found)
+            _diff(before[key], after[key], here, found, whole)
 
 
 _ABSENT = object()

@@ -44,9 +44,13 @@ _TYPES = {"int": int, "bool": bool}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPodDefaults(CompiledRule[PodDefaults]):
-    """Compiled PodDefaults. `values`: the expressions of computed values by their places."""
+    """Compiled PodDefaults. `values`: the expressions of computed values by their places.
+
+    `places`: the rule may change the nodes that a pod may run on.
+    """
 
     values: Mapping[str, Program] = field(repr=False)
+    places: bool
 
     @property
     def own_programs(self) -> tuple[Program, ...]:
@@ -55,8 +59,7 @@ class CompiledPodDefaults(CompiledRule[PodDefaults]):
     @property
     def reads_classes(self) -> bool:
         """True if a pod may get a PriorityClass or a RuntimeClass."""
-        names = {member.field.name for entry in self.rule.entries for member in entry.pod}
-        return not names.isdisjoint({"priorityClassName", "runtimeClassName"})
+        return self.rule.adds("priorityClassName", "runtimeClassName")
 
 
 def compile_pod_defaults(rule: PodDefaults, compiler: Compiler) -> CompiledPodDefaults:
@@ -75,7 +78,13 @@ def compile_pod_defaults(rule: PodDefaults, compiler: Compiler) -> CompiledPodDe
         compiled = compiler.expression if part.shape in _TYPES else compiler.text
         if program := compiled(part.expression):
             values[place] = program
-    return CompiledPodDefaults(rule=rule, variables=compiler.variables, conditions=compiler.conditions, values=values)
+    return CompiledPodDefaults(
+        rule=rule,
+        variables=compiler.variables,
+        conditions=compiler.conditions,
+        values=values,
+        places=rule.adds("tolerations", "nodeSelector", "runtimeClassName"),
+    )
 
 
 class _Key(NamedTuple):
@@ -373,7 +382,7 @@ def _computed_problem(field: PodField, part: Computed, value: object) -> str:
 
 def foresee_placement(rules: Sequence[CompiledPodDefaults], context: Context) -> Edits:
     """Return what rules will change of a pod's placement, its runtime class included, for ladders to decide with."""
-    placing = [each for each in rules if each.rule.places and each.rule.mode is Mode.ENFORCE]
+    placing = [each for each in rules if each.places and each.rule.mode is Mode.ENFORCE]
     _, edits = apply_pod_defaults(placing, context)
     context.budget.spend(1)  # raises if rules failed since the budget is used up
     writer = MemberWriter(read_mapping(context.edited(edits).pod.raw, ()), context.budget.spend)

@@ -113,11 +113,9 @@ class PodDefaults(RuleWithEntries[DefaultsEntry]):
                     for owner in CONTAINER_LISTS:
                         yield ("spec", owner, member.field.name), member.location
 
-    @property
-    def places(self) -> bool:
-        """True if the rule may change the nodes that a pod may run on."""
-        names = {member.field.name for entry in self.entries for member in entry.pod}
-        return not names.isdisjoint({"tolerations", "nodeSelector", "runtimeClassName"})
+    def adds(self, *fields: str) -> bool:
+        """Return True if the rule has a member of one of these fields of pods."""
+        return any(member.field.name in fields for entry in self.entries for member in entry.pod)
 
     @property
     def can_deny(self) -> bool:

@@ -9,6 +9,7 @@ from msgspec import structs
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
 from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_mig, requests_gpus_by_annotation, scheduler_for
+from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.nodes.autoscalers import autoscalers_of, unknown_nodes
 from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, KubeScheduler
@@ -42,9 +43,6 @@ from rules_engine.questions.doctor.reasons import PendingReason
 from rules_engine.questions.doctor.wording import quote_message
 from rules_engine.rules.diagnostic.catalogue import new_finding
 from rules_engine.rules.evaluation import RuleSet
-
-LIMIT_RANGER = "kubernetes.io/limit-ranger"
-"""Annotation in which the API server names the amounts that a LimitRange set (plugin/pkg/admission/limitranger)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +170,7 @@ class _Answers:
         further: Sequence[str],
     ) -> Finding:
         explanation, evidence, remedies = explanations[0], list[str](), list[Remedy]()
-        amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER)
+        amounts_set = text_member(as_mapping(pod.metadata.get("annotations")), LIMIT_RANGER_ANNOTATION)
         if amounts_set and explanation.reason is PendingReason.OTHER_RESOURCES:
             evidence.append(f"a LimitRange of the namespace set amounts of the pod: {quote_message(amounts_set)}")
         if broken:

@@ -88,17 +88,40 @@ def decide(
     found: set[str],
     before: list[Any],
 ) -> None:
-    """Choose rungs for the pod's resources.
+    """Choose rungs for the pod's resources, once more with what the pod gets where it is if a resource has no rung.
 
     `taken`: resources decided by the ladders `before`; `found`: resources that ladders found offered, which grows.
     """
+    first, second = copy.deepcopy(outcome), copy.deepcopy(outcome)
+    found_first, found_second = {*found}, {*found}
+    left = decide_once(rule, first, nodes, undecided, taken, found_first, before)
+    if left and "placed" in rule:
+        second.pod = copy.deepcopy(outcome.pod)
+        getting = {name: rule["placed"](first.pod)["spec"].get(name) for name in WHERE}
+        second.pod["spec"] |= {name: value for name, value in getting.items() if value}
+        if decide_once(rule, second, nodes, undecided, taken, found_second, before) < left:
+            first, found_first = second, found_second
+    vars(outcome).update(vars(first))
+    found |= found_first
+
+
+def decide_once(
+    rule: Any,
+    outcome: Outcome,
+    nodes: Sequence[Any] | None,
+    undecided: list[str],
+    taken: list[str],
+    found: set[str],
+    before: list[Any],
+) -> int:
+    """Choose rungs. Return the number of resources that no rung can serve."""
     pod = outcome.pod
     if any(invalid(container, name) for container in all_containers(pod) for name in resources(rule)):
         outcome.warned = True
-        return
+        return 0
     if nodes is None:
         outcome.warned |= any(not rungs(rule)[name]["assume"] for name in undecided)
-        return
+        return 0
     now = copy.deepcopy(pod)
     moves: dict[str, str] = {}
     order = undecided if rule["direction"] == "Up" else undecided[::-1]
@@ -106,6 +129,7 @@ def decide(
     for name in order:
         if rungs(rule)[name]["assume"] or offered(rule, nodes, now, [name, *unassumed(rule, staying)]):
             staying.append(name)
+    left = 0
     leaving = [name for name in order if name not in staying]
     settled = [*taken, *staying]
     found_before = {*found}
@@ -127,10 +151,12 @@ def decide(
                 break
         else:
             settled.append(name)
+            left += 1
             outcome.allowed &= rule["whenExhausted"] == "Keep"
     outcome.moves += [(rule["name"], name, target) for name, target in moves.items()]
     annotate(rule, pod, now, moves)
     outcome.pod = now
+    return left
 
 
 def targets(rule: Any, name: str, pod: Any) -> list[str]:

@@ -380,9 +380,15 @@ def _read_others(ladder: CompiledLadder, context: Context, claims: Claims, budge
 
 
 def _decide(
-    ladder: CompiledLadder, context: Context, scope: ExpressionScope, warnings: tuple[str, ...], claims: Claims
+    ladder: CompiledLadder,
+    context: Context,
+    scope: ExpressionScope,
+    warnings: tuple[str, ...],
+    claims: Claims,
+    *,
+    again: bool = False,
 ) -> tuple[Step, Edits]:
-    """Return a ladder's step and its edits of the pod. Raises EvaluationError."""
+    """Return a ladder's step and its edits of the pod. `again`: it decided before. Raises EvaluationError."""
     rule = ladder.rule
     requests = _read_requests(ladder, context, scope, claims, context.budget_of(rule))
     if isinstance(requests, _LeftAlone):
@@ -422,17 +428,26 @@ def _decide(
         _decision(requests, index, choice, attempts[index], exhausted=index in exhausted) for index in choice or ordered
     ]
     step, edits = _final_step(requests, choice, decisions, notes, warnings)
-    placed = requests.edits_to(choice) if step.reason == "exhausted" else {}
+    placed = _edits_in_place(requests, choice) if exhausted and not again else {}
     if placed:
-        # The pod may have a rung with what the first one gives it, such as tolerations: decide as the next call.
+        # The pod may have a rung with what it gets where it is, such as tolerations: decide as the next call.
         context = context.edited(placed)
         applies = check_applicability(ladder, context)
         if not isinstance(applies, Step):
-            moved, more_edits = _decide(ladder, context, applies.scope, warnings, claims)
-            if moved.reason == "moved":
+            moved, more_edits = _decide(ladder, context, applies.scope, warnings, claims, again=True)
+            left = [each for each in moved.resources if each.reason == "exhausted"]
+            if moved.reason == "moved" and len(left) < len(exhausted):
                 added = _added_annotations(placed)
                 return replace(moved, annotations={**added, **moved.annotations}), merge_edits(placed, more_edits)
     return step, edits
+
+
+def _edits_in_place(requests: _Requests, choice: _ChosenRungs) -> Edits:
+    """Return how later kinds, and the pool if the pod selects none, place a pod without a rung for all requests."""
+    context, placed = requests.context, requests.edits_to(choice)
+    if context.foresee is None or not requests.ladder.query.by_pod:
+        return placed
+    return merge_edits(placed, context.foresee(context.edited({**requests.moved(choice).edits, **placed})))
 
 
 def _decide_alone(

@@ -56,7 +56,13 @@ def test_members_have_the_defaults_of_the_api_server() -> None:
         "containers": [container],
         "dnsPolicy": "",
         "enableServiceLinks": False,
-        "volumes": [{"name": "v", "secret": {"secretName": "s"}}, {"name": "w", "hostPath": {"path": "/"}}],
+        "volumes": [
+            {"name": "v", "secret": {"secretName": "s"}},
+            {"name": "w", "hostPath": {"path": "/"}},
+            {"name": "e"},
+            {"name": "i", "image": {"reference": "r/x:1"}},
+            {"name": "c", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}},
+        ],
     }
     assert with_default_members({"spec": spec}) == {
         "spec": {
@@ -91,6 +97,14 @@ def test_members_have_the_defaults_of_the_api_server() -> None:
             "volumes": [
                 {"name": "v", "secret": {"secretName": "s", "defaultMode": 420}},
                 {"name": "w", "hostPath": {"path": "/", "type": ""}},
+                {"name": "e", "emptyDir": {}},
+                {"name": "i", "image": {"reference": "r/x:1", "pullPolicy": "IfNotPresent"}},
+                {
+                    "name": "c",
+                    "ephemeral": {
+                        "volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}}
+                    },
+                },
             ],
         },
     }

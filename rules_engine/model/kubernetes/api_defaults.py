@@ -47,12 +47,17 @@ def with_default_requests(pod: dict[str, Json]) -> dict[str, Json]:
     return {**pod, "spec": with_requests}
 
 
-def _pull_policy(container: Object) -> Json:
+def _pull_policy(owner: Object) -> Json:
     """Return the default policy: Always for an image without tag and digest, and for the tag latest."""
-    image = text_member(container, "image").rpartition("/")[2]
+    image = (text_member(owner, "image") or text_member(owner, "reference")).rpartition("/")[2]
     name, _, digest = image.partition("@")
     tag = name.partition(":")[2]
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+def _empty_dir(volume: Object) -> Json:
+    """Return the source of a volume without one."""
+    return None if volume.keys() - {"name"} else {}
 
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -81,7 +86,10 @@ _MEMBERS: Mapping[tuple[str, ...], _Default] = {
     ("spec", "securityContext"): {},
     ("spec", "terminationGracePeriodSeconds"): 30,
     ("spec", "enableServiceLinks"): True,
+    ("spec", "volumes", "emptyDir"): _empty_dir,
     ("spec", "volumes", "hostPath", "type"): "",
+    ("spec", "volumes", "image", "pullPolicy"): _pull_policy,
+    ("spec", "volumes", "ephemeral", "volumeClaimTemplate", "spec", "volumeMode"): "Filesystem",
     ("spec", "volumes", "downwardAPI", "items", "fieldRef", "apiVersion"): "v1",
     ("spec", "volumes", "projected", "sources", "downwardAPI", "items", "fieldRef", "apiVersion"): "v1",
     ("spec", "volumes", "projected", "sources", "serviceAccountToken", "expirationSeconds"): 3600,
@@ -94,7 +102,7 @@ _MEMBERS: Mapping[tuple[str, ...], _Default] = {
 def with_default_members(pod: Json) -> Json:
     """Return a pod with the members that the API server sets in every pod.
 
-    Source: pkg/apis/core/v1/defaults.go; without requests, host ports and volumes without a source.
+    Source: pkg/apis/core/v1/defaults.go; without requests, host ports and volumes of clouds.
     """
     for path, value in _MEMBERS.items():
         pod = _with_default(pod, path, value)
@@ -111,7 +119,8 @@ def _with_default(value: Json, path: Sequence[str], default: _Default) -> Json:
         return {**value, name: _with_default(value[name], below, default)}
     if value.get(name) not in (None, ""):
         return value
-    return {**value, name: default(value) if callable(default) else default}
+    found = default(value) if callable(default) else default
+    return value if found is None else {**value, name: found}
 
 
 def default_container_resources(resources: Json) -> Json:

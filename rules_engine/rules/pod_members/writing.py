@@ -151,6 +151,8 @@ def _canonical(value: Json, shape: str) -> Json:
     """Return a value without members that the API server omits, and with canonical quantities."""
     if isinstance(value, list) and shape.startswith("["):
         return [_canonical(item, shape[1:-1]) for item in value]
+    if isinstance(value, dict) and shape.startswith("{"):
+        return {name: _canonical(item, shape[1:-1]) for name, item in value.items()}
     if isinstance(value, dict) and shape[0].isupper():
         types = shapes.field_types(shape)
         members = {name: _canonical(item, types.get(name, "any")) for name, item in value.items()}

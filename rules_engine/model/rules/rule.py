@@ -129,7 +129,7 @@ class Interests:
 
     `resources`: the rule leaves a pod unchanged that requests none of them. None: it may change any pod.
     `moves`: the rule may replace one of its resources by another before later rules of its kind are evaluated.
-    `gives`: the resources that it may write into a pod.
+    `gives`: the resources that it may write into a pod; `annotations`: the keys of annotations that go with them.
     `annotation`: key and value; the rule leaves a pod without this annotation unchanged.
     `reads`: paths of members of the pod that the kind reads, beyond the expressions of the rule.
     `writes`: paths of members of the pod, other than resources, that it may write, with the location of each. No rule
@@ -139,6 +139,7 @@ class Interests:
     resources: frozenset[str] | None = None
     moves: bool = False
     gives: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
     annotation: tuple[str, str] | None = None
     reads: tuple[tuple[str, ...], ...] = ()
     writes: Mapping[tuple[str, ...], Location] = field(default_factory=lambda: MappingProxyType({}))

@@ -60,7 +60,11 @@ def _reads(reads: Kept, path: tuple[str, ...]) -> bool:
 
 
 def _find_amounts(reader: CompiledRule[Rule], giver: Rule, reads: Kept) -> Iterator[Problem]:
-    """Yield errors of resources that a rule counts, and a later kind gives to the pod."""
+    """Yield errors of resources that a rule counts, and of annotations that it reads, which a later kind gives."""
+    for key in sorted(giver.interests.annotations):
+        if _reads(reads, ("metadata", "annotations", key)):
+            message = f"{giver.id} ({giver.location}) gives pods the annotation {key} after this rule has read it"
+            yield Problem(code=Code.WRITTEN_AND_READ, message=message, location=reader.rule.location)
     gives = frozenset() if giver.interests.moves else giver.interests.gives
     patterns = reader.rule.match.resources
     # A pod that gets one of them by the other rule requests what that rule counts.

@@ -85,6 +85,7 @@ class ResourceInjection(RuleWithEntries[InjectionEntry]):
         return Interests(
             resources=frozenset({self.gpu_resource}),
             gives=frozenset(name for entry in self.entries for name in entry.coefficients),
+            annotations=frozenset(key for entry in self.entries for key in entry.annotations),
             annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
         )
 

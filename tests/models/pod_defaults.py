@@ -53,15 +53,15 @@ class World:
 @dataclass
 class Outcome:
     """Result for a pod. `failed`: enforcing rules that could not be evaluated; `unknown`: rules that needed the
-    PriorityClasses; `claimed`: keys that rules decided; `pending`: volumes that the pod gets if it mounts them, and
-    whether a mount is needed."""
+    PriorityClasses; `claimed`: keys that rules decided; `volumes`: volumes that the pod gets, each if it needs no mount
+    or some container mounts it."""
 
     pod: Any
     allowed: bool = True
     failed: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     claimed: set[Any] = field(default_factory=set)
-    pending: dict[str, tuple[Any, bool]] = field(default_factory=dict)
+    volumes: dict[str, tuple[Any, bool]] = field(default_factory=dict)
 
 
 @dataclass
@@ -156,7 +156,7 @@ def mutate(pod: Any, rules: Sequence[Any], world: World) -> Outcome:
         if entry is not None:
             merge(outcome, document, entry, world)
     mounted = {mount["name"] for _, mount in all_mounts(outcome.pod)}
-    added = [volume for name, (volume, needs_mount) in outcome.pending.items() if name in mounted or not needs_mount]
+    added = [volume for name, (volume, needs_mount) in outcome.volumes.items() if name in mounted or not needs_mount]
     if added:
         outcome.pod["spec"]["volumes"] = [*items(outcome.pod["spec"], "volumes"), *added]
     return outcome
@@ -485,14 +485,27 @@ def merge(outcome: Outcome, document: Any, entry: Any, world: World) -> None:
             if chooses(chosen["which"], document["spec"], container):
                 merge_container(outcome, usable, chosen, number, container, overwrite)
     for volume in entry["volumes"]:
-        mounts = [mount for item in entry["containers"] for mount in item["volumeMounts"]]
-        needs_mount = volume["name"] in [mount["name"] for mount in mounts]
-        if claims(outcome, "volume", volume["name"]):
-            merge_volume(outcome, document, entry, volume, overwrite, needs_mount)
-        elif volume["name"] in outcome.pending and not needs_mount:
-            decided, _ = outcome.pending[volume["name"]]
-            if plain_volume(decided) == plain_volume(volume):  # it decides no volume, and still needs this one
-                outcome.pending[volume["name"]] = decided, False
+        names = [mount["name"] for item in entry["containers"] for mount in item["volumeMounts"]]
+        mounted = is_mounted(outcome, document, entry, volume["name"])
+        if volume["name"] in names and usable[volume["name"]] and not mounted:
+            # The rule decides nothing, but mounts of other rules may lack the volume.
+            if volume_of(outcome, volume["name"]) is None:
+                outcome.volumes.setdefault(volume["name"], (volume, True))
+        elif claims(outcome, "volume", volume["name"]):
+            merge_volume(outcome, volume, overwrite)
+
+
+def is_mounted(outcome: Outcome, document: Any, entry: Any, name: str) -> bool:
+    """Return whether a container mounts a volume where an item of the rule that chooses the container says so."""
+    wanted = [
+        (id(container), name, path_of(mount))
+        for container in all_containers(outcome.pod)
+        for item in entry["containers"]
+        if chooses(item["which"], document["spec"], container)
+        for mount in item["volumeMounts"]
+        if mount["name"] == name
+    ]
+    return any((id(each), mount["name"], path_of(mount)) in wanted for each, mount in all_mounts(outcome.pod))
 
 
 def merge_priority(outcome: Outcome, document: Any, wanted: str, world: World) -> None:
@@ -541,8 +554,9 @@ def all_mounts(pod: Any) -> list[tuple[Any, Any]]:
 
 def volume_of(outcome: Outcome, name: str) -> Any:
     """Return the volume that a mount gets, as far as rules have decided; None if there is none yet."""
-    if name in outcome.pending:
-        return outcome.pending[name][0]
+    volume, needs_mount = outcome.volumes.get(name, (None, False))
+    if volume and not needs_mount:
+        return volume
     return next((old for old in items(outcome.pod["spec"], "volumes") if old["name"] == name), None)
 
 
@@ -553,27 +567,14 @@ def is_usable(outcome: Outcome, volume: Any, overwrite: bool) -> bool:
     return old is None or plain_volume(old) == plain_volume(volume) or (decides and overwrite)
 
 
-def merge_volume(outcome: Outcome, document: Any, entry: Any, volume: Any, overwrite: bool, needs_mount: bool) -> None:
-    """Merge a volume after the mounts of its rule. If the rule mounts it, it needs a mount in some container."""
+def merge_volume(outcome: Outcome, volume: Any, overwrite: bool) -> None:
     name, spec = volume["name"], outcome.pod["spec"]
     old = volume_of(outcome, name)
     if old is None:
-        outcome.pending[name] = volume, needs_mount
+        outcome.volumes.pop(name, None)
+        outcome.volumes[name] = volume, False
     elif overwrite and plain_volume(old) != plain_volume(volume):
-        paths = [
-            (container, path_of(mount))
-            for container in all_containers(outcome.pod)
-            for item in entry["containers"]
-            if chooses(item["which"], document["spec"], container)
-            for mount in item["volumeMounts"]
-            if mount["name"] == name
-        ]
-        if not needs_mount or any(
-            mount["name"] == name and path_of(mount) == path and container is other
-            for container, mount in all_mounts(outcome.pod)
-            for other, path in paths
-        ):
-            spec["volumes"] = [volume if each is old else each for each in spec["volumes"]]
+        spec["volumes"] = [volume if each is old else each for each in spec["volumes"]]
 
 
 # Equality after the API server's defaults
@@ -601,10 +602,13 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "fieldRef": {"apiVersion": "v1"},
     "resourceFieldRef": {"divisor": "0"},
     "serviceAccountToken": {"expirationSeconds": 3600},
+    "image": {"pullPolicy": "IfNotPresent"},
+    "spec": {"volumeMode": "Filesystem"},
 }
 """Members that the API server sets in the members of these names.
 
-Sources of projected volumes have no `defaultMode`; it makes no difference there, where nobody can write one.
+Sources of projected volumes have no `defaultMode`; it makes no difference there, where nobody can write one. Images of
+generated volumes have versions.
 """
 
 
@@ -628,6 +632,9 @@ def plain_volume(volume: Any) -> Any:
     result = plain(volume)
     if "sizeLimit" in result.get("emptyDir", {}):
         result["emptyDir"]["sizeLimit"] = value_of(result["emptyDir"]["sizeLimit"])
+    if "ephemeral" in result:
+        requests = result["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"]["requests"]
+        requests["storage"] = value_of(requests["storage"])
     return result if len(result) > 1 else {**result, "emptyDir": {}}
 
 

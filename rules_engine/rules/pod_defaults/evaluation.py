@@ -101,27 +101,29 @@ def apply_pod_defaults(rules: Sequence[CompiledPodDefaults], context: Context) -
     steps, edits, unmounted = _apply(rules, context, facts)
     # What is written decides which containers are Requesting, and which volumes are mounted, as it will the next time.
     after = context.edited(edits) if edits else context
-    found = _Facts(_requests_by_annotation(after), _mounted_volumes(after) & unmounted if unmounted else frozenset())
+    needed = _lacking_volumes(after) & unmounted if unmounted else frozenset[str]()
+    found = _Facts(_requests_by_annotation(after), needed)
     return _apply(rules, context, found)[:2] if found != facts else (steps, edits)
 
 
 class _Facts(NamedTuple):
-    """Facts of the pod after all rules: it requests GPUs by an annotation; the volumes that some container mounts."""
+    """Facts of the pod after all rules: it requests GPUs by an annotation; volumes that it mounts and does not have."""
 
     by_annotation: bool
-    mounted: frozenset[str] = frozenset()
+    needed: frozenset[str] = frozenset()
 
 
 def _requests_by_annotation(context: Context) -> bool:
     return bool(requests_gpus_by_annotation(read_mapping(context.pod.raw, ())))
 
 
-def _mounted_volumes(context: Context) -> frozenset[str]:
+def _lacking_volumes(context: Context) -> frozenset[str]:
+    """Return the volumes that some container mounts and the pod does not have."""
     spec = as_mapping(read_mapping(context.pod.raw, ()).get("spec"))
     containers = (each for member in CONTAINER_LISTS for each in object_items(spec.get(member)))
-    return frozenset(
-        text_member(mount, "name") for each in containers for mount in object_items(each.get("volumeMounts"))
-    )
+    mounts = (mount for each in containers for mount in object_items(each.get("volumeMounts")))
+    present = {text_member(volume, "name") for volume in object_items(spec.get("volumes"))}
+    return frozenset(text_member(mount, "name") for mount in mounts) - present
 
 
 def _apply(
@@ -181,7 +183,7 @@ class _Merge:
         self._rule = compiled.rule
         self._values = compiled.values
         self._by_annotation = facts.by_annotation and not compiled.rule.match.resources
-        self._mounted = facts.mounted
+        self._needed = facts.needed
         self._context = context
         self._scope: ExpressionScope = applies.scope
         self._warnings = applies.warnings
@@ -216,15 +218,13 @@ class _Merge:
             if volume in kept:
                 self._notes.append(f"{target.title(member)} is not added: the pod does not get this volume {volume}")
                 self.keys.add(_Key(target.where, member.field.name, member.name))
-            elif self._merge(target, member, value):
+            elif self._merge(target, member, value) or (volume and volume == self._volume_at(target, value)):
                 mounted.add(volume)
                 if volume in in_memory:
                     self._warn_of_size(target, volume, in_memory[volume])
         named = {self._volume_of(each, each.value) for group in self._entry.containers for each in group.members}
         for member, value in pod:
-            # Mounts of others need the volume where there is none, and must keep their own.
-            needed = self._mounted if self.writer.value(_VOLUMES, member.name) is None else frozenset[str]()
-            if member.field is _VOLUMES and member.name in named - mounted - kept - needed:
+            if member.field is _VOLUMES and member.name in named - mounted - kept - self._needed:
                 self.unmounted.add(member.name)
                 self._notes.append(f"{member.title} is not added: no container mounts it")
             else:
@@ -243,6 +243,11 @@ class _Merge:
     def _volume_of(self, member: Member, value: Json) -> str:
         """Return the volume that a mount names; "" for other members."""
         return str(read_mapping(value, ()).get("name")) if member.field is _MOUNTS else ""
+
+    def _volume_at(self, target: _Target, mount: Json) -> str:
+        """Return the volume that a container mounts at the path of a mount; "" for none."""
+        present = self.writer.value(_MOUNTS, identity_of(_MOUNTS, mount), target.where)
+        return text_member(as_mapping(present), "name")
 
     def _may_write_volume(self, member: Member, value: Json) -> bool:
         present = self.writer.compare(member.field, member.name, value)

@@ -316,8 +316,16 @@ class TestLadders:
         assert step_of(decision, "FallbackLadder").resources[0].to == GPU
         assert spec_of(decision)["tolerations"] == [{"key": "pool", "operator": "Exists"}]
         for_mig = pod_defaults(f"{{match: {{resources: ['{MIG2}']}}, {TOLERATES[1:]}")
-        kept = mutated(pod(container("main", {MIG2: 1})), strict, for_mig, on=on)
-        assert step_of(kept, "FallbackLadder").reason == "exhausted"
+        # On the rung where it is, the pod gets the toleration: a second admission would move it.
+        moved = mutated(pod(container("main", {MIG2: 1})), strict, for_mig, on=on)
+        assert step_of(moved, "FallbackLadder").resources[0].to == GPU
+        assert spec_of(moved)["tolerations"] == [{"key": "pool", "operator": "Exists"}]
+        assert mutated(moved.result, strict, for_mig, on=on).patch == ()
+        full = cluster(node("other", {"amd.com/gpu": 8}))
+        assert (
+            step_of(mutated(pod(container("main", {MIG2: 1})), strict, for_mig, on=full), "FallbackLadder").reason
+            == "exhausted"
+        )
 
     def test_a_selector_and_the_scheduling_of_a_runtime_class_count(self) -> None:
         strict = ladder(GPU, MIG2, nodes=MATCHES_POD)
@@ -422,6 +430,15 @@ class TestWrittenAndRead:
         excluded = pod_defaults("{match: {excludeNamespaces: [other]}, pod: {spec: {nodeSelector: {card: x}}}}")
         assert self.messages(excluded, elsewhere) == []
         assert self.messages(writes, ladder(GPU, MIG2)) == []
+
+    def test_an_annotation_of_an_injection_must_not_be_read(self) -> None:
+        gives = injection({"cpu": "1"}, gpu_type=None, annotations={"card": "x"})
+        reads = "{pod: {metadata: {labelsExpression: {a: \"object.metadata.?annotations[?'%s'].orValue('')\"}}}}"
+        _, problems = compile_rules([pod_defaults(reads % "card"), gives])
+        assert [each.message for each in problems if each.code == "written-and-read"] == [
+            f"{gives.id} ({gives.location}) gives pods the annotation card after this rule has read it"
+        ]
+        assert self.messages(pod_defaults(reads % "other"), gives) == []
 
     def test_a_rule_must_not_count_what_an_injection_gives(self) -> None:
         gives = injection({"nvidia.com/shm": "1Gi"}, gpu_type=None)

@@ -75,6 +75,13 @@ COMPUTED_TOLERATIONS = (
     {"key": "gpu", "valueExpression": "params.pool", "effect": "NoSchedule"},
     {"key": "team", "operator": "Equal", "valueExpression": STRINGS[1], "effect": "NoSchedule"},
 )
+
+
+def _claimed(storage: str, **members: str) -> Any:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}, **members}
+    return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+
+
 VOLUMES: tuple[dict[str, Any], ...] = (
     {"name": "shm", "emptyDir": {"medium": "Memory"}},
     {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
@@ -86,6 +93,9 @@ VOLUMES: tuple[dict[str, Any], ...] = (
     {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": False}},
     {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
     {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
+    {"name": "models", "image": {"reference": "registry/models:1"}},
+    {"name": "models", "image": {"reference": "registry/models:1", "pullPolicy": "Always"}},
+    {"name": "models", **_claimed("1Gi")},
     {"name": "cfg", "configMap": {"name": "cfg"}},
     {"name": "cfg", "configMap": {"name": "cfg", "defaultMode": 420}},
     {"name": "cfg", "configMap": {"name": "cfg", "defaultMode": 256}},
@@ -97,6 +107,8 @@ VOLUMES: tuple[dict[str, Any], ...] = (
 POD_VOLUMES: tuple[dict[str, Any], ...] = (
     *VOLUMES,
     {"name": "models", "hostPath": {"path": "/srv/models", "type": ""}},
+    {"name": "models", "image": {"reference": "registry/models:1", "pullPolicy": "IfNotPresent"}},
+    {"name": "models", **_claimed("1024Mi", volumeMode="Filesystem")},
     {"name": "shm", "emptyDir": {"medium": "", "sizeLimit": None}},
     {"name": "data", "emptyDir": {}},
     {"name": "shm"},
@@ -755,7 +767,7 @@ def decide(rule_set: RuleSet, case: Any) -> Decision:
 
 def patched(before: Any, decision: Decision) -> Any:
     """Return the pod after the patch. Asserts that each operation is needed, and that the result is the decision's."""
-    result = before
+    result = json.loads(json.dumps(before))  # generated pods share objects
     for operation in decision.patch:
         after = apply_rfc_6902(result, [operation.to_json()])
         assert not same(after, result), operation

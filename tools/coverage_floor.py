@@ -15,6 +15,8 @@ FLOORS = {
     "rules_engine/rules/ladder": 100.0,
     "rules_engine/rules/injection": 100.0,
     "rules_engine/rules/validation": 100.0,
+    "rules_engine/rules/pod_defaults": 100.0,
+    "rules_engine/rules/pod_members": 100.0,
     "rules_engine/rules/rule_set": 100.0,
     "rules_engine/rules/evaluation": 100.0,
     "rules_engine": 95.0,

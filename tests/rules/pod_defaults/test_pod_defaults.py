@@ -238,6 +238,22 @@ class TestComputedValues:
         rule = pod_defaults("{pod: {spec: {volumes: [{name: shm, emptyDir: {sizeLimit: 1024Mi}}]}}}")
         assert spec_of(mutated(pod(container("main")), rule))["volumes"][0]["emptyDir"] == {"sizeLimit": "1Gi"}
 
+    def test_a_malformed_quantity_of_a_pod_is_another_value(self) -> None:
+        rule = pod_defaults(
+            "{onConflict: Overwrite, pod: {spec: {volumes: [{name: shm, emptyDir: {sizeLimit: 1Gi}}]}}}"
+        )
+        made = pod(container("main"), volumes=[{"name": "shm", "emptyDir": {"sizeLimit": "one"}}])
+        assert spec_of(mutated(made, rule))["volumes"][0]["emptyDir"] == {"sizeLimit": "1Gi"}
+
+    def test_a_volume_that_only_another_rule_mounts_is_that_rules(self) -> None:
+        other = "{pod: {spec: {volumes: [{name: shm, emptyDir: {medium: Memory}}]}}, containers: [%s]}"
+        mounts = "{which: %s, volumeMounts: [{name: shm, mountPath: /dev/shm}]}"
+        first = pod_defaults(other.replace("{medium: Memory}", "{}") % (mounts % "{names: [zz]}"), "a")
+        second = pod_defaults(other % (mounts % "All"), "b")
+        spec = spec_of(mutated(pod(container("main")), first, second))
+        assert spec["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+        assert spec["containers"][0]["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
+
 
 class TestContainers:
     def test_without_resources_a_gpu_of_the_catalogue_is_requested(self) -> None:
@@ -523,6 +539,8 @@ def test_a_toleration_without_an_operator_is_equal() -> None:
             "{pod: {metadata: {annotationsExpression: {gpurules.io/skip: params.b}}}, params: {b: c}}",
             "steering-annotation",
         ),
+        ("{pod: {metadata: {labels: {a: [x]}}}}", "wrong-type"),
+        ("{pod: {metadata: {labelsExpression: {a: [x]}}}}", "wrong-type"),
     ],
 )
 def test_what_the_api_server_refuses_is_a_load_error(spec: str, code: str) -> None:

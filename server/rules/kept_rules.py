@@ -55,7 +55,9 @@ class KeptRules:
         """Return the kept rules. Raises UnusableError."""
         try:
             _, values = self._read()
-            packed = b64decode(next(iter(values.values()), ""), validate=True)
+            if not values:
+                raise UnusableError(f"gpu-rules serve: no rules are kept in {self._name} yet")
+            packed = b64decode(next(iter(values.values())), validate=True)
             text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, MAX_TEXT_BYTES)
             return prepare_texts(as_string_map(orjson.loads(text)), self._name)
         except (ApiError, ValueError, zlib.error) as error:

@@ -222,7 +222,7 @@ def test_rules_that_do_not_fit_are_not_kept(api: ApiServer, replica: Replica) ->
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        (None, "no rules can be read from ConfigMap gpu/kept"),
+        (None, "no rules are kept in ConfigMap gpu/kept yet"),
         ({"a": b"no gzip"}, "no rules can be read from ConfigMap gpu/kept: Error -3"),
         ({"a": compress(b"no JSON")}, "no rules can be read from ConfigMap gpu/kept"),
         ({"a": compress(b" " * (MAX_TEXT_BYTES + 10) + b"{}")}, "no rules can be read from ConfigMap gpu/kept"),

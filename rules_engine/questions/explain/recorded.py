@@ -5,20 +5,18 @@ Only MAX_RECORDS decisions are kept in memory, whatever the size of the log.
 """
 
 import heapq
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
-from rules_engine.language.files import STDIN, standard_input
-from rules_engine.language.log_lines import log_lines
 from rules_engine.model.json.output import SparseOutput
 from rules_engine.model.kubernetes.api_defaults import is_generated_name
+from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.decision import denial_message
 from rules_engine.model.rules.logged_decision import LoggedOperation, LoggedStatus, LoggedStep
+from rules_engine.questions.decision_log import DecisionLogReader
 from rules_engine.report.answer import Answer
 
 MAX_RECORDS = 100
@@ -110,27 +108,17 @@ class LoggedDecisions(Answer, frozen=True, kw_only=True):
     unread: Annotated[int, Meta(description="Lines that are not decisions.")]
 
 
-_DECODER = msgspec.json.Decoder(LogLine)
-
-
 def read_log(path: Path, pod: PodName) -> LoggedDecisions:
     """Read the decisions for a pod from a decision log. Raises OSError if the log cannot be read."""
     newest: list[tuple[str, int, LogLine]] = []
-    found = logged = unread = 0
-    with nullcontext(standard_input()) if path == STDIN else path.open("rb") as file:
-        for text in log_lines(file):
-            if text is not None and not text.strip():
-                continue
-            try:
-                line = _DECODER.decode(text or b"")
-            except (msgspec.DecodeError, UnicodeError, RecursionError):  # the server did not write it
-                unread += 1
-                continue
-            logged += 1
-            if line.namespace == pod.namespace and pod.matches(line.pod):
-                found += 1  # also the order of decisions of one time: heapq must not compare the lines
-                heapq.heappush(newest, (line.time, found, line))
-                if len(newest) > MAX_RECORDS:
-                    heapq.heappop(newest)
+    found = 0
+    log = DecisionLogReader(path, LogLine)
+    for line, _ in log.decisions(Problems()):
+        if line.namespace == pod.namespace and pod.matches(line.pod):
+            found += 1  # also the order of decisions of one time: heapq must not compare the lines
+            heapq.heappush(newest, (line.time, found, line))
+            if len(newest) > MAX_RECORDS:
+                heapq.heappop(newest)
     decisions = tuple(line for _, _, line in sorted(newest, reverse=True))
-    return LoggedDecisions(decisions=decisions, found=found, logged=logged, unread=unread)
+    unread = log.unreadable.total()
+    return LoggedDecisions(decisions=decisions, found=found, logged=log.lines - unread, unread=unread)

@@ -17,15 +17,9 @@ from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest, pod_request
 from rules_engine.model.rules.logged_decision import LEFT_OUT, reduce_request
 from rules_engine.model.rules.rule import FailurePolicy, Match, Operation, Rule
+from rules_engine.questions.decision_log import NO_DECISION, NO_JSON, TOO_LONG
 from rules_engine.questions.diff.comparison import compare_outcomes
-from rules_engine.questions.diff.input.recorded_input import (
-    NO_DECISION,
-    NO_JSON,
-    NOT_RECORDED,
-    TOO_LONG,
-    UNREADABLE,
-    RecordedInput,
-)
+from rules_engine.questions.diff.input.recorded_input import NOT_RECORDED, UNREADABLE, RecordedInput
 from rules_engine.questions.diff.outcomes import Outcomes
 from rules_engine.questions.diff.values import Kind, RecordedAdmissions, SubmittedPods, WorkloadName
 from rules_engine.server.state import ServerState

@@ -7,6 +7,7 @@ quick.
 
 import click
 
+from rules_engine.cli.audit import audit
 from rules_engine.cli.check import check
 from rules_engine.cli.convert import convert
 from rules_engine.cli.diff import diff
@@ -27,6 +28,7 @@ from rules_engine.cli.simulate import simulate
 from rules_engine.cli.webhook_config import webhook_config
 
 COMMANDS: tuple[click.Command, ...] = (
+    audit,
     check,
     convert,
     diff,

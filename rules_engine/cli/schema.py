@@ -10,6 +10,7 @@ from rules_engine.cli.options import KnownName
 from rules_engine.cli.program import Command, help_examples, print_json
 
 ANSWERS: Mapping[str, str] = {
+    "audit": "rules_engine.questions.audit:AuditAnswer",
     "check": "rules_engine.authoring.check.check:CheckAnswer",
     "diff": "rules_engine.questions.diff.answer:DifferenceAnswer",
     "doctor": "rules_engine.questions.doctor.values:Diagnosis",

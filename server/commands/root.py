@@ -30,7 +30,7 @@ for command in (*COMMANDS, capture, demo, doctor, playground, serve):
 
 main.sections = {
     "Write rules": ("init", "check", "test", "eval", "schema", "sets", "convert", "playground"),
-    "Understand decisions": ("explain", "list", "diff"),
+    "Understand decisions": ("explain", "list", "diff", "audit"),
     "Look at a cluster": ("preflight", "doctor", "capture", "simulate", "plan"),
     "Run the server": ("serve", "webhook-config", "native", "demo"),
 }

@@ -1,6 +1,6 @@
 """Answers as JSON and as text: of every example in the documents whose command has both.
 
-`python -m tests.docs.test_answers` updates the texts of the ten reports in golden/.
+`python -m tests.docs.test_answers` updates the texts of the eleven reports in golden/.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ REPORTS = {
     ("README", "explain"),
     ("compare", "diff"),
     ("diagnose", "doctor"),
+    ("operate", "audit"),
     ("plan", "plan"),
     ("preflight", "preflight"),
     ("simulate", "simulate"),
@@ -43,7 +44,7 @@ REPORTS = {
 
 WIDTHS = (80, 120)
 
-EXAMPLES = {"check", "diff", "doctor", "explain", "list", "plan", "preflight", "simulate", "test"}
+EXAMPLES = {"audit", "check", "diff", "doctor", "explain", "list", "plan", "preflight", "simulate", "test"}
 """Answers that the documents have examples of; tests/server/commands/test_command_line.py has the others."""
 
 PLAIN_NAMES = frozenset(
@@ -234,6 +235,12 @@ def said(name: str, answer: Any) -> Iterator[str]:
                 yield ", ".join(change["kinds"])
                 yield from (each["name"] for each in change["workloads"])
                 yield from (each["rule"] for each in change["rules"])
+        case "audit":
+            for group in answer["groups"]:
+                yield f"{group['rule']}  {'denied' if group['action'] == 'deny' else 'changed'}"
+                yield f"{group['namespace']}  "
+                yield f"{group['kind']} {group['name']}  "
+                yield group["pod"]
         case "preflight":
             for each in answer["workloads"]:
                 name = f"{each['kind']} {each['namespace']}/{each['name']}"

@@ -160,7 +160,13 @@ def default_pod_resources(spec: Object, observed: Object = _NOTHING) -> Json:
 MAX_BASE = 58
 """Characters of a generateName that are used: five random characters follow, and a label has at most 63."""
 
-_RANDOM_SUFFIX = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")
+_SAFE = "[bcdfghjklmnpqrstvwxz2456789]"
+"""Characters of random suffixes and hashes (apimachinery, pkg/util/rand), as a regular expression."""
+
+_RANDOM_SUFFIX = re.compile(f"{_SAFE}{{5}}")
+
+_GENERATED_END = re.compile(rf"-(?:{_SAFE}{{5,10}}|[0-9]{{8,10}})\Z")
+"""A random suffix, the hash of a ReplicaSet's template, or the minutes since 1970 of a CronJob's Job."""
 
 
 def generate_name(base: str) -> str:
@@ -172,6 +178,11 @@ def is_generated_name(name: str, base: str) -> bool:
     """Return True if the API server may have generated a name. Names of StatefulSet pods end in an ordinal instead."""
     base = base[:MAX_BASE]
     return bool(base) and name.startswith(base) and _RANDOM_SUFFIX.fullmatch(name, len(base)) is not None
+
+
+def without_generated_end(name: str) -> str:
+    """Return a name with `*` in place of an end that looks generated: names of one Deployment or CronJob are equal."""
+    return _GENERATED_END.sub("-*", name)
 
 
 def with_generated_name(pod: Json) -> Json:

@@ -30,7 +30,7 @@ from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 MAX_VALUE = 120
 """Characters of a value in the text of `list`: the location that follows it leads to the whole value."""
 
-_WORDS: Mapping[Action, tuple[str, Tone]] = {
+ACTION_WORDS: Mapping[Action, tuple[str, Tone]] = {
     Action.SKIP: ("skipped", Tone.QUIET),
     Action.KEEP: ("unchanged", Tone.INFO),
     Action.PASS: ("passed", Tone.GOOD),
@@ -182,7 +182,7 @@ def _decision_tree(name: str, trace: Sequence[LoggedStep], refused: str, *, skip
 
 
 def _step_tree(step: LoggedStep) -> Tree:
-    word, tone = _WORDS[step.action]
+    word, tone = ACTION_WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
         word = f"{word} (audit mode)"
     further_fields = "".join(f", {each.source} {each.field}" for each in step.further_fields)

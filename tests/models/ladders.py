@@ -136,7 +136,7 @@ def decide_once(
     found.update(unassumed(rule, staying))
     for name in leaving:
         for target in targets(rule, name, pod):
-            after = moved(rule, now, name, target)
+            after = moved(rule, now, pod, name, target)
             assumed = rungs(rule)[target]["assume"]
             if (assumed or offered(rule, nodes, after, [*settled, target])) and all(
                 keeps(earlier, nodes, after)
@@ -248,19 +248,24 @@ def need(pod: Any, name: str, sections: Sequence[str] = ("limits", "requests")) 
     return max(running, peak) + amount(pod["spec"].get("overhead", {}).get(name, "0"))
 
 
-def moved(rule: Any, pod: Any, name: str, target: str) -> Any:
+def moved(rule: Any, pod: Any, before: Any, name: str, target: str) -> Any:
+    """Return the pod with the devices that were requested `before` on another rung; those that moved here stay."""
     after = copy.deepcopy(pod)
-    for container in all_containers(after):
-        if not count(container, name):
+    for container, own in zip(all_containers(after), all_containers(before), strict=True):
+        devices = count(own, name)
+        if not devices:
             continue
-        devices = count(container, name)
+        arrived_here = count(container, name) - devices
         if rule["counts"] == "Scale":
             devices = ceil(Fraction(devices * rungs(rule)[name]["weight"], rungs(rule)[target]["weight"]))
         text = write(Fraction(devices + count(container, target)), "decimal")
         sections = container["resources"]
         written = {"limits"} | {section for section in sections if {name, target} & sections[section].keys()}
         for section in sections:
-            sections[section].pop(name, None)
+            if name in sections[section] and arrived_here:
+                sections[section][name] = write(Fraction(arrived_here), "decimal")
+            else:
+                sections[section].pop(name, None)
         for section in written:
             sections.setdefault(section, {})[target] = text
     return after

@@ -78,7 +78,7 @@ class ServerSettings:
         multiple=True,
         metavar="SOURCE...",
         help="Rules: files, folders or set:NAME; in GPU_RULES_RULES, paths separated by colons. "
-        "Default: set:gpu-allocation.",
+        "Default, unless the cluster is live: set:gpu-allocation.",
     )
     keep_rules: tuple[str, str] | None = _setting(
         "--keep-rules",
@@ -307,6 +307,10 @@ SETTINGS = tuple(ServeOption(name=it.name, default=it.default, **it.metadata) fo
 """All settings."""
 
 _CONFLICTS: tuple[tuple[str, Callable[[ServerSettings], bool]], ...] = (
+    (
+        "a live cluster needs --rules, such as the sets that gpu-rules sets suggest --cluster kubeconfig prints",
+        lambda it: it.is_live and not it.rules,
+    ),
     ("--keep-rules needs --rules", lambda it: it.keep_rules is not None and not it.rules),
     ("--tls-cert and --tls-key need each other", lambda it: (it.tls_cert is None) != (it.tls_key is None)),
     (

@@ -49,7 +49,7 @@ class _ExpressionParamType(click.ParamType[str]):
 @click.option(
     "--rule", "rule_id", metavar="KIND/NAME", help="A rule whose variables and params the expression may use."
 )
-@sources_option("--rules", "Rules with that one", default=" Default: set:gpu-allocation.")
+@sources_option("--rules", "Rules with that one")
 @request_namespace_option
 def evaluate(
     expression: str,
@@ -65,6 +65,8 @@ def evaluate(
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
+    if rule_id is not None and not rules:
+        raise click.UsageError("--rule needs --rules; gpu-rules sets list shows the packaged sets")
     from rules_engine.cluster.read.clusters import read_cluster
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.model.kubernetes.cluster import Cluster
@@ -73,9 +75,9 @@ def evaluate(
     from rules_engine.questions.explain.explain import NamespaceError
     from rules_engine.report.text import Screen
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, has_errors
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, load_sources
+    from rules_engine.rules.sources.rule_sources import load_sources
 
-    files = load_sources(rules or DEFAULT_SOURCES) if rule_id is not None else None
+    files = load_sources(rules) if rule_id is not None else None
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
     namespace = namespace or (cluster.namespace if cluster else "")
     manifest = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds if files else ()))

@@ -55,12 +55,12 @@ class FieldPathParamType(click.ParamType[str]):
     cls=Command,
     short_help="Show the admission decision for a pod.",
     epilog=help_examples(
-        "gpu-rules explain -f pod.yaml",
-        "gpu-rules explain -f pod.yaml --rules rules -n ml",
-        "gpu-rules explain -f job.yaml --cluster cluster.yaml --all",
+        "gpu-rules explain -f pod.yaml --rules rules",
+        "gpu-rules explain -f job.yaml --rules set:gpu-shared -n ml",
+        "gpu-rules explain -f job.yaml --rules rules --all",
         "gpu-rules explain --from-log log.jsonl --pod ml/train",
-        "gpu-rules explain -f job.yaml --cluster kubeconfig",
-        "kubectl get pod train -o json | gpu-rules explain -f -",
+        "gpu-rules explain -f a.yaml --rules a --cluster kubeconfig",
+        "kubectl get po p -oyaml | gpu-rules explain -f - --rules a",
         "gpu-rules explain FallbackLadder.spec.rungs",
     ),
 )
@@ -122,12 +122,11 @@ def explain(
     from rules_engine.report.text import Screen
     from rules_engine.report.values import Lines, Span, Tone
     from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_sources import read_sources
 
     reading = read_cluster([DEFAULT_CLUSTER]) if cluster is None else cluster.read(nodes=False)
     namespace = namespace or (cluster.namespace if cluster else "")
-    sources = rules or DEFAULT_SOURCES
-    files = read_sources(sources)
+    files = read_sources(rules)
     problems = InputProblems("explain", [Target(output, None)])
     problems.add((*files.problems, *reading.problems), {**files.loaded.sources, **reading.sources})
     if reading.objects is None or files.failed:
@@ -162,7 +161,7 @@ def explain(
         problems.end()
     if output == "json":
         name = DEFAULT_CLUSTER.stem if cluster is None else cluster.name
-        print_json(join_pods(sources, name, pods, problems.items))
+        print_json(join_pods(rules, name, pods, problems.items))
     else:
         screen.blocks(Lines(lines=("", Span(each, Tone.WARNING))) for each in problems.notices)
     fail_if(problems.failed, UNUSABLE)

@@ -9,7 +9,7 @@ from rules_engine.cli.options import (
     ClusterArgument,
     cluster_option,
     report_problems,
-    rules_option,
+    required_rules_option,
     server_namespace_option,
 )
 from rules_engine.cli.program import Command, help_examples, print_objects
@@ -28,10 +28,10 @@ LEAST_VERSION = 1, 36
     epilog=help_examples(
         "gpu-rules native --rules rules",
         "gpu-rules native --rules rules --cluster kubeconfig",
-        "gpu-rules native --cluster cluster.yaml --output json",
+        "gpu-rules native --rules a --cluster cluster.yaml -o json",
     ),
 )
-@rules_option
+@required_rules_option
 @cluster_option(". Prints what its nodes offer, too.")
 @click.option(
     "--name",
@@ -56,9 +56,9 @@ def native(
     from rules_engine.model.json.lenient import as_mapping
     from rules_engine.model.kubernetes.cluster import Cluster
     from rules_engine.rules.native.policy import translate_rules
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_sources import read_sources
 
-    files = read_sources(rules or DEFAULT_SOURCES)
+    files = read_sources(rules)
     unusable = files.failed or not files.loaded.rules
     report_problems("native", output, files.problems, files.loaded.sources, unusable=unusable)
     translated = translate_rules(files.rule_set)

@@ -197,6 +197,9 @@ class RuleSourceType(click.ParamType["RuleSource"]):
         except SourceError as error:
             self.fail(str(error), param, ctx)
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
+        return "Name files, folders, or a packaged set that gpu-rules sets list shows, such as set:gpu-allocation."
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
         from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
@@ -223,7 +226,8 @@ def sources_option(
     )
 
 
-rules_option = sources_option("--rules", "Rules", several=True, default=" Default: set:gpu-allocation.")
+rules_option = sources_option("--rules", "Rules", several=True, default=" Default: no rules.")
+required_rules_option = sources_option("--rules", "Rules", several=True, required=True)
 
 
 def _add_catalogues(_context: click.Context, _parameter: click.Parameter, files: Sequence[Path]) -> None:

@@ -66,7 +66,7 @@ def _read_amount(_context: click.Context, _parameter: click.Parameter, value: st
     cls=Command,
     short_help="Find the MIG layouts of cards that serve a workload best.",
     epilog=help_examples(
-        "gpu-rules plan -f load.yaml --cards 8xA100-80GB",
+        "gpu-rules plan -f load.yaml --rules a --cards 8xA100-80GB",
         "gpu-rules plan -f load.yaml --cards 8xH200 --nodes 2",
         "gpu-rules plan -f load.yaml --cards 4xA30 --by unserved",
         "gpu-rules plan -f load.yaml --cards 4xA30 -o mig-configs",
@@ -132,11 +132,9 @@ def plan(
     from rules_engine.questions.plan.plan import LostNodeError, PlanError
     from rules_engine.questions.plan.report import plan_report
     from rules_engine.questions.simulate.figures import By
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 
     problems = InputProblems("plan", targets)
-    sources = rules or DEFAULT_SOURCES
-    (simulation,), (files,) = read_load(file, [cluster] if cluster else [], [sources], problems, needs_cluster=False)
+    (simulation,), (files,) = read_load(file, [cluster] if cluster else [], [rules], problems, needs_cluster=False)
     if cards[1] not in placed_cards():
         message = f"no MIG placements are published for {cards[1]!r}, only for {', '.join(placed_cards())}"
         raise click.BadParameter(message, param_hint="--cards")
@@ -160,7 +158,7 @@ def plan(
                 nodes=nodes or 0,
                 amounts=amounts,
                 by=By(by or By.WAITING),
-                rules=" ".join(map(str, sources)),
+                rules=" ".join(map(str, rules)),
                 seconds=seconds,
                 progress=progress,
             )

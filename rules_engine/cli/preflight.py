@@ -1,6 +1,5 @@
 """`preflight`: which pods of workloads would start now, and what would start the others."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +31,9 @@ AUTOSCALERS = ("NodePool", "ConfigMap.cluster-autoscaler-status")
     cls=Command,
     short_help="Show whether a workload would start now, and what would start it.",
     epilog=help_examples(
-        "gpu-rules preflight -f job.yaml",
+        "gpu-rules preflight -f job.yaml --rules rules",
         "gpu-rules preflight -f job.yaml --cluster cluster.yaml",
-        "gpu-rules preflight -f job.yaml --fail-on never",
+        "gpu-rules preflight -f job.yaml --rules a --fail-on never",
     ),
 )
 @manifests_option(required=True)
@@ -73,11 +72,10 @@ def preflight(
     from rules_engine.questions.preflight.report import preflight_report
     from rules_engine.questions.preflight.state import Verdict
     from rules_engine.rules.sources.rule_files import has_errors
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_sources import read_sources
 
     problems = InputProblems("preflight", targets)
-    sources = rules or DEFAULT_SOURCES
-    files = read_sources(sources)
+    files = read_sources(rules)
     with without_garbage_collection():
         part = join_parts(stream_manifests(manifests, files.rule_set.workload_kinds))
         reading = cluster.read(assumed=("ResourceQuota",), nodes=False)  # the report says if pods were not read
@@ -94,6 +92,7 @@ def preflight(
                 reading.objects,
                 name=reading.name,
                 namespace=namespace or cluster.namespace,
+                rules=" ".join(map(str, rules)),
                 progress=lambda done, total: show("workloads", done, total),
             )
     except InputError as error:
@@ -101,7 +100,7 @@ def preflight(
         problems.end()
     problems.add(answer.problems, lines)
     answer = with_unknown_pods(answer, seen)
-    problems.write(answer, partial(preflight_report, rules=" ".join(map(str, sources))))
+    problems.write(answer, preflight_report)
     passing = {Verdict.STARTS, Verdict.UNKNOWN, *([Verdict.WAITS] if fail_on == "never" else [])}
     fail_if(any(each.verdict not in passing for each in answer.workloads))
     fail_if(bool(problems.unknown) or any(each.unknown for each in answer.workloads), UNKNOWN)

@@ -400,6 +400,10 @@ def _write_report(report: "Report", format: str, stream: TextIO) -> None:
 
             stream.write(render_markdown(report))
         case _:
-            from rules_engine.report.text import Screen
+            from rules_engine.report.text import WITHOUT_RULES, Screen
 
-            Screen(stream).report(report)
+            screen = Screen(stream)
+            if click.get_current_context().params.get("rules") == ():
+                screen.line(WITHOUT_RULES)
+                screen.line("")
+            screen.report(report)

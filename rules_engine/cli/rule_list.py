@@ -59,7 +59,7 @@ class LabelsParamType(click.ParamType[Mapping[str, str]]):
         "gpu-rules list -n ml rules --labels team=ml -o json",
     ),
 )
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=SourceOrStdin())
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SourceOrStdin())
 @click.option("-n", "--namespace", type=NAMESPACE_NAME, metavar="NAME", help="Show what applies in this namespace.")
 @click.option(
     "--labels",
@@ -85,8 +85,8 @@ def list_command(
 ) -> None:
     """List rules and Diagnostics, with the digest that a server with these rules reports at /rules.
 
-    SOURCE: a file, a folder, set:NAME, git:REF:PATH or configmap:NAMESPACE/NAME; - for standard input. Default:
-    set:gpu-allocation. Rules of a kind are in order of evaluation.
+    SOURCE: a file, a folder, set:NAME, git:REF:PATH or configmap:NAMESPACE/NAME; - for standard input. Rules
+    of a kind are in order of evaluation.
 
     With -n: the rules that can apply to pods of a namespace. Each value has the file and line where it is written, and
     the value that it overrides there.
@@ -95,9 +95,8 @@ def list_command(
     """
     from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.questions.explain.rule_list import list_rules, load_listed
-    from rules_engine.questions.explain.text import default_inputs, print_rules
+    from rules_engine.questions.explain.text import print_rules
     from rules_engine.report.text import Screen
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 
     if namespace is None:
         for option, value in (("--labels", labels), ("--pod-labels", pod_labels), ("--cluster", cluster)):
@@ -106,7 +105,7 @@ def list_command(
     elif labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
     problems = InputProblems("list", [Target(output, None)])
-    loaded, load_problems = load_listed(sources or DEFAULT_SOURCES)
+    loaded, load_problems = load_listed(sources)
     problems.add(load_problems, loaded.sources)
     if cluster is not None and namespace is not None:
         reading = cluster.read(nodes=False)
@@ -120,9 +119,7 @@ def list_command(
     if output == "json":
         print_json(listing)
         return
-    screen = Screen(sys.stdout)
-    screen.block(default_inputs(rules=not sources, others="name a SOURCE for others"), 0)
-    print_rules(listing, screen)
+    print_rules(listing, Screen(sys.stdout))
 
 
 def _warn_if_unlisted(namespace: str, namespaces: Collection[str], cluster: str) -> None:

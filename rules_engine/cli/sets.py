@@ -18,7 +18,7 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import Command, CommandGroup, InputProblems, Target, help_examples, print_json
 
-USED = {"gpu-allocation": "used without --rules", "diagnostics": "used by doctor"}
+USED = {"gpu-allocation": "used by demo, and by serve without --rules", "diagnostics": "used by doctor"}
 """Sets that commands use by themselves, and when."""
 
 

@@ -43,11 +43,10 @@ MAX_SEED = 2**63 - 1
     cls=Command,
     short_help="Show which pods of a workload run, wait or fall back under rules.",
     epilog=help_examples(
-        "gpu-rules simulate -f load.yaml",
         "gpu-rules simulate -f load.yaml --rules rules",
         "gpu-rules simulate -f load.yaml --compare rules",
         "gpu-rules simulate -f load.yaml --cluster cluster.yaml",
-        "gpu-rules simulate -f load.yaml --output html=load.html",
+        "gpu-rules simulate -f load.yaml --rules a -o html=a.html",
     ),
 )
 @load_option
@@ -96,9 +95,8 @@ def simulate(
     from rules_engine.model.rules.simulation import Strategy
     from rules_engine.questions.simulate.figures import By
     from rules_engine.questions.simulate.report import simulation_report
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES
 
-    sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules or DEFAULT_SOURCES)): rules or DEFAULT_SOURCES}
+    sets: dict[str, Sequence[RuleSource]] = {" ".join(map(str, rules)): rules}
     sets |= {str(source): (source,) for source in compare}
     if len(sets) != 1 + len(compare):
         raise click.UsageError("--compare needs other rules than --rules and each other --compare")

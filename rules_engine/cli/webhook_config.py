@@ -13,7 +13,7 @@ from rules_engine.cli.options import (
     given_options,
     live_options,
     report_problems,
-    rules_option,
+    required_rules_option,
     server_namespace_option,
 )
 from rules_engine.cli.program import Command, help_examples, print_objects
@@ -45,12 +45,12 @@ class ServiceAddress(click.ParamType[Service]):
     cls=Command,
     short_help="Print the webhook configurations for rules.",
     epilog=help_examples(
-        "gpu-rules webhook-config -o helm-values > values.yaml",
-        "gpu-rules webhook-config --failure-policy Fail",
-        "gpu-rules webhook-config --url https://192.0.2.1:8443",
+        "gpu-rules webhook-config --rules a -o helm-values > a.yaml",
+        "gpu-rules webhook-config --rules a --failure-policy Fail",
+        "gpu-rules webhook-config --rules a --url https://192.0.2.1",
     ),
 )
-@rules_option
+@required_rules_option
 @live_options
 @server_namespace_option
 @click.option(
@@ -135,9 +135,9 @@ def webhook_config(
     from rules_engine.model.problems.problem import sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.rules.native.policy import translate_rules
-    from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
+    from rules_engine.rules.sources.rule_sources import read_sources
 
-    files = read_sources(rules or DEFAULT_SOURCES)
+    files = read_sources(rules)
     rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
     warnings = () if files.failed else tuple(webhooks.find_warnings(rule_set))
     problems = sort_problems((*files.problems, *warnings), files.loaded.files)

@@ -46,6 +46,9 @@ CURVE_COLUMNS = 40
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 
+WITHOUT_RULES = "Without --rules SOURCE, no rules are applied to pods."
+"""First line of the text of commands that take rules and got none."""
+
 STYLES: Mapping[Tone, Style] = {
     Tone.STRONG: Style(bold=True),
     Tone.QUIET: Style(dim=True),

@@ -14,7 +14,7 @@ from rules_engine.cli.program import fail_if
     epilog=help_examples("gpu-rules demo"),
 )
 def demo() -> None:
-    """Send scenarios to a real server over HTTPS and print the results."""
+    """Send scenarios over HTTPS to a real server with the packaged set gpu-allocation, and print the results."""
     from rules_engine.server.commands.scenarios import run_demo
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the servers, too

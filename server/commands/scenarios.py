@@ -37,8 +37,7 @@ from rules_engine.questions.simulate.record import State
 from rules_engine.rules.evaluation.admission import Admission, validation_request
 from rules_engine.rules.ladder.value import WEBHOOK_ANNOTATION
 from rules_engine.rules.sources.documents import load_documents
-from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
-from rules_engine.rules.sources.rule_sources import DEFAULT_SOURCES, read_sources
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.simulations import load_simulations
 from rules_engine.server.http.review import API_VERSION, KIND
 
@@ -96,7 +95,8 @@ def read_patch(patch: Sequence[Mapping[str, Any]]) -> Edits:
 def run_demo(file: Path = SCENARIOS) -> int:
     """Show every test of a file; return the number of unexpected results. Each inventory gets one server."""
     console = Console()
-    console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
+    console.print(f"Each pod goes to a real server over HTTPS, with the packaged set {DEFAULT_RULES.name}.")
+    console.print("Names are shown without nvidia.com/.")
     # In a wheel the tests are not valid: the rules that they name are not at these paths.
     tests = [each.value for each in load_documents([file]).documents if isinstance(each.value, RuleTest)]
     failures = 0
@@ -194,7 +194,7 @@ def show_table(console: Console, test: RuleTest, outcomes: Sequence[ScenarioResu
 def show_load(console: Console, file: Path) -> None:
     """Simulate the scheduling of the pods; print which of them run at its end, and how long the others wait."""
     (simulation,), _, _ = load_simulations(file, [])
-    rule_set = read_sources(DEFAULT_SOURCES).rule_set
+    rule_set = read_rules([DEFAULT_RULES]).rule_set
     pods, last = (
         play_simulation(variant, rule_set, DEFAULT_RULES.name).pods
         for variant in (simulation, replace(simulation, until=None))
@@ -210,6 +210,7 @@ def show_load(console: Console, file: Path) -> None:
             if pod.name in waiting and (bound := pod.bound) is not None
         ),
     ]
-    console.print(Text(f"Simulated, as by gpu-rules simulate -f {file.name}:"), soft_wrap=True)
+    command = f"gpu-rules simulate -f {file.name} --rules set:{DEFAULT_RULES.name}"
+    console.print(Text(f"Simulated, as by {command}:"), soft_wrap=True)
     for sentence in sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)

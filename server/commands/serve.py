@@ -15,7 +15,7 @@ from rules_engine.server.settings import SETTINGS, ServerSettings
     epilog=help_examples(
         "gpu-rules serve",
         "gpu-rules serve --rules rules --cluster cluster.yaml",
-        "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve",
+        "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve --rules rules",
     ),
 )
 def serve(**options: Any) -> None:

@@ -122,6 +122,7 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     gpu = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n"
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "gpu.yaml": gpu, "job.yaml": pod.replace(", namespace: ml", "")}
+    manifests["a.yaml"] = pod
     pod_name = {"namespace": "ml", "pod": "train"}
     decision = {"time": "", "endpoint": "mutate", "dryRun": False, "outcome": "Allowed", **pod_name}
     log = {"log.jsonl": f"{json.dumps(decision)}\n"}

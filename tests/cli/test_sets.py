@@ -27,7 +27,7 @@ POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}
 def test_the_list_has_every_set_and_rule_with_its_description() -> None:
     result = cli("sets", "list")
     assert (result.exit_code, result.stderr) == (0, "")
-    uses = {"gpu-allocation": "  used without --rules", "diagnostics": "  used by doctor"}
+    uses = {"gpu-allocation": "  used by demo, and by serve without --rules", "diagnostics": "  used by doctor"}
     lines = result.stdout.splitlines()
     assert [line for line in lines if line[0] != " "] == [f"{name}{uses.get(name, '')}" for name in SETS]
     texts = [path.read_text() for name in SETS for path in (SHIPPED / name).glob("*.yaml")]

@@ -559,9 +559,11 @@ def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Operatio
 
 # The command.
 
+COMMAND = ("webhook-config", "--rules", DEFAULT_RULES)
+
 
 def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
-    result = cli("webhook-config", "--namespace", "gpu-system")
+    result = cli(*COMMAND, "--namespace", "gpu-system")
 
     mutating, validating = yaml.safe_load_all(result.stdout)
     assert (mutating["kind"], validating["kind"]) == ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -587,7 +589,7 @@ def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
 
 
 def test_json_output_is_a_list_of_both_configurations() -> None:
-    made = json.loads(cli("webhook-config", "--output", "json").stdout)
+    made = json.loads(cli(*COMMAND, "--output", "json").stdout)
 
     assert made["kind"] == "List"
     assert [item["kind"] for item in made["items"]] == [
@@ -610,7 +612,7 @@ def test_json_output_is_a_list_of_both_configurations() -> None:
 def test_each_endpoint_has_a_failure_policy_of_its_own(
     options: list[str], policies: tuple[str, str], output: str
 ) -> None:
-    result = cli("webhook-config", *options, "--output", output)
+    result = cli(*COMMAND, *options, "--output", output)
     if output == "helm-values":
         values = yaml.safe_load(result.stdout)["webhook"]
         found = tuple(values[key].get("failurePolicy") for key in ("mutating", "validating"))
@@ -663,7 +665,7 @@ def test_pods_of_a_namespace_that_administrators_label_are_not_sent() -> None:
 
 
 def test_the_chart_gets_the_conditions_and_the_digests() -> None:
-    values = yaml.safe_load(cli("webhook-config", "--output", "helm-values").stdout)["webhook"]
+    values = yaml.safe_load(cli(*COMMAND, "--output", "helm-values").stdout)["webhook"]
     mutating = both_of_default(SETTINGS)[0]
 
     metadata: Any = mutating["metadata"]
@@ -676,10 +678,10 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
 def test_options_without_effect_on_helm_values_cause_a_warning() -> None:
     options = ["--timeout-seconds", "5", "--name", "mine"]
     text = "warning: {} has no effect with --output helm-values: set it in the chart's values\n"
-    expected = cli("webhook-config", *options, "--output", "helm-values").stderr
+    expected = cli(*COMMAND, *options, "--output", "helm-values").stderr
     assert all(text.format(option) in expected for option in ("--timeout-seconds", "--name"))
     assert text.format("--namespace") not in expected
-    assert "has no effect" not in cli("webhook-config", *options).stderr
+    assert "has no effect" not in cli(*COMMAND, *options).stderr
 
 
 @pytest.mark.parametrize(
@@ -715,7 +717,7 @@ def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:
     pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
     write(tmp_path, {"ca.crt": pem})
     result = cli(
-        "webhook-config", "--url", "https://127.0.0.1:8443/", "--ca-bundle", tmp_path / "ca.crt",
+        *COMMAND, "--url", "https://127.0.0.1:8443/", "--ca-bundle", tmp_path / "ca.crt",
         "--failure-policy", "Fail", "--timeout-seconds", "3", "--name", "mine",
     )  # fmt: skip
     mutating = next(yaml.safe_load_all(result.stdout))
@@ -729,7 +731,7 @@ def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "port"), [("web/sys", 443), ("web/sys/8443", 8443)])
 def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
-    mutating = next(yaml.safe_load_all(cli("webhook-config", "--service", text).stdout))
+    mutating = next(yaml.safe_load_all(cli(*COMMAND, "--service", text).stdout))
 
     service = {"name": "web", "namespace": "sys", "port": port, "path": "/mutate"}
     assert mutating["webhooks"][0]["clientConfig"]["service"] == service
@@ -752,11 +754,11 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
         (["--service", "a/b/0"], "is not NAME/NAMESPACE"),
         (["--service", "a/b/65536"], "is not NAME/NAMESPACE"),
         (["--ca-bundle", str(DEFAULT_RULES / "t4.yaml")], "must hold PEM certificates"),
-        ([str(DEFAULT_RULES)], "Got unexpected extra argument"),
+        (["--url", "https://x", "a"], "Got unexpected extra argument"),
     ],
 )
 def test_a_usage_error_is_reported(arguments: list[str], expected: str) -> None:
-    result = cli("webhook-config", *arguments)
+    result = cli(*COMMAND, *arguments)
 
     assert result.exit_code == 2
     assert expected in result.stderr

@@ -189,6 +189,13 @@ def test_all_broken_rules_are_printed_and_prevent_the_start(tmp_path: Path) -> N
         (["--cluster", "incluster"], "'incluster' is neither in-cluster nor kubeconfig, and no such file exists"),
         (["--tls-service", "https://a.b.svc"], "'https://a.b.svc' is not a DNS name, such as gpu-rules.gpu-rules.svc"),
         (["--declare", __file__], "--declare needs a live cluster"),
+        *(
+            (
+                ["--cluster", place],
+                "needs --rules, such as the sets that gpu-rules sets suggest --cluster kubeconfig prints",
+            )
+            for place in ("in-cluster", "kubeconfig")
+        ),
         (["--tls-cert", "a"], "--tls-cert and --tls-key need each other"),
         (["--tls-service", "a.b.svc"], "--tls-service needs --tls-bootstrap"),
         (["--decision-log-messages"], "--decision-log-messages needs --decision-log"),

@@ -79,7 +79,7 @@ class ExplainedPod(Output, frozen=True, kw_only=True):
 class Explained(Answer, frozen=True, kw_only=True):
     """The decisions for the pods of manifests."""
 
-    rules: Annotated[tuple[str, ...], Meta(description="Sources of the rules, as given.")]
+    rules: Annotated[tuple[str, ...], Meta(description="Sources of the rules, as given; empty without rules.")]
     cluster: Annotated[str, Meta(description="The cluster, as given.")]
     verdict: Annotated[
         Verdict, Meta(description="Denied or Refused if a pod is; else Unknown if one is, or if others may exist.")

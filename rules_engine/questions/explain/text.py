@@ -23,9 +23,9 @@ from rules_engine.model.wording import format_count
 from rules_engine.questions.explain.explain import Explanation, Verdict
 from rules_engine.questions.explain.recorded import LogLine
 from rules_engine.questions.explain.rule_list import ListedRule, RuleList
-from rules_engine.report.text import Screen
+from rules_engine.report.text import WITHOUT_RULES, Screen
 from rules_engine.report.values import Block, Lines, Span, Table, Tone, Tree, Words
-from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.rules.sources.rule_files import DEFAULT_CLUSTER
 
 MAX_VALUE = 120
 """Characters of a value in the text of `list`: the location that follows it leads to the whole value."""
@@ -56,11 +56,11 @@ _SKIPPED: Mapping[str, str] = {
 """Reasons of skipped rules, in words."""
 
 
-def default_inputs(*, rules: bool, cluster: bool = False, others: str = "use --rules for others") -> Lines:
-    """Return lines about the packaged rules and inventory that are used as defaults; `others`: how to use others."""
+def default_inputs(*, rules: bool, cluster: bool) -> Lines:
+    """Return lines about inputs that are not given: no rules, and the packaged inventory."""
     lines: list[Words] = []
     if rules:
-        lines.append(Span(f"rules: the packaged set {DEFAULT_RULES.name} ({others})", Tone.QUIET))
+        lines.append(WITHOUT_RULES)
     if cluster:
         text = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"
         lines.append(Span(text, Tone.QUIET))

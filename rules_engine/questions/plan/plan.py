@@ -62,7 +62,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     """The MIG layouts of cards that serve a workload best."""
 
     simulation: Annotated[str, Meta(description="The name of the Simulation.")]
-    rules: Annotated[str, Meta(description="As in --rules.")]
+    rules: Annotated[str, Meta(description='As in --rules; "" without rules.')]
     card: Annotated[str, Meta(description="The name of the cards, such as A100-80GB.")]
     cards: Annotated[int, Meta(description="The number of cards of each planned node.")]
     by: Annotated[By, Meta(description="The figure that decides which choice is best.")]

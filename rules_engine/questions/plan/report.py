@@ -42,7 +42,7 @@ def plan_report(plan: PlanAnswer) -> Report:
     return Report(
         title=f"Plan for {plan.simulation}: {plan.cards} × {plan.card}",
         about=[
-            f"{format_count(len(first.configs), 'node')}, by {plan.by}, rules: {plan.rules}",
+            f"{format_count(len(first.configs), 'node')}, by {plan.by}, rules: {plan.rules or 'none'}",
             f"{'interrupted: ' if plan.interrupted else ''}simulated {simulated}",
         ],
         sections=[

@@ -30,14 +30,17 @@ _UNKNOWN = {
 }
 
 
-def preflight_report(answer: PreflightAnswer, rules: str, node_reasons: Sequence[NodeReasons] = ()) -> Report:
-    """Return the report of an answer. `rules`: the name of the rule set. `node_reasons`: as `build_answer` fills it."""
+def preflight_report(answer: PreflightAnswer, node_reasons: Sequence[NodeReasons] = ()) -> Report:
+    """Return the report of an answer. `node_reasons`: as `preflight` fills it."""
     counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
     reasons = node_reasons or [[] for _ in answer.workloads]
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
-        about=[f"cluster: {': '.join(filter(None, (answer.cluster, ', '.join(counts))))}", f"rules: {rules}"],
+        about=[
+            f"cluster: {': '.join(filter(None, (answer.cluster, ', '.join(counts))))}",
+            f"rules: {answer.rules or 'none'}",
+        ],
         sections=[
             Section(
                 title="Workloads",

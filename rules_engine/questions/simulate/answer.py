@@ -40,7 +40,7 @@ from rules_engine.questions.simulate.totals import (
 from rules_engine.questions.simulate.usage import distinct_admissions, waiting_time
 from rules_engine.report.answer import Answer
 
-RulesName = Annotated[str, Meta(description="As in --rules or --compare.")]
+RulesName = Annotated[str, Meta(description='As in --rules or --compare; "" without rules.')]
 ClusterName = Annotated[str, Meta(description="The value of --cluster; empty: the Simulation's own cluster.")]
 
 

@@ -73,7 +73,7 @@ def simulation_report(answer: SimulationAnswer) -> Report:
     sets = dict.fromkeys(result.rules for result in results)
     return Report(
         title=f"Simulation {answer.simulation}: {format_seconds(max(result.ended_seconds for result in results))}",
-        about=[", ".join(played), *([] if len(sets) > 1 else [f"rules: {''.join(sets)}"])],
+        about=[", ".join(played), *([] if len(sets) > 1 else [f"rules: {''.join(sets) or 'none'}"])],
         sections=sections,
         notices=[*notices],
     )
@@ -82,7 +82,9 @@ def simulation_report(answer: SimulationAnswer) -> Report:
 def _names(answer: SimulationAnswer) -> tuple[str, Sequence[str]]:
     """Return the head and the names of results: their clusters if there are several, and their rules if so."""
     clusters, sets = {each.cluster for each in answer.results}, {each.rules for each in answer.results}
-    parts = [[each.cluster] * (len(clusters) > 1) + [each.rules] * (len(sets) > 1) for each in answer.results]
+    parts = [
+        [each.cluster] * (len(clusters) > 1) + [each.rules or "(none)"] * (len(sets) > 1) for each in answer.results
+    ]
     return "Cluster" if len(clusters) > 1 else "Rules", [", rules ".join(each) for each in parts]
 
 

@@ -21,7 +21,7 @@ from rules_engine.rules.sources.load import RULES, load_files
 _PACKAGE = Path(__file__).parents[2]
 
 DEFAULT_RULES = _PACKAGE / "rule_sets" / "gpu-allocation"
-"""The packaged rule set, the default of commands."""
+"""The packaged rule set of `demo`, and of `serve` without `--rules` and a live cluster."""
 
 DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
 """The packaged inventory: a tainted control plane and two workers with four GPUs each."""

@@ -17,7 +17,7 @@ from rules_engine.rules.rule_set.rule_set import RuleSet
 from rules_engine.rules.sources.git_files import revision_files
 from rules_engine.rules.sources.load import COMMAND_KINDS, load_texts
 from rules_engine.rules.sources.packaged_sets import list_packaged_sets
-from rules_engine.rules.sources.rule_files import DEFAULT_RULES, RuleFiles, compile_loaded, no_rules_problem
+from rules_engine.rules.sources.rule_files import RuleFiles, compile_loaded, no_rules_problem
 
 
 class SourceError(ValueError):
@@ -123,9 +123,6 @@ def parse_source(text: str, prefixes: Mapping[str, ParseSource] = PREFIXES) -> R
     return PathSource(path)
 
 
-DEFAULT_SOURCES: Sequence[RuleSource] = (PackagedSource(DEFAULT_RULES.name),)
-"""The rules of commands without `--rules`."""
-
 DIAGNOSTICS = PackagedSource("diagnostics")
 """The packaged set of Diagnostics."""
 
@@ -156,9 +153,9 @@ def load_rules(sources: str | Path | Iterable[str | Path]) -> RuleSet:
 
 
 def read_sources(sources: Sequence[RuleSource]) -> RuleFiles:
-    """Read and compile rules; no rule at all is a problem at the first source: it would allow every pod."""
+    """Read and compile rules. Sources without any rule are a problem at the first one: they would allow every pod."""
     files = load_sources(sources)
-    if files.failed or files.loaded.rules:
+    if files.failed or files.loaded.rules or not sources:
         return files
     problem = no_rules_problem(sources)
     if any(kind.source.text == "Diagnostic" for kind in files.loaded.unread):

@@ -47,6 +47,7 @@ def playground(rules: "tuple[RuleSource, ...]", cluster: Path | None, listen: Ad
 
     Nothing that is typed leaves this host, and no file is written. Ends with Ctrl-C.
     """
+    from rules_engine.server.commands.playground.answer import EXAMPLES
     from rules_engine.server.commands.playground.app import MAX_TEXT_BYTES
     from rules_engine.server.commands.playground.serve import serve_playground
 
@@ -60,7 +61,10 @@ def playground(rules: "tuple[RuleSource, ...]", cluster: Path | None, listen: Ad
         bound = socket.create_server(listen, family=family)
     except OSError as error:
         raise click.ClickException(f"cannot listen on {listen}: {os.strerror(error.errno or 0)}") from None
-    serve_playground(bound, start, browser=not no_open, announce=lambda url: click.echo(f"{url} (Ctrl-C ends it)"))
+    named = " ".join(map(str, rules)) or f"the example {EXAMPLES[0]['title']!r}"
+    serve_playground(
+        bound, start, browser=not no_open, announce=lambda url: click.echo(f"{url} (rules: {named}; Ctrl-C ends it)")
+    )
 
 
 def _is_loopback(host: str) -> bool:

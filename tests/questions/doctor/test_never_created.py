@@ -152,7 +152,7 @@ def test_a_denial_of_our_own_is_read_as_the_server_writes_it() -> None:
     finding = only_finding(job(), event(job(), "FailedCreate", f"Error creating: {message}"))
     assert finding.message == "pods were not created: denied by Validation/one and Validation/two of gpu-rules"
     assert finding.evidence == ("Validation/one, Validation/two: no GPUs here",)
-    assert finding.remedies[1].command == "kubectl get job -n ml train -o yaml | gpu-rules explain -f -"
+    assert finding.remedies[1].command == "kubectl get job -n ml train -o yaml | gpu-rules explain -f - --rules rules"
 
 
 def test_names_like_rules_in_the_message_of_another_webhook_are_no_rules() -> None:

@@ -104,7 +104,8 @@ def test_of_a_value_with_very_many_parts_the_first_are_shown() -> None:
 def test_a_rule_adds_its_variables_and_params() -> None:
     rule = ("--rules", "rules", "--rule", "FallbackLadder/mig")
     assert evaluated("[variables.first, string(params.limit)]", *rule) == '["main", "3"] : list(string)\n'
-    assert evaluated("params", "--rule", "FallbackLadder/mig-to-gpu") == "{} : map\n"
+    packaged = ("--rules", "gpu-allocation", "--rule", "FallbackLadder/mig-to-gpu")
+    assert evaluated("params", *packaged) == "{} : map\n"
 
 
 def test_the_pod_of_a_workload_has_a_name_for_validations(folder: Path) -> None:

@@ -359,9 +359,9 @@ def test_rules_see_a_request_as_the_api_server_makes_it(folder: Path) -> None:
     assert cli(*EXPLAINED).exit_code == 0
 
 
-def test_the_packaged_rules_and_cluster_are_the_defaults(folder: Path) -> None:
+def test_a_packaged_set_is_named_without_its_folder(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace(": 2}", ": 1}")})
-    out = cli("explain", "-f", "pod.yaml").stdout
+    out = cli("explain", "-f", "pod.yaml", "--rules", "set:gpu-allocation").stdout
     assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
     assert " gpu-allocation/ladder.yaml:" in out
     assert "rule_sets" not in out
@@ -386,8 +386,8 @@ def test_the_location_is_of_the_entry_or_expression_that_decided(folder: Path) -
     assert f"failed expression: 3 > 4  {first}, {second}\n" in out
 
 
-def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
-    rules = "rules: the packaged set gpu-allocation (use --rules for others)\n"
+def test_no_rules_and_the_default_cluster_are_reported(folder: Path) -> None:
+    rules = "Without --rules SOURCE, no rules are applied to pods.\n"
     cluster = "cluster: the packaged inventory two-workers (use --cluster for another one)\n"
     assert cli("explain", "-f", "pod.yaml").stdout.startswith(f"{rules}{cluster}\nPod default/train")
     assert cli(*EXPLAINED[:5]).stdout.startswith(f"{cluster}\nPod default/train")
@@ -395,7 +395,7 @@ def test_only_defaults_of_rules_and_clusters_are_reported(folder: Path) -> None:
     document = json.loads(cli(*EXPLAINED, "--output", "json").stdout)
     assert (document["rules"], document["cluster"]) == (["rules"], "cluster.yaml")
     assumed = json.loads(cli("explain", "-f", "pod.yaml", "--output", "json").stdout)
-    assert (assumed["rules"], assumed["cluster"]) == (["gpu-allocation"], "two-workers")
+    assert (assumed["rules"], assumed["cluster"]) == ([], "two-workers")
 
 
 def test_several_skipped_rules_are_one_line_without_all(folder: Path) -> None:

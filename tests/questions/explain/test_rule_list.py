@@ -443,12 +443,3 @@ def test_options_of_a_namespace_require_one(folder: Path, option: str) -> None:
     result = cli("list", "rules", option)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{option.partition('=')[0]} requires --namespace" in result.stderr
-
-
-def test_the_packaged_rules_are_the_default(folder: Path) -> None:
-    result = cli("list", "-n", "ml")
-    assert (result.stderr, result.exit_code) == ("", 0)
-    assert result.stdout.startswith(
-        "rules: the packaged set gpu-allocation (name a SOURCE for others)\n\nnamespace ml,"
-    )
-    assert "FallbackLadder/mig-to-gpu" in result.stdout

@@ -50,11 +50,12 @@ def document(*arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_the_packaged_rules_are_the_default(folder: Path) -> None:
-    (found,) = document()["results"]
+def test_rules_are_compared_with_no_rules(folder: Path) -> None:
+    none, fall = document("--compare", "fall.yaml")["results"]
 
-    assert found["rules"] == "gpu-allocation"
-    assert found["fallbacks"][0]["rule"] == "FallbackLadder/mig-to-gpu"
+    assert (none["rules"], none["fallbacks"]) == ("", [])
+    assert (fall["rules"], fall["fallbacks"][0]["rule"]) == ("fall.yaml", "FallbackLadder/fall")
+    assert "\n  (none)     0 of 3 " in simulate("--compare", "fall.yaml").stdout
 
 
 def test_several_paths_are_one_rule_set(folder: Path) -> None:

@@ -410,9 +410,9 @@ def test_a_context_that_a_kubeconfig_lacks_is_named(api: ApiServer, folder: Path
 
 
 def test_options_of_the_kubeconfig_need_the_live_cluster(folder: Path) -> None:
-    result = run("webhook-config", "--context", "a")
+    result = run("webhook-config", "--rules", "gpu-allocation", "--context", "a")
     assert (result.exit_code, "--context needs rules of configmap:" in result.stderr) == (2, True)
-    result = run("serve", "--cluster", "in-cluster", "--context", "a")
+    result = run("serve", "--rules", ".", "--cluster", "in-cluster", "--context", "a")
     assert (result.exit_code, "--context need --cluster kubeconfig" in result.stderr) == (2, True)
     result = run("explain", "-f", "pod.yaml", "--context", "a")
     assert (result.exit_code, "--context needs --cluster kubeconfig" in result.stderr) == (2, True)

@@ -41,9 +41,9 @@ def test_a_simulation_of_a_tests_name_is_shown_below_it(tmp_path: Path, capsys: 
     file.write_text(SCENARIOS.read_text().split("\n---\n")[1])
     assert run_demo(file) == 0
     output = capsys.readouterr().out
-    assert (
-        "Simulated, as by gpu-rules simulate -f ten-pods.yaml:\n  gpu-sim-cluster-worker runs 4 of the pods\n" in output
-    )
+    assert "with the packaged set gpu-allocation.\n" in output
+    command = "gpu-rules simulate -f ten-pods.yaml --rules set:gpu-allocation"
+    assert f"Simulated, as by {command}:\n  gpu-sim-cluster-worker runs 4 of the pods\n" in output
     assert "gpu-test-10 runs on gpu-sim-cluster-worker2 after 52m, when another pod has ended\n" in output
     assert "Every pod has the expected result." in output
 

@@ -92,7 +92,7 @@ def serving(image: Image, folder: Path, api: ApiServer) -> Iterator[Running]:
     files = certificate_files(folder / "tls", now - timedelta(days=1), now + timedelta(days=1))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    arguments = ["serve", f"--listen=127.0.0.1:{port}", "--cluster=in-cluster"]
+    arguments = ["serve", f"--listen=127.0.0.1:{port}", "--rules=set:gpu-allocation", "--cluster=in-cluster"]
     arguments += [f"--tls-cert={CERTIFICATE}/given.crt", f"--tls-key={CERTIFICATE}/given.key"]
     mounts = {CERTIFICATE: folder / "tls", str(SERVICE_ACCOUNT): folder / "account"}
     account = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": api.url.rpartition(":")[2]}

@@ -51,7 +51,7 @@ def test_the_command_serves_the_given_texts_until_it_is_interrupted(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
 
-    assert hint == "(Ctrl-C ends it)"
+    assert hint == "(rules: a.yaml b.yaml; Ctrl-C ends it)"
     assert (start["rules.yaml"], start["cluster.yaml"]) == ("# a\n---\n# b\n", "# c\n")
     assert (process.returncode, rest) == (0, "")
 
@@ -107,4 +107,4 @@ def test_the_browser_is_opened_at_the_address(address: str, monkeypatch: pytest.
     code, output = run("--listen", address)
 
     assert code == 0
-    assert output == f"{opened.get(timeout=PATIENCE_SECONDS)} (Ctrl-C ends it)\n"
+    assert output == f"{opened.get(timeout=PATIENCE_SECONDS)} (rules: the example 'A first rule'; Ctrl-C ends it)\n"

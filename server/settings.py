@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rules_engine.cli import OBJECT_NAME, ValidName
+from rules_engine.cli import NAMESPACE_NAME, OBJECT_NAME, ValidName
 from rules_engine.cli.program import AdvancedOption, SingleOption
 from rules_engine.model.kubernetes.names import is_subdomain
 from rules_engine.server.cluster.source import Live
@@ -87,6 +87,21 @@ class ServerSettings:
         type=NamespacedName("NAMESPACE/NAME"),
         help="An existing ConfigMap, in which the server keeps the last rules without errors. If the rule files have "
         "errors at a start, it serves them.",
+    )
+    mode: str = _setting(
+        "--mode",
+        "Enforce",
+        type=click.Choice(["Enforce", "Audit"]),
+        help="Audit: evaluate the rules as they are declared, log what they would do, and allow every pod unchanged.",
+    )
+    namespaces: tuple[str, ...] = _setting(
+        "--namespaces",
+        (),
+        type=NAMESPACE_NAME,
+        multiple=True,
+        metavar="NAME...",
+        help="Namespaces whose pods the rules decide on; pods of others are allowed without evaluating a rule. In "
+        "GPU_RULES_NAMESPACES, names separated by spaces. Default: all.",
     )
     cluster: Path | Live | None = _setting(
         "--cluster",
@@ -343,6 +358,10 @@ _CONFLICTS: tuple[tuple[str, Callable[[ServerSettings], bool]], ...] = (
     (
         "--offers needs a live cluster: --cluster in-cluster or kubeconfig",
         lambda it: bool(it.offers) and not it.is_live,
+    ),
+    (
+        "--offers is for exported policies, which enforce everywhere: not with --mode Audit or --namespaces",
+        lambda it: bool(it.offers) and (it.mode == "Audit" or bool(it.namespaces)),
     ),
     ("--events needs a live cluster: --cluster in-cluster or kubeconfig", lambda it: it.events and not it.is_live),
 )

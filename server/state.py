@@ -1,7 +1,7 @@
 """State of the server: rules, cluster, readiness."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -119,6 +119,10 @@ class ServerState:
     def __init__(self, served: ServedRules, source: ClusterSource) -> None:
         self.served = served
         self.source = source
+        self.audit = False
+        """True in mode Audit: rules are evaluated as they are declared, and nothing of it takes effect."""
+        self.namespaces: Collection[str] = ()
+        """The namespaces whose requests are evaluated; empty: all."""
         self.stopping = False
         """True from the signal to stop: requests are still answered, but the server is not ready."""
         self.last_reload: Reload | None = None
@@ -154,7 +158,7 @@ class ServerState:
     @property
     def overpromises(self) -> bool:
         """True if rules read free devices, and no devices are reserved for pods that were just admitted."""
-        return not self.reserves and cluster_requirements(self.served.rule_set).pods
+        return not self.audit and not self.reserves and cluster_requirements(self.served.rule_set).pods
 
     def expiry_problem(self, now: datetime) -> str | None:
         """Return the expiry of the serving certificate as a text; None while it is valid."""

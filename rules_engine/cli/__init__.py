@@ -15,7 +15,7 @@ from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
 from rules_engine.cli.native import native
-from rules_engine.cli.options import LAST_PORT, OBJECT_NAME, ValidName
+from rules_engine.cli.options import LAST_PORT, NAMESPACE_NAME, OBJECT_NAME, ValidName
 from rules_engine.cli.plan import plan
 from rules_engine.cli.pre_commit import pre_commit
 from rules_engine.cli.preflight import preflight
@@ -48,4 +48,4 @@ COMMANDS: tuple[click.Command, ...] = (
 )
 """All offline commands; the root command adds those that need the server's libraries."""
 
-__all__ = ["COMMANDS", "LAST_PORT", "OBJECT_NAME", "Command", "Root", "ValidName", "help_examples"]
+__all__ = ["COMMANDS", "LAST_PORT", "NAMESPACE_NAME", "OBJECT_NAME", "Command", "Root", "ValidName", "help_examples"]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.rules.admission import Endpoint
+from rules_engine.model.rules.decision import Decision
 from rules_engine.server.http.admission_record import AdmissionRecord, Callers, Observer
 from rules_engine.server.http.deadline import Deadline
 from rules_engine.server.http.limits import MIB, PARSED_BYTES
@@ -87,6 +88,7 @@ class AdmissionEndpoint:
 
     def _decide(self, http_request: HttpRequest, record: AdmissionRecord, deadline: Deadline) -> bytes:
         """Return the body of the response. Raises ReviewError."""
+        state = self._state
         media_type = http_request.content_type.partition(";")[0].strip().lower()
         if media_type != "application/json":
             message = f"the content type must be application/json, not {media_type or 'absent'}"
@@ -100,14 +102,18 @@ class AdmissionEndpoint:
                 raise RefusedObjectError(uid, too_large(_TOO_MUCH_MEMORY))
             request = parse_review(http_request.body)
         except RefusedObjectError as error:
-            record.uid, record.decision = error.uid, error.decision
-            return respond_decision(error.uid, error.decision)
+            record.uid, record.decision = error.uid, error.decision.audited if state.audit else error.decision
+            return respond_decision(error.uid, record.decision)
         record.uid, record.request = request.uid, request
-        source, reserves = self._state.source, self._callers.include(record)
+        if state.namespaces and request.namespace not in state.namespaces:
+            record.decision = Decision(object=request.object)
+            return respond_decision(request.uid, record.decision)
+        source, reserves = state.source, self._callers.include(record) and not state.audit
         created = record.endpoint == "validate"
-        served = self._state.served
+        served = state.served
         rule_set = (served.without_exported if http_request.path in _NATIVE else served).rule_set
-        decide = rule_set.validate if created else rule_set.mutate
+        enforce = rule_set.validate if created else rule_set.mutate
+        decide = partial(rule_set.audit, created=created) if state.audit else enforce
         budget = partial(deadline, request.object)
         # Another thread may reserve the devices first: then decide again, on the newer view.
         for _ in range(DECISIONS):

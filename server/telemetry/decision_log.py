@@ -83,8 +83,9 @@ class DecisionLog(QueueListener):
         self._handler.close()
 
     def __call__(self, record: AdmissionRecord) -> None:
-        """Queue the line of an admission record; a record without a decision is not logged."""
-        if (decision := record.decision) is None:
+        """Queue the line of an admission record. One without a decision of rules, or a refusal, is not logged."""
+        decision = record.decision
+        if decision is None or (record.served is None and decision.refusal is None):
             return
         if record.cluster is not None and record.cluster.nodes is not self._nodes:
             self._nodes = record.cluster.nodes

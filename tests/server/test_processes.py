@@ -161,7 +161,7 @@ def test_the_start_up_line_names_addresses_and_sources(tmp_path: Path, rules: Pa
     with started(tmp_path, "--rules", rules) as running:
         assert running.logged() == (
             f"gpu-rules serves at https://127.0.0.1:{running.port}; 1 FallbackLadder, 1 Validation from {rules}; "
-            f"cluster: the packaged inventory two-workers; CA: {running.ca}\n"
+            f"mode: Enforce; cluster: the packaged inventory two-workers; CA: {running.ca}\n"
         )
 
 

@@ -24,6 +24,7 @@ TEXTS = {
     "--webhook-name": "gpu-rules",
     "--kubeconfig": __file__,
     "--context": "gpu",
+    "--namespaces": "ml",
 }
 """Values of options that are no files, choices or flags."""
 

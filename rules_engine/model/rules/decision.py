@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rules_engine.model.json.edits import Edits, apply_edits
 from rules_engine.model.json.patch import Json, PatchOperation
@@ -176,6 +177,11 @@ class Step(Struct, frozen=True, kw_only=True):
         return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
     @property
+    def audited(self) -> "Step":
+        """The step without an effect, as of a rule in audit mode."""
+        return replace(self, audit=True, static=self.static and self.static.audited)
+
+    @property
     def would_decide(self) -> bool:
         """True if this rule is in audit mode and would have contributed to the decision."""
         return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
@@ -236,7 +242,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
     `object` is the request's object, if any; the patch makes the `edits`. `context`: returns the last context of the
-    evaluation, with the changed pod and the nodes that it may run on; None if there was none.
+    evaluation, with the changed pod and the nodes that it may run on; None if there was none. `audit`: nothing of it
+    takes effect, not even a refusal.
     """
 
     trace: tuple[Step, ...] = ()
@@ -245,6 +252,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     object: Json = None
     edits: Edits = field(default_factory=dict)
     context: Callable[[], Any] | None = None
+    audit: bool = False
 
     def __eq__(self, other: Any) -> bool:
         """Compare all members except `context`."""
@@ -252,12 +260,18 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def _answer(self) -> tuple[Any, ...]:
-        return self.trace, self.patch, self.refusal, self.object, self.edits
+        return self.trace, self.patch, self.refusal, self.object, self.edits, self.audit
+
+    @property
+    def audited(self) -> "Decision":
+        """The decision of a server in mode Audit: what it would be, without an effect."""
+        trace = tuple(step.audited for step in self.trace)
+        return Decision(trace=trace, refusal=self.refusal, object=self.object, audit=True)
 
     @property
     def outcome(self) -> str:
         """One of ALLOWED, CHANGED, DENIED and INVALID."""
-        if self.refusal is not None:
+        if self.refusal is not None and not self.audit:
             return INVALID
         if not self.allowed:
             return DENIED
@@ -270,13 +284,13 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        return self.refusal is None and not has_denial(self.trace)
+        return self.audit or (self.refusal is None and not has_denial(self.trace))
 
     @property
     def status(self) -> HttpRefusal | None:
         """Code and reason of the first denial, with the messages of all denials; None if the request is allowed."""
         if self.refusal is not None:
-            return self.refusal
+            return None if self.audit else self.refusal
         denials = [step for step in self.trace if step.denies]
         if not denials:
             return None

@@ -15,6 +15,7 @@ from rules_engine.model.json.edits import Edits, merge_edits, patch_operations
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, json_type
+from rules_engine.model.kubernetes.api_defaults import with_default_members, with_default_requests
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
@@ -186,6 +187,30 @@ class RuleSet:
                 raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only /mutate can do")
             trace = (*trace, *steps)
         return Decision(trace=trace, object=request.object, context=lambda: context)
+
+    def audit(
+        self,
+        request: AdmissionRequest,
+        cluster: Cluster = _NO_CLUSTER,
+        *,
+        created: bool,
+        indexed: bool = False,
+        budget: Callable[[], Budget] = Budget,
+    ) -> Decision:
+        """Return what /mutate would decide or, if the pod is `created`, /validate; nothing of it takes effect.
+
+        The pod that /validate gets lacks the changes of /mutate. They are made first, with the defaults that the API
+        server sets in the result. A pod that /mutate would deny does not reach /validate.
+        """
+        decision = self.mutate(request, cluster, indexed=indexed, budget=budget)
+        if created and decision.allowed:
+            if decision.patch:
+                changed = with_default_requests({**as_mapping(decision.result)})
+                request = request.with_object(with_default_members(changed))
+            decision = self.validate(request, cluster, indexed=indexed, budget=budget)
+        elif created:
+            decision = Decision(object=request.object)
+        return decision.audited
 
     def __post_init__(self) -> None:
         at = {

@@ -21,7 +21,7 @@ from tests.support.apiserver import ApiServer, Status
 from tests.support.cluster import Clock
 from tests.support.failed_starts import failed_start
 from tests.support.operating import METRICS, fetched, metrics_url, rules_report, saying, until
-from tests.support.server import started
+from tests.support.server import encoded, review, started
 from tests.support.states import state_of
 
 PATH = "/api/v1/namespaces/gpu/configmaps/kept"
@@ -263,8 +263,13 @@ def test_a_start_with_broken_files_serves_the_kept_rules(tmp_path: Path, api: Ap
         api.wait_for(lambda: stored(api) == [digest])
         assert "gpu_rules_rules_kept 0.0" in fetched(f"{metrics_url(running)}/metrics")[1]
     rules.write_text(saying("broken").replace('"false"', '"objct"'))
-    with started(tmp_path, *line, **variables) as running:
+    with started(tmp_path, *line, "--mode", "Audit", "--namespaces", "ml", **variables) as running:
         report = rules_report(running)
+        assert (report["mode"], report["namespaces"]) == ("Audit", ["ml"])
+        kept = {"validation.told-apart": "deny: good"}
+        for namespace, annotations in ("ml", kept), ("other", None):
+            response = running.send("POST", "/validate", encoded(review(namespace=namespace))).response
+            assert (response["allowed"], response.get("auditAnnotations")) == (True, annotations)
         assert (report["digest"], report["lastReload"]["successful"]) == (digest, False)
         status, body = fetched(f"{metrics_url(running)}/readyz")
         (warning,) = json.loads(body)["warnings"]

@@ -172,7 +172,7 @@ def test_defaults_are_the_packaged_rules_and_a_logged_ca(tmp_path: Path) -> None
         line = process.stderr.readline()
         found = re.fullmatch(
             r"gpu-rules serves at (https://127\.0\.0\.1:\d+); (.+) from the packaged set gpu-allocation; "
-            r"cluster: the packaged inventory two-workers; CA: (.+)\n",
+            r"mode: Enforce; cluster: the packaged inventory two-workers; CA: (.+)\n",
             line,
         )
         assert found, line

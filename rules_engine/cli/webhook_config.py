@@ -8,6 +8,7 @@ import click
 
 from rules_engine.cli.options import (
     LAST_PORT,
+    NAMESPACE_NAME,
     OBJECT_NAME,
     check_live_options,
     given_options,
@@ -87,6 +88,21 @@ class ServiceAddress(click.ParamType[Service]):
     "--validating-failure-policy", type=FAILURE_POLICY, help="Failure policy of /validate; overrides --failure-policy."
 )
 @click.option(
+    "--mode",
+    type=click.Choice(["Enforce", "Audit"]),
+    default="Enforce",
+    show_default=True,
+    help="Mode of the server. In Audit, every failure policy is Ignore, and pods that /mutate would change also go to "
+    "/validate.",
+)
+@click.option(
+    "--namespaces",
+    type=NAMESPACE_NAME,
+    multiple=True,
+    metavar="NAME...",
+    help="The server's --namespaces: only their pods are sent. Default: all.",
+)
+@click.option(
     "--timeout-seconds",
     type=click.IntRange(1, 30),
     default=DEFAULT_SETTINGS.timeout_seconds,
@@ -117,6 +133,8 @@ def webhook_config(
     failure_policy: str | None,
     mutating_failure_policy: str | None,
     validating_failure_policy: str | None,
+    mode: str,
+    namespaces: tuple[str, ...],
     timeout_seconds: int,
     native: bool,
     output: str,
@@ -128,14 +146,22 @@ def webhook_config(
     check_live_options(click.get_current_context(), "rules of configmap:NAMESPACE/NAME")
     if url is not None and service is not None:
         raise click.UsageError("--url and --service cannot be used together")
+    audit = mode == "Audit"
+    if audit and FAIL in (failure_policy, mutating_failure_policy, validating_failure_policy):
+        raise click.UsageError("with --mode Audit, every failure policy is Ignore")
+    if native and (audit or namespaces):
+        raise click.UsageError(
+            "--native is for policies, which enforce everywhere: not with --mode Audit or --namespaces"
+        )
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
     from rules_engine.exports import configuration as webhooks
     from rules_engine.language.yaml.text import dump_yaml
-    from rules_engine.model.problems.problem import sort_problems
+    from rules_engine.model.problems.problem import Problems, sort_problems
     from rules_engine.model.rules.admission import Endpoint
     from rules_engine.rules.native.policy import translate_rules
-    from rules_engine.rules.sources.rule_sources import read_sources
+    from rules_engine.rules.sources.packaged_sets import list_packaged_sets
+    from rules_engine.rules.sources.rule_sources import PackagedSource, read_sources
 
     files = read_sources(rules)
     rule_set = translate_rules(files.rule_set).remaining(files.rule_set) if native else files.rule_set
@@ -146,18 +172,22 @@ def webhook_config(
     by_endpoint = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, by_endpoint, strict=True) if policy}
     unenforced = webhooks.ignore_policy_warnings(rule_set, policies, as_values=output == "helm-values")
-    for warning in (*unenforced, *webhooks.fail_policy_warnings(rule_set, policies)):
+    for warning in (*(() if audit else unenforced), *webhooks.fail_policy_warnings(rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
-        without_effect = {"namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"}
+        without_effect = {"namespace", "name", "service", "url", "ca_bundle", "mode", "namespaces", "timeout_seconds"}
         used_options = given_options(click.get_current_context())
         for option in (option for name, option in used_options.items() if name in without_effect):
             click.echo(
                 f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )
         rule_files = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
-        texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files}
-        values = webhooks.helm_values(files.rule_set, texts, policies, rule_set if native else None)
+        # The chart has the packaged sets, except those of cards that users add.
+        packaged = [list_packaged_sets()[each.name] for each in rules if isinstance(each, PackagedSource)]
+        set_of = {file.name: each.name for each in packaged if each.files for file in each.sources(Problems())}
+        texts = {name: "\n".join(files.loaded.sources[name]) for name in rule_files if name not in set_of}
+        sets = list(dict.fromkeys(set_of[name] for name in rule_files if name in set_of))
+        values = webhooks.helm_values(files.rule_set, texts, policies, rule_set if native else None, sets)
         click.echo(dump_yaml(values), nl=False)
         return
     settings = Settings(
@@ -168,6 +198,8 @@ def webhook_config(
         failure_policies=policies,
         timeout_seconds=timeout_seconds,
         native=native,
+        audit=audit,
+        namespaces=namespaces,
     )
     print_objects(webhooks.build_configurations(rule_set, settings), output)
 

@@ -69,6 +69,8 @@ class Calls:
     `reserving`: the rules that read free amounts: /validate reserves the devices of the pods it admits.
     `other_pods`: the calls of a second webhook, for pods of rules without resources that request no GPUs.
     `excluded`, of this webhook alone: the expression of the first one. A pod is sent by one of them.
+    `changed`, of /validate in mode Audit: the expressions of /mutate's webhooks. Their pods are sent, too, as they lack
+    the changes for which `expression` would select them.
     """
 
     endpoint: Endpoint
@@ -80,6 +82,7 @@ class Calls:
     largest: Rule | None = None
     other_pods: "Calls | None" = None
     excluded: str | None = None
+    changed: tuple[str | None, ...] = ()
 
     @property
     def webhooks(self) -> tuple["Calls", ...]:
@@ -102,7 +105,12 @@ class Calls:
 
     @property
     def match_conditions(self) -> list[Json]:
-        texts = {CONDITION_NAME: self.expression, EXCLUSION_NAME: self.excluded and f"!({self.excluded})"}
+        sent = (self.expression, *self.changed)
+        joined = None if None in sent else " || ".join(f"({text})" for text in sent)
+        texts = {
+            CONDITION_NAME: joined if self.changed else self.expression,
+            EXCLUSION_NAME: self.excluded and f"!({self.excluded})",
+        }
         conditions: list[Json] = [{"name": name, "expression": text} for name, text in texts.items() if text]
         return [DELETION_CONDITION, *conditions] if self._updates else conditions
 
@@ -119,14 +127,15 @@ class Calls:
         return f"sha256:{sha256(content.encode()).hexdigest()}"
 
 
-def derive_calls(rule_set: RuleSet) -> tuple[Calls, Calls]:
-    """Derive the API server's calls of /mutate and /validate."""
+def derive_calls(rule_set: RuleSet, *, audit: bool = False) -> tuple[Calls, Calls]:
+    """Derive the API server's calls of /mutate and /validate; `audit`: of a server in mode Audit."""
     changing, checking = rule_set.rules_at(Endpoint.MUTATE), rule_set.rules_at(Endpoint.VALIDATE)
     reserving = [(rule.rule, held) for rule in (*changing, *checking) if (held := _resources_to_reserve(rule))]
-    return (
-        _derive_endpoint_calls(Endpoint.MUTATE, [rule.rule for rule in changing], []),
-        _derive_endpoint_calls(Endpoint.VALIDATE, [rule.rule for rule in checking], reserving),
-    )
+    mutate = _derive_endpoint_calls(Endpoint.MUTATE, [rule.rule for rule in changing], [])
+    validate = _derive_endpoint_calls(Endpoint.VALIDATE, [rule.rule for rule in checking], reserving)
+    if audit and mutate.operations and Operation.CREATE.value in validate.operations:
+        validate = replace(validate, changed=tuple(each.expression for each in mutate.webhooks))
+    return mutate, validate
 
 
 def _resources_to_reserve(compiled: CompiledRule[Rule]) -> Set[str]:
@@ -175,7 +184,7 @@ def _calls_for(endpoint: Endpoint, operations: Set[Operation], selections: Seque
 
 def build_configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
     """Return both configurations; one whose endpoint no rule needs has no webhooks, and so replaces an earlier one."""
-    return tuple(_build_configuration(calls, settings) for calls in derive_calls(rule_set))
+    return tuple(_build_configuration(calls, settings) for calls in derive_calls(rule_set, audit=settings.audit))
 
 
 def helm_values(
@@ -183,8 +192,9 @@ def helm_values(
     files: Mapping[str, str],
     failure_policies: Mapping[Endpoint, str] = MappingProxyType({}),
     remaining: RuleSet | None = None,
+    sets: Sequence[str] = (),
 ) -> dict[str, Json]:
-    """Return the chart's values for rules in `files`, texts by path.
+    """Return the chart's values for rules in `files`, texts by path, and in packaged `sets`.
 
     They are the rules, the calls of the server and its permissions to read resources. An omitted failure policy is left
     to other values files. `remaining`: the rules of the webhooks, if the API server evaluates the others itself.
@@ -205,9 +215,10 @@ def helm_values(
         for calls in derive_calls(rule_set if remaining is None else remaining)
     }
     needs = cluster_requirements(rule_set)
+    named: dict[str, Json] = {"sets": [*sets]} if sets else {}
     return {
-        "rules": dict(zip(_config_map_keys(list(files)), files.values(), strict=True)),
-        "webhook": webhook if remaining is None else {"native": True, **webhook},
+        "rules": {**named, **dict(zip(_config_map_keys(list(files)), files.values(), strict=True))},
+        "webhook": {**named, **({} if remaining is None else {"native": True}), **webhook},
         "rbac": {name: getattr(needs, name) for name in ("nodes", "pods", "namespaces", "classes")},
     }
 
@@ -308,7 +319,9 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
         "matchConditions": calls.match_conditions,
         "namespaceSelector": namespace_selector(settings),
         "sideEffects": "NoneOnDryRun",
-        "failurePolicy": IGNORE if calls.excluded else settings.failure_policies.get(calls.endpoint, IGNORE),
+        "failurePolicy": IGNORE
+        if calls.excluded or settings.audit
+        else settings.failure_policies.get(calls.endpoint, IGNORE),
         "timeoutSeconds": OTHER_PODS_TIMEOUT_SECONDS if calls.excluded else settings.timeout_seconds,
     }
     if calls.endpoint is Endpoint.MUTATE:
@@ -330,8 +343,10 @@ def pod_rule(operations: Sequence[str], resources: Sequence[str]) -> dict[str, J
 def namespace_selector(settings: Settings) -> dict[str, Json]:
     """Return the selector of the namespaces of a webhook or policy."""
     excluded = sorted({SYSTEM_NAMESPACE, settings.namespace})
+    only: list[Json] = [{"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": [*settings.namespaces]}]
     return {
         "matchExpressions": [
+            *(only if settings.namespaces else []),
             {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [*excluded]},
             {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
         ]

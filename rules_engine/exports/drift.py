@@ -1,6 +1,7 @@
 """Drift of a webhook configuration, and of policies, in the cluster from the rules, with its consequences.
 
-The operations, the match conditions with our names and the digest are compared; the operator owns the other members.
+The operations, the match conditions with our names and the digest are compared, and what the server's mode and
+namespaces require; the operator owns the other members.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,10 @@ from rules_engine.exports.configuration import (
     RESIZE,
     Calls,
 )
+from rules_engine.exports.settings import DEFAULT_SETTINGS, IGNORE, Settings
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION
 from rules_engine.model.rules.rule import Operation, Rule
 
@@ -25,10 +28,13 @@ MAX_LISTED_RULES = 5
 OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME, EXCLUSION_NAME})
 
 
-def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
+def find_drift(
+    calls: Calls, name: str, configuration: Object | None, settings: Settings = DEFAULT_SETTINGS
+) -> tuple[str, ...]:
     """Return the differences between the rules and a configuration; None: it was not found.
 
-    Only members that follow from the rules are compared: failurePolicy, timeouts and selectors are the operator's.
+    Only members that follow from the rules, or from the mode and the namespaces in `settings`, are compared: other
+    failure policies, timeouts and selectors are the operator's.
     """
     webhooks = _webhooks_for(calls, configuration)
     if not calls.operations:
@@ -48,7 +54,7 @@ def find_drift(calls: Calls, name: str, configuration: Object | None) -> tuple[s
             f"{webhook.get('name')} {text}"
             for each in calls.webhooks
             for webhook in _webhooks_for(each, configuration)
-            for text in _find_differences(webhook, each)
+            for text in (*_find_differences(webhook, each), *_setting_differences(webhook, settings))
         ]
         if not texts and _annotations(configuration).get(DIGEST_ANNOTATION) != calls.digest:
             texts = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
@@ -96,7 +102,7 @@ def _includes(present: Json, needed: Json) -> bool:
     return present == needed
 
 
-def fix_command(name: str, configuration: Object | None) -> str:
+def fix_command(name: str, configuration: Object | None, settings: Settings = DEFAULT_SETTINGS) -> str:
     """Return the command that updates a configuration, by the tool that created it.
 
     The command overwrites both configurations: without its options, it would reset addresses and failure policies.
@@ -112,8 +118,11 @@ def fix_command(name: str, configuration: Object | None) -> str:
             f"{policies}gpu-rules webhook-config{native} --rules FOLDER --output helm-values > rules-values.yaml, "
             "then helm upgrade with that file, under helm 4 with --force-conflicts"
         )
+    narrowed = " --mode Audit" if settings.audit else ""
+    narrowed += f" --namespaces {' '.join(settings.namespaces)}" if settings.namespaces else ""
     return (
-        f"{policies}gpu-rules webhook-config{native} --rules FOLDER --name {name}{_namespace_option(configuration)} | "
+        f"{policies}gpu-rules webhook-config{native} --rules FOLDER --name {name}{_namespace_option(configuration)}"
+        f"{narrowed} | "
         "kubectl apply -f -, with the options of its last use, such as --url and --failure-policy"
     )
 
@@ -157,6 +166,20 @@ def _find_differences(webhook: Object, calls: Calls) -> Iterator[str]:
         for operation in sorted(called - wanted):
             yield f"is called at {operation}{at}, which no rule needs"
     yield from _condition_differences(webhook, calls)
+
+
+def _setting_differences(webhook: Object, settings: Settings) -> Iterator[str]:
+    """Yield the differences from the mode and the namespaces of the server."""
+    if settings.audit and webhook.get("failurePolicy") != IGNORE:
+        yield "has failurePolicy Fail, but the server is in mode Audit: while it does not answer, pods are denied"
+    selected = [
+        {*map(str, as_list(each.get("values")))}
+        for each in object_items(as_mapping(webhook.get("namespaceSelector")).get("matchExpressions"))
+        if (each.get("key"), each.get("operator")) == (NAMESPACE_NAME_LABEL, "In")
+    ]
+    if settings.namespaces and selected != [{*settings.namespaces}]:
+        names = ", ".join(settings.namespaces)
+        yield f"selects other namespaces than those of the server: {names}"
 
 
 def _condition_differences(webhook: Object, calls: Calls) -> Iterator[str]:

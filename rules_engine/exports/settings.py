@@ -40,6 +40,10 @@ class Settings:
     timeout_seconds: int = 5
     native: bool = False
     """The API server evaluates other rules itself."""
+    audit: bool = False
+    """The server is in mode Audit: every failurePolicy is IGNORE."""
+    namespaces: tuple[str, ...] = ()
+    """The only namespaces whose pods are sent; none: all."""
 
 
 DEFAULT_SETTINGS = Settings()

@@ -69,6 +69,7 @@ class DriftMonitor(PeriodicTask):
         self._connection = connection
         self._name = name
         self._state = state
+        self._settings = Settings(name=name, audit=state.audit, namespaces=tuple(state.namespaces))
         self._clock = clock
         self._random = random
         self._backoff = Backoff(clock, random)
@@ -92,18 +93,19 @@ class DriftMonitor(PeriodicTask):
         prompted, self._prompted = self._prompted, False
         served = self._state.served
         failed: dict[Endpoint, ApiError] = {}
-        for calls in derive_calls(served.rule_set):
+        audit = self._settings.audit
+        for calls in derive_calls(served.rule_set, audit=audit):
             try:
                 configuration = self._read(calls.endpoint.kind, self._name)
                 differences: tuple[str, ...] = ()
                 if is_native(configuration):
-                    remaining = derive_calls(served.without_exported.rule_set)
+                    remaining = derive_calls(served.without_exported.rule_set, audit=audit)
                     calls = next(each for each in remaining if each.endpoint is calls.endpoint)
                     differences = self._compare_objects(served, calls.endpoint)
             except ApiError as error:
                 failed[calls.endpoint] = error
             else:
-                differences = (*find_drift(calls, self._name, configuration), *differences)
+                differences = (*find_drift(calls, self._name, configuration, self._settings), *differences)
                 self._compare_one(calls, configuration, served, differences, prompted=prompted)
         if failed:
             # A difference found by the retry is as new as the rules.
@@ -113,7 +115,7 @@ class DriftMonitor(PeriodicTask):
 
     def _compare_objects(self, served: ServedRules, endpoint: Endpoint) -> tuple[str, ...]:
         """Return the differences of the policies of an endpoint, and of their bindings. Raises ApiError."""
-        documents = NativeObjects(served.native, served.digest, Settings(name=self._name)).policies()
+        documents = NativeObjects(served.native, served.digest, self._settings).policies()
         return tuple(
             text
             for document in documents
@@ -143,7 +145,7 @@ class DriftMonitor(PeriodicTask):
         *,
         prompted: bool,
     ) -> None:
-        fix = fix_command(self._name, configuration) if differences else None
+        fix = fix_command(self._name, configuration, self._settings) if differences else None
         compared = WebhookComparison(
             configuration=_configuration_name(calls.endpoint, self._name),
             at=datetime.now(UTC),

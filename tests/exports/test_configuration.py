@@ -18,6 +18,7 @@ from rules_engine.exports.configuration import Calls, build_configurations, deri
 from rules_engine.exports.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
 from rules_engine.exports.settings import Service, Settings
 from rules_engine.language.cel import Budget, compile_expression, types
+from rules_engine.model.json.lenient import as_mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.problems.problem import Severity
@@ -713,6 +714,56 @@ def test_the_chart_gets_the_rules_each_file_under_a_name_of_its_own(tmp_path: Pa
     }
 
 
+@given(
+    made=labelled_pods(),
+    changing=changing_rules(),
+    defaults=st.lists(st.just(pod_defaults()), max_size=1),
+    checking=checking_rules(),
+    cluster=clusters(),
+    namespace=NAMESPACES,
+)
+def test_in_audit_the_pods_that_validate_would_get_after_mutate_are_sent(
+    made: dict[str, Json],
+    changing: list[Rule],
+    defaults: list[Rule],
+    checking: list[Rule],
+    cluster: Cluster,
+    namespace: str,
+) -> None:
+    reading = validation("true", name="moved", match=Match(resources=(GPU, MIG1)))
+    rule_set = compiled(*changing, *defaults, *checking, reading)
+    mutate, validate = derive_calls(rule_set)
+    changed = made
+    if any(sent(calls, made, namespace=namespace) for calls in mutate.webhooks):
+        changed = as_mapping(rule_set.mutate(request(made, namespace=namespace), cluster).result)  # type: ignore[assignment]
+    if sent(validate, changed, namespace=namespace):
+        _, audited = derive_calls(rule_set, audit=True)
+        assert sent(audited, made, namespace=namespace)
+        assert audited.digest == validate.digest
+
+
+def test_rules_of_every_pod_have_no_condition_in_audit() -> None:
+    every = pod_defaults()
+    (_, narrow) = derive_calls(compiled(ladder(GPU), validation("true", match=Match(resources=(MIG1,)))), audit=True)
+    assert "nvidia.com/gpu" in condition_texts(narrow)[0]
+    (_, wide) = derive_calls(compiled(every, validation("true", match=Match(resources=(MIG1,)))), audit=True)
+    assert wide.match_conditions == []
+    (_, none) = derive_calls(compiled(every), audit=True)
+    assert not none.operations
+
+
+def test_the_mode_and_the_namespaces_of_the_server_are_in_the_webhooks() -> None:
+    options = ("--mode", "Audit", "--namespaces", "ml", "nlp", "--failure-policy", "Ignore")
+    result = cli("webhook-config", "--rules", "set:gpu-allocation", *options)
+    assert result.stderr == ""
+    for configuration in yaml.safe_load_all(result.stdout):
+        for webhook in configuration["webhooks"]:
+            assert webhook["failurePolicy"] == "Ignore"
+            first, *others = webhook["namespaceSelector"]["matchExpressions"]
+            assert first == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["ml", "nlp"]}
+            assert [each["operator"] for each in others] == ["NotIn", "NotIn"]
+
+
 def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:
     pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
     write(tmp_path, {"ca.crt": pem})
@@ -742,6 +793,10 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
     [
         (["--url", "http://x"], "must begin with https://"),
         (["--url", "https://x", "--service", "a/b"], "cannot be used together"),
+        (["--mode", "Audit", "--validating-failure-policy", "Fail"], "with --mode Audit, every failure policy is"),
+        (["--native", "--mode", "Audit"], "not with --mode Audit or --namespaces"),
+        (["--native", "--namespaces", "ml"], "not with --mode Audit or --namespaces"),
+        (["--namespaces", "m*"], "'m*' is not a valid namespace name"),
         (["--service", "a"], "is not NAME/NAMESPACE"),
         (["--service", "-a/b"], "is not NAME/NAMESPACE"),
         (["--name", "Foo Bar"], "'Foo Bar' is not a valid object name: lower-case letters"),

@@ -54,6 +54,30 @@ def test_settings_of_the_operator_are_not_compared() -> None:
     assert drift_texts(mutating, *RULES) == ()
 
 
+def test_the_mode_and_the_namespaces_of_the_server_are_compared() -> None:
+    settings = replace(SETTINGS, audit=True, namespaces=("ml", "nlp"))
+    calls = derive_calls(compiled(*RULES), audit=True)
+    for each, configuration in zip(calls, build_configurations(compiled(*RULES), settings), strict=True):
+        assert find_drift(each, "gpu-rules", configuration, settings) == ()
+    mutating, validating = made(*RULES)
+    namespaces = "mutate.gpurules.io selects other namespaces than those of the server: ml, nlp"
+
+    assert find_drift(calls[0], "gpu-rules", mutating, settings) == (f"{MUTATING}{namespaces}",)
+    (text, _) = find_drift(calls[1], "gpu-rules", validating, settings)
+    assert text.startswith(f"{VALIDATING}validate.gpurules.io has another match condition {CONDITION_NAME} than ")
+    mutating["webhooks"][0]["failurePolicy"] = "Fail"
+    assert find_drift(calls[0], "gpu-rules", mutating, replace(settings, namespaces=())) == (
+        (
+            f"{MUTATING}mutate.gpurules.io has failurePolicy Fail, but the server is in mode Audit: while it does not "
+            "answer, pods are denied"
+        ),
+    )
+    fewer, _ = build_configurations(compiled(*RULES), replace(settings, namespaces=("ml",)))
+    assert find_drift(calls[0], "gpu-rules", fewer, settings) == (f"{MUTATING}{namespaces}",)
+    assert find_drift(calls[0], "gpu-rules", fewer) == (), "without --namespaces, selectors are the operator's"
+    assert " --name x --mode Audit --namespaces ml nlp | kubectl apply" in fix_command("x", None, settings)
+
+
 def test_conditions_of_other_rules_are_drift() -> None:
     old = ladder("amd.com/gpu", name="old", match=Match(namespaces=("ml",)))
     mutating, _ = made(old)

@@ -12,6 +12,7 @@ from rules_engine.exports.configuration import build_configurations
 from rules_engine.exports.policies import NativeObjects
 from rules_engine.exports.settings import Service, Settings
 from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.rules.rule import Match
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.native.policy import translate_rules
 from rules_engine.server.cluster.connection import Connection
@@ -45,12 +46,13 @@ def configure(api: ApiServer, rule_set: RuleSet) -> None:
 class Monitored:
     """A server's state and its drift monitor, whose clock stands still."""
 
-    def __init__(self, api: ApiServer, rule_set: RuleSet = FIRST) -> None:
+    def __init__(self, api: ApiServer, rule_set: RuleSet = FIRST, *, audit: bool = False) -> None:
         def host(configuration: Any) -> None:
             configuration.host = api.url
 
         self.now = 0.0
         self.state = state_of(rule_set, Cluster())
+        self.state.audit, self.state.namespaces = audit, ("ml",) if audit else ()
         self.monitor = DriftMonitor(
             Connection(host), "gpu-rules", self.state, clock=lambda: self.now, random=lambda: 0.5
         )
@@ -91,6 +93,21 @@ def test_a_configuration_without_differences_is_not_logged(api: ApiServer, caplo
     }
     assert monitored.read == {"{endpoint=mutate}": 1, "{endpoint=validate}": 1}
     assert monitored.drift == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}
+
+
+def test_a_server_in_audit_expects_webhooks_of_audit(api: ApiServer) -> None:
+    rule_set = compiled(ladder(GPU), validation("true", match=Match(resources=(MIG1,))))
+    monitored = Monitored(api, rule_set, audit=True)
+    narrowed = replace(SETTINGS, audit=True, namespaces=("ml",))
+    for path, made in zip(PATHS.values(), build_configurations(rule_set, narrowed), strict=True):
+        api.single[path] = made
+    monitored.compare()
+    assert monitored.drift == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}
+
+    configure(api, rule_set)
+    monitored.compare()
+    assert monitored.drift == {"{endpoint=mutate}": 1, "{endpoint=validate}": 1}
+    assert " --mode Audit --namespaces ml |" in str(monitored.found["mutate"].fix_command)
 
 
 def test_rules_that_changed_alone_are_logged_once_with_the_fix(

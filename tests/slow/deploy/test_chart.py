@@ -21,7 +21,7 @@ from rules_engine.language.cel import Budget, EvaluationError, compile_expressio
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, AUTOSCALER_STATUS, STATUS_NAME
 from rules_engine.model.problems.source import SourceText
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.model.rules.rule import Match
+from rules_engine.model.rules.rule import Match, Rule
 from rules_engine.rules.evaluation import RuleSet
 from rules_engine.rules.sources.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.rules.sources.rule_sources import PathSource
@@ -30,7 +30,8 @@ from rules_engine.server.settings import SETTINGS, ServeOption
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, RULES, Object, helm, one, rejection, rendered, set_options
 from tests.support.conditions import KUBERNETES
-from tests.support.evaluation import compiled
+from tests.support.evaluation import GPU, compiled
+from tests.support.evaluation import validation as validation_of
 from tests.support.webhooks import pod_defaults
 from tools.helm import LATER_PACKAGE, HelmNotFoundError, run_helm, unpacked_helm
 
@@ -91,6 +92,7 @@ OWN_ISSUER: Mapping[str, Any] = {
 DOCTOR = f"{NAME}-doctor"
 WITH_DOCTOR: Mapping[str, Any] = {"doctor": {"enabled": True}}
 HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "ports": {"https": 10260, "metrics": 10261}}
+AUDIT: Mapping[str, Any] = {"rules": {**RULES, "mode": "Audit", "namespaces": ["ml", "nlp"]}}
 DEFAULT = read_rules([DEFAULT_RULES]).rule_set
 VARIANTS = {
     "defaults": {},
@@ -101,6 +103,7 @@ VARIANTS = {
     "doctor": WITH_DOCTOR,
     "host network": HOST_NETWORK,
     "native": helm_values(DEFAULT, OWN_RULES, remaining=DEFAULT),
+    "audit": AUDIT,
 }
 
 variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -736,7 +739,8 @@ def test_webhooks_are_the_same_as_those_of_the_command(default_rules: RuleSet) -
 
 @variants
 def test_the_server_finds_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
-    for calls, found in zip(derive_calls(default_rules), webhook_configurations(rendered(values)), strict=True):
+    derived = derive_calls(default_rules, audit=values is AUDIT)
+    for calls, found in zip(derived, webhook_configurations(rendered(values)), strict=True):
         assert find_drift(calls, NAME, found) == ()
 
 
@@ -768,6 +772,73 @@ def test_pods_without_gpus_have_a_webhook_of_their_own(namespaces: tuple[str, ..
     admitted = "Pods that request no GPUs are admitted: their webhook has failurePolicy Ignore."
     assert admitted in notes(values)
     assert admitted not in notes({"webhook": {"mutating": {"failurePolicy": "Fail"}}})
+
+
+ALWAYS_FAIL = {endpoint: {"failurePolicy": "Fail"} for endpoint in ("mutating", "validating")}
+
+
+def test_no_pod_depends_on_a_server_in_audit() -> None:
+    rule_set = compiled(pod_defaults(), rule_of_every_pod("v"))
+    values: Any = helm_values(rule_set, {"rules.yaml": "# any"}, dict.fromkeys(Endpoint, "Fail"))
+    enforced = webhook_configurations(rendered(values))
+    policies = [webhook["failurePolicy"] for found in enforced for webhook in found["webhooks"]]
+    assert policies == ["Fail", "Ignore", "Fail"]
+    values["rules"]["mode"] = "Audit"
+    settings = Settings(namespace=NAMESPACE, audit=True)
+    expected: Any = build_configurations(rule_set, settings)
+
+    audited = webhook_configurations(rendered({**values, "replicas": 1}))
+    assert [found["webhooks"] for found in audited] == [each["webhooks"] for each in expected]
+    assert [webhook["failurePolicy"] for found in audited for webhook in found["webhooks"]] == ["Ignore"] * 3
+    for calls, found in zip(derive_calls(rule_set, audit=True), audited, strict=True):
+        assert find_drift(calls, NAME, found, settings) == ()
+    assert "--mode=Audit" in container(rendered(values))["args"]
+    assert "--mode=Audit" not in container(rendered({}))["args"]
+
+
+def rule_of_every_pod(name: str) -> Rule:
+    return validation_of("true", name=name, match=Match(resources=(GPU,)))
+
+
+def test_sets_in_audit_have_the_webhooks_that_the_command_derives(default_rules: RuleSet) -> None:
+    settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE, audit=True, namespaces=("ml", "nlp"))
+    expected: Any = build_configurations(default_rules, settings)
+    found = webhook_configurations(rendered(AUDIT))
+
+    assert [each["webhooks"] for each in found] == [each["webhooks"] for each in expected]
+    for calls, each in zip(derive_calls(default_rules, audit=True), found, strict=True):
+        assert find_drift(calls, NAME, each, settings) == ()
+    assert {"--mode=Audit", "--namespaces=ml", "--namespaces=nlp"} <= {*container(rendered(AUDIT))["args"]}
+
+
+def test_notes_say_the_mode_and_the_namespaces() -> None:
+    printed = notes({**AUDIT, "webhook": ALWAYS_FAIL, "rbac": {"pods": True}, "server": {"events": True}})
+
+    assert printed.startswith("gpu-rules decides on pods of ml, nlp by the rule sets ")
+    assert "rules.mode is Audit: it logs what the rules would do, and allows every pod unchanged." in printed
+    for text in ("failurePolicy is", "reserved for admitted pods", "no Events are sent"):
+        assert text not in printed
+
+
+def test_helm_test_creates_its_pod_in_a_namespace_whose_pods_are_sent() -> None:
+    def namespace(values: Mapping[str, Any]) -> str:
+        options = set_options(json.dumps(values))
+        code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *options)
+        assert code == 0, errors
+        return str(one([*yaml.safe_load_all(output)], "Role", f"{NAME}-test")["metadata"]["namespace"])
+
+    assert namespace({}) == "default"
+    assert namespace(AUDIT) == "ml"
+    assert namespace({**AUDIT, "helmTest": {"namespace": "nlp"}}) == "nlp"
+    assert "helmTest.namespace is x, whose pods are not sent" in rejection({**AUDIT, "helmTest": {"namespace": "x"}})
+
+
+@pytest.mark.parametrize("narrowed", [{"mode": "Audit"}, {"namespaces": ["ml"]}])
+def test_policies_that_enforce_everywhere_do_not_go_with_audit_or_namespaces(narrowed: Mapping[str, Any]) -> None:
+    values = helm_values(DEFAULT, OWN_RULES, remaining=DEFAULT)
+    rules: Any = values["rules"]
+
+    assert "exported policies enforce in all namespaces" in rejection({**values, "rules": {**rules, **narrowed}})
 
 
 def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
@@ -1128,6 +1199,7 @@ def test_unknown_members_are_refused_everywhere() -> None:
 
 
 ALL_KINDS: Mapping[str, Any] = {
+    "rules": {**RULES},
     **OWN_ISSUER,
     **WITH_DOCTOR,
     "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
@@ -1147,6 +1219,7 @@ OTHER_VALUES: Mapping[str, Any] = {
     "server.decisionLogMessages": True, "server.decisionLogRequests": True, "server.keepRules": False,
     "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
     "server.extraArgs": ["--other"],
+    "rules.mode": "Audit", "rules.namespaces": ["other"],
     "webhook.excludeNamespaces": ["other"], "webhook.compare": False,
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
     "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,
@@ -1171,6 +1244,7 @@ OTHER_VALUES: Mapping[str, Any] = {
 
 TESTED_ELSEWHERE = {
     "rules.sets",
+    "webhook.sets",
     "webhook.caBundle",
     "nameOverride",
     "helmTest.namespace",

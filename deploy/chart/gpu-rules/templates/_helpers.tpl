@@ -1,5 +1,5 @@
 {{- define "gpu-rules.base" -}}
-{{- if not (hasKey .Values "ports") -}}
+{{- if not (hasKey .Values.rules "mode") -}}
 {{- fail "values of this version of the chart are missing: in place of --reuse-values, use --reset-then-reuse-values or pass your values again" -}}
 {{- end -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" -}}
@@ -85,12 +85,26 @@ capabilities: {drop: [ALL]}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "gpu-rules.name" .)) -}}
 {{- end -}}
 
-{{- /* Rule files by name: those of rules, else those of the packaged sets in rules.sets. */ -}}
+{{- /* The rule files in rules by name. */ -}}
+{{- define "gpu-rules.own" -}}
+{{- omit .Values.rules "sets" "mode" "namespaces" | toYaml -}}
+{{- end -}}
+
+{{- /* The namespace of helm test. */ -}}
+{{- define "gpu-rules.testNamespace" -}}
+{{- .Values.helmTest.namespace | default (first .Values.rules.namespaces) | default "default" -}}
+{{- end -}}
+
+{{- /* Rule files by name: those of rules, and those of the packaged sets in rules.sets. */ -}}
 {{- define "gpu-rules.files" -}}
-{{- $files := omit .Values.rules "sets" -}}
+{{- $files := include "gpu-rules.own" . | fromYaml -}}
 {{- range $set := .Values.rules.sets -}}
 {{- range $path, $bytes := $.Files.Glob (printf "files/sets/%s/*.yaml" $set) -}}
-{{- $_ := set $files (printf "%s-%s" $set (base $path)) (toString $bytes) -}}
+{{- $name := printf "%s-%s" $set (base $path) -}}
+{{- if hasKey $files $name -}}
+{{- fail (printf "rules has a file %s, and so has the set %s: rename yours" $name $set) -}}
+{{- end -}}
+{{- $_ := set $files $name (toString $bytes) -}}
 {{- end -}}
 {{- end -}}
 {{- $files | toYaml -}}
@@ -145,10 +159,12 @@ capabilities: {drop: [ALL]}
 
 {{- /* Settings that follow from the rules: values override those of the packaged sets. */ -}}
 {{- define "gpu-rules.derived" -}}
-{{- $own := omit .Values.rules "sets" -}}
+{{- $own := include "gpu-rules.own" . | fromYaml -}}
 {{- $command := "gpu-rules webhook-config --rules FOLDER --output helm-values" -}}
-{{- if and $own .Values.rules.sets -}}
-{{- fail (printf "rules has files as well as sets: leave rules.sets empty, and generate the values of both by %s, with --rules set:NAME for each set" $command) -}}
+{{- $sets := .Values.rules.sets | default list | sortAlpha | join ", " -}}
+{{- $generated := .Values.webhook.sets | default list | sortAlpha | join ", " -}}
+{{- if and (or $own $generated) (ne $sets $generated) -}}
+{{- fail (printf "rules.sets has %s, but the webhook values were generated for %s: generate both by %s, with --rules set:NAME for each set, and leave rules.sets out of your other values" ($sets | default "no sets") ($generated | default "rule files without sets") $command) -}}
 {{- end -}}
 {{- $derived := dict "webhook" (dict "mutating" dict "validating" dict) "rbac" dict -}}
 {{- if not $own -}}
@@ -171,6 +187,27 @@ capabilities: {drop: [ALL]}
 {{- else if and $own (ne $key "classes") -}}{{- /* Values of earlier versions have no classes. */ -}}
 {{- fail (printf "rules is set but rbac.%s is not: also pass the output of %s to helm" $key $command) -}}
 {{- end -}}
+{{- end -}}
+{{- $checked := $derived.webhook.validating -}}
+{{- if and (eq .Values.rules.mode "Audit") $derived.webhook.mutating.operations (has "CREATE" $checked.operations) -}}
+{{- /* The stored pod lacks the changes for which the first condition would select it (derive_calls with audit). */ -}}
+{{- $lists := list $checked.matchConditions $derived.webhook.mutating.matchConditions -}}
+{{- with $derived.webhook.mutating.otherPods }}{{ $lists = append $lists . }}{{ end -}}
+{{- $name := "requests-a-resource-of-a-rule" -}}
+{{- $texts := list -}}{{- $conditions := list -}}
+{{- range $lists -}}
+{{- range . }}{{ if eq .name $name }}{{ $texts = append $texts (printf "(%s)" .expression) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- range $checked.matchConditions }}{{ if ne .name $name }}{{ $conditions = append $conditions . }}{{ end }}{{ end -}}
+{{- if eq (len $texts) (len $lists) -}}
+{{- $conditions = append $conditions (dict "name" $name "expression" (join " || " $texts)) -}}
+{{- end -}}
+{{- $_ := set $checked "matchConditions" $conditions -}}
+{{- end -}}
+{{- /* No pod depends on a server in mode Audit. */ -}}
+{{- range $endpoint := list "mutating" "validating" -}}
+{{- $policy := ternary "Ignore" (get $.Values.webhook $endpoint).failurePolicy (eq $.Values.rules.mode "Audit") -}}
+{{- $_ := set (get $derived.webhook $endpoint) "failurePolicy" $policy -}}
 {{- end -}}
 {{- $derived | toYaml -}}
 {{- end -}}

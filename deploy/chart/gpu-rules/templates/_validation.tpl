@@ -22,15 +22,18 @@
 {{- else if and $caBundle (or (contains "PRIVATE KEY" (b64dec $caBundle)) (not (contains "-----BEGIN CERTIFICATE-----" (b64dec $caBundle)))) -}}
 {{- fail "webhook.caBundle must be base64-encoded PEM of certificates, without a private key" -}}
 {{- end -}}
-{{- if and .Values.webhook.native (not (omit .Values.rules "sets")) -}}
-{{- fail "webhook.native requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, leave rules.sets empty and pass set:NAME as FOLDER" -}}
+{{- if and .Values.webhook.native (not .Values.webhook.sets) (eq (include "gpu-rules.own" .) "{}") -}}
+{{- fail "webhook.native requires the values that gpu-rules webhook-config --native --rules FOLDER --output helm-values prints; for a packaged set, pass set:NAME as FOLDER" -}}
+{{- end -}}
+{{- if and .Values.webhook.native (or (eq .Values.rules.mode "Audit") .Values.rules.namespaces) -}}
+{{- fail "webhook.native is set, with rules.mode Audit or rules.namespaces: exported policies enforce in all namespaces, and know neither" -}}
 {{- end -}}
 {{- if and .Values.webhook.native (regexMatch "^v1[.]([0-9]|[12][0-9]|3[0-5])([.]|$)" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "webhook.native requires Kubernetes 1.36, not %s: helm template, which reads no cluster, assumes its own version unless it has --kube-version" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- $fails := list -}}
 {{- range $endpoint, $calls := (include "gpu-rules.derived" . | fromYaml).webhook -}}
-{{- if and $calls.operations (eq (get $.Values.webhook $endpoint).failurePolicy "Fail") -}}
+{{- if and $calls.operations (eq $calls.failurePolicy "Fail") -}}
 {{- $fails = append $fails (printf "webhook.%s.failurePolicy" $endpoint) -}}
 {{- end -}}
 {{- end -}}
@@ -54,8 +57,10 @@
 {{- if eq (int .Values.ports.https) (int .Values.ports.metrics) -}}
 {{- fail "ports.https and ports.metrics must differ" -}}
 {{- end -}}
-{{- if has .Values.helmTest.namespace (append .Values.webhook.excludeNamespaces "kube-system") -}}
-{{- fail (printf "helmTest.namespace is %s, whose pods are not sent to the server: set another one" .Values.helmTest.namespace) -}}
+{{- $tested := include "gpu-rules.testNamespace" . -}}
+{{- $sent := .Values.rules.namespaces | default (list $tested) -}}
+{{- if or (has $tested (append .Values.webhook.excludeNamespaces "kube-system")) (not (has $tested $sent)) -}}
+{{- fail (printf "helmTest.namespace is %s, whose pods are not sent to the server: set another one" $tested) -}}
 {{- end -}}
 {{- range $labels, $given := dict "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "podLabels" .Values.podLabels -}}
 {{- range $key, $value := $given -}}
@@ -65,7 +70,7 @@
 {{- end -}}
 {{- end -}}
 {{- $options := .Files.Get "files/options.yaml" | fromYaml | values | join "|" | replace "--" "" -}}
-{{- $own := printf "^--(rules|keep-rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|offers|%s)(=|$)" $options -}}
+{{- $own := printf "^--(rules|mode|namespaces|keep-rules|cluster|declare|listen|metrics-listen|tls-[a-z]+|webhook-name|client-ca|decision-log|offers|%s)(=|$)" $options -}}
 {{- range $server.extraArgs -}}
 {{- if regexMatch $own . -}}
 {{- fail (printf "server.extraArgs must not have %s: other values of the chart set this option" .) -}}

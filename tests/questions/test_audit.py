@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from msgspec.structs import replace
 
 from rules_engine.cli.schema import load_schema
 from rules_engine.language.log_lines import MAX_LINE_BYTES
@@ -304,12 +303,6 @@ def generated_pods() -> Iterator[tuple[Any, str]]:
         yield owned(made, "Job", owner) if random.random() < 0.7 else made, random.choice(["ml", "research", "web"])
 
 
-def as_shadow(decision: Decision) -> Decision:
-    """Return what a server in audit mode records of a decision: each step that had an effect has none."""
-    trace = tuple(replace(step, audit=True) if step.decides else step for step in decision.trace)
-    return replace(decision, trace=trace, patch=(), edits={})
-
-
 def effects_of(before: Any, mutation: Decision, validation: Decision | None) -> Iterator[tuple[str, str]]:
     """Yield rules with what they did to a pod, by the pod as it is stored and the responses to it."""
     after: Any = mutation.result
@@ -335,19 +328,27 @@ def effects_of(before: Any, mutation: Decision, validation: Decision | None) -> 
                 yield "Validation/label", "warn"
 
 
-def test_audit_reports_what_the_same_rules_do_when_they_are_enforced(tmp_path: Path) -> None:
-    state = state_of(compiled(*RULES), cluster({GPU: 8, MIG2: 1}))
+def test_a_server_in_audit_reports_what_it_would_do_in_enforce(tmp_path: Path) -> None:
+    rules, nodes = compiled(*RULES), cluster({GPU: 8, MIG2: 1})
+    state, shadow = state_of(rules, nodes), state_of(rules, nodes)
+    shadow.audit = True
     enforced, lines = Effects(), list[bytes]()
     for made, namespace in generated_pods():
-        mutation = admission_record("/mutate", made, state=state, namespace=namespace)
-        records = [mutation]
-        assert mutation.decision is not None
-        if mutation.decision.allowed:
-            records.append(admission_record("/validate", mutation.decision.result, state=state, namespace=namespace))
-        decisions = [record.decision for record in records if record.decision is not None]
-        for rule, effect in effects_of(made, decisions[0], decisions[1] if decisions[1:] else None):
+        mutation = admission_record("/mutate", made, state=state, namespace=namespace).decision
+        assert mutation is not None
+        stored = mutation.result
+        validation = (
+            admission_record("/validate", stored, state=state, namespace=namespace).decision
+            if mutation.allowed
+            else None
+        )
+        for rule, effect in effects_of(made, mutation, validation):
             enforced[rule, effect, namespace] += 1
-        lines += [line(record, as_shadow(decision)) for record, decision in zip(records, decisions, strict=True)]
+        for path in ("/mutate", "/validate"):
+            record = admission_record(path, made, state=shadow, namespace=namespace)
+            assert record.decision is not None
+            assert (record.decision.allowed, record.decision.patch) == (True, ())
+            lines.append(line(record, record.decision))
     audited = Effects()
     for group in read(log(tmp_path, *lines)).groups:
         if group.action is not Action.KEEP:

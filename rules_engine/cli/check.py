@@ -61,7 +61,7 @@ def _print_explanation(ctx: click.Context, _: click.Parameter, entry: "ProblemEn
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @cluster_option(
     ".",
-    (*OFFER_KINDS, "PriorityClass", "RuntimeClass"),
+    (*OFFER_KINDS, "Namespace", "PriorityClass", "RuntimeClass", "ResourceQuota"),
     help_start="Report rules that can't work on this cluster, too. ",
 )
 @catalogue_option

@@ -3,10 +3,11 @@
 A warning is given only if it is right for every pod and cluster: a line has no effect, or two rules conflict.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
+from rules_engine.cluster.devices.offers import cluster_view
 from rules_engine.model.json.lenient import as_list, as_mapping
-from rules_engine.model.kubernetes.cluster import Cluster
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, did_you_mean, warning
 from rules_engine.model.problems.source import Location
@@ -26,11 +27,29 @@ def analyse_rules(rules: Sequence[Rule], kinds: Sequence[RuleKind] = KINDS) -> I
         yield from kind.analyse([rule for rule in live if rule.kind == kind.name])
 
 
-def analyse_on_cluster(cluster: Cluster, rules: Sequence[Rule]) -> Iterator[Problem]:
-    """Yield warnings about rules that cannot work on this cluster."""
+def analyse_on_cluster(objects: ClusterObjects, rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Yield warnings about rules that cannot work on this cluster, or against its ResourceQuotas."""
     live = _active_rules(rules)
+    cluster, limited = cluster_view(objects), _limited_resources(objects)
     for kind in KINDS:
-        yield from kind.analyse_on([rule for rule in live if rule.kind == kind.name], cluster)
+        of_kind = [rule for rule in live if rule.kind == kind.name]
+        yield from kind.analyse_on(of_kind, cluster)
+        yield from kind.analyse_quotas(of_kind, cluster, limited)
+
+
+def _limited_resources(objects: ClusterObjects) -> Mapping[str, Set[str]]:
+    """Return the resources that quotas limit by `requests.NAME`, by namespace.
+
+    A quota on the devices of a DeviceClass may limit any resource, so its namespace is left out.
+    """
+    names: dict[str, set[str]] = {}
+    for item in objects.of("ResourceQuota"):
+        names.setdefault(item.namespace, set()).update(as_mapping(item.spec.get("hard")))
+    return {
+        namespace: {name.removeprefix("requests.") for name in limits if name.startswith("requests.")}
+        for namespace, limits in sorted(names.items())
+        if not any(name.endswith(".deviceclass.resource.k8s.io/devices") for name in limits)
+    }
 
 
 def _active_rules(rules: Sequence[Rule]) -> Sequence[Rule]:

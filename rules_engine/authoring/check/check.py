@@ -42,6 +42,9 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
     warnings: Annotated[int, Meta(description="With those that comments ignore.")]
     files: Annotated[int, Meta(description="Files that were checked.")]
     skipped: Annotated[tuple[str, ...], Meta(description="Files of other tools, which were not checked.")]
+    not_read: Annotated[
+        tuple[str, ...], Meta(description="Objects of the cluster that were not read, so that quotas were not checked.")
+    ]
     rules: Annotated[int, Meta(description="Rules without errors of their form.")]
     tests: Annotated[int, Meta(description="RuleTests without errors of their form.")]
 
@@ -98,8 +101,9 @@ def check_files(
         test_problems = (*files.problems, *_diagnostic_problems(files.loaded))
         problems.extend(p for p in test_problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
+    objects = None if cluster is None else cluster.objects
     if cluster is not None:
-        cluster_problems = analyse_on_cluster(cluster.cluster, checked.loaded.rules) if cluster.cluster else ()
+        cluster_problems = () if objects is None else analyse_on_cluster(objects, checked.loaded.rules)
         problems.extend((*cluster.problems, *cluster_problems))
         sources = {**cluster.sources, **sources}
     for test in checked.loaded.tests:
@@ -121,6 +125,7 @@ def check_files(
         warnings=len(problems_in_order) - errors + len(ignored),
         files=len(checked.loaded.files) - len(checked.loaded.passed_over),
         skipped=checked.loaded.passed_over,
+        not_read=() if objects is None else tuple(filter(None, map(objects.unread, ("ResourceQuota", "Namespace")))),
         rules=len(checked.loaded.rules),
         tests=len(checked.loaded.tests),
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rules_engine.model.rules.admission import Endpoint
-from rules_engine.rules.ladder.analysis import analyse, analyse_on
+from rules_engine.rules.ladder.analysis import analyse, analyse_on, analyse_quotas
 from rules_engine.rules.ladder.effective import effective, parts
 from rules_engine.rules.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.rules.ladder.native import translate_ladder
@@ -19,6 +19,7 @@ KIND = RuleKind(
     apply=apply_ladders,
     analyse=analyse,
     analyse_on=analyse_on,
+    analyse_quotas=analyse_quotas,
     codes=LadderCode,
     problems=Path(__file__).with_name("problems.toml"),
     parts=parts,

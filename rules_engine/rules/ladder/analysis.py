@@ -1,6 +1,6 @@
 """Problems of valid ladders, alone, together and on a cluster."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
@@ -12,9 +12,10 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Taint
 from rules_engine.model.kubernetes.placement import Toleration
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, warning
+from rules_engine.model.wording import join_names
 from rules_engine.rules.ladder.pools import pool_text
 from rules_engine.rules.ladder.value import FallbackLadder, LadderCode, PoolLabels, Rung, Unplaced, WhenExhausted
-from rules_engine.rules.overlap import EarlierRules, always_first, precedence_basis
+from rules_engine.rules.overlap import EarlierRules, always_first, may_match, precedence_basis
 from rules_engine.rules.pod_members.analysis import label_hint, useless_tolerations
 from rules_engine.rules.pod_members.value import toleration_text, tolerations_in
 from rules_engine.rules.resource_names import name_warnings
@@ -52,13 +53,47 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
             yield from _warn_pools(ladder, nodes)
 
 
-def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
-    """Warn of rungs that no node offers; `nodes`: the nodes that count for the ladder."""
-    offered = {
+def analyse_quotas(
+    ladders: Sequence[FallbackLadder], cluster: Cluster, limited: Mapping[str, AbstractSet[str]]
+) -> Iterator[Problem]:
+    """Yield warnings about moves by which pods leave the ResourceQuotas of their namespace."""
+    for ladder in ladders:
+        offered = _offered_rungs(ladder, [node for node in cluster.nodes if ladder.query.counts(node)])
+        matched = {name: limits for name, limits in limited.items() if _matches_namespace(ladder, name, cluster)}
+        for index, rung in enumerate(ladder.rungs):
+            targets = [ladder.rungs[target] for target in ladder.targets(index)]
+            resources = dict.fromkeys(each.resource for each in targets if each.assume or each.title in offered)
+            left: dict[tuple[str, ...], list[str]] = {}
+            for name, limits in matched.items():
+                if rung.resource in limits:
+                    left.setdefault(tuple(each for each in resources if each not in limits), []).append(name)
+            for unlimited, namespaces in left.items():
+                if unlimited:
+                    message = (
+                        f"a ResourceQuota limits {rung.resource} and none limits {join_names(unlimited)} in the "
+                        f"namespace{'s' * (len(namespaces) > 1)} {join_names(namespaces)}: moved pods leave the quota"
+                    )
+                    yield warning(LadderCode.LEAVES_QUOTA, message, rung.location, rung.resource)
+
+
+def _matches_namespace(ladder: FallbackLadder, name: str, cluster: Cluster) -> bool:
+    """Return True if the ladder certainly matches a namespace, whose labels may be unknown."""
+    selector, labels = ladder.match.namespace_selector, cluster.namespace_labels(name)
+    return may_match(ladder.match, name) and (not selector or (labels is not None and selector.matches(labels)))
+
+
+def _offered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> AbstractSet[str]:
+    """Return the titles of the rungs that a node offers; `nodes`: the nodes that count for the ladder."""
+    return {
         rung.title
         for rung in ladder.rungs
         if any(node.allocatable.get(rung.resource) for node in _nodes_of(rung.pool, nodes))
     }
+
+
+def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Warn of rungs that no node offers; `nodes`: the nodes that count for the ladder."""
+    offered = _offered_rungs(ladder, nodes)
     for index, rung in enumerate(ladder.rungs):
         if rung.title not in offered and not rung.assume:
             if _is_target(ladder, index):

@@ -30,6 +30,7 @@ class LadderCode(ProblemCode):
     RUNG_NOT_OFFERED = "rung-not-offered"
     UNTOLERATED_POOL = "untolerated-pool"
     AUTOSCALED_POOL = "autoscaled-pool"
+    LEAVES_QUOTA = "leaves-quota"
 
 
 FALLBACK_ANNOTATION = "gpurules.io/fallback"

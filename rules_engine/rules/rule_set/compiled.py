@@ -1,6 +1,6 @@
 """Compiled rules, and kinds of rules."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -96,8 +96,9 @@ class RuleKind:
     order, and returns their steps and their edits of the context's pod. `native` translates a compiled rule into parts
     of the API server's policies (`rules_engine.rules.native`). `foresee` returns what its rules will change of a pod's
     placement, for the kinds before it. `analyse` yields warnings about all its rules, in the
-    order of evaluation, and `analyse_on` warnings for one cluster. `codes` has the codes of its problems, and the TOML
-    file `problems` the reference of each. `parts` yields the parts of a rule that test cases should cover, except its
+    order of evaluation, `analyse_on` warnings for one cluster, and `analyse_quotas` for its quotas: the names of the
+    resources that they limit, by namespace. `codes` has the codes of its problems, and the TOML file `problems` the
+    reference of each. `parts` yields the parts of a rule that test cases should cover, except its
     conditions. `effective` yields the settings of a rule in a namespace, except scalar fields and fields of every kind.
     `schemas` is the folder of its JSON Schema, if it has one of its own. Parameters are typed Any, since only the kind
     knows the class of its rules.
@@ -114,6 +115,7 @@ class RuleKind:
     foresee: Callable[[Sequence[Any], Context], Edits] | None = None
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = nothing
     analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = nothing
+    analyse_quotas: Callable[[Sequence[Any], Cluster, Mapping[str, Set[str]]], Iterator[Problem]] = nothing
     parts: Callable[[Any], Iterator[RulePart]] = nothing
     effective: Callable[[Any, str], Iterator[Setting]] = nothing
     schemas: Path | None = None

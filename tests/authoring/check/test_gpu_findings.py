@@ -1,5 +1,6 @@
 """Findings about GPUs: MIG profiles, cards, coefficients, and what a cluster has."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -384,6 +385,106 @@ def test_coefficients_that_no_node_with_gpus_has_are_reported(
     assert [(marked, message) for code, marked, message in problems if code == "exceeds-nodes"] == expected
 
 
+def quotas(**limits: str) -> str:
+    """Return a cluster whose nodes offer MIG devices of two profiles and cards, with quotas by namespace."""
+    nodes = inventory(f"{{name: a, allocatable: {{{MIG}3g.40gb: 2, {MIG}1g.10gb: 2, {GPU}: 4}}}}")
+    items = "".join(
+        f"    - {{kind: ResourceQuota, metadata: {{name: q{index}, namespace: {name.rstrip('_')}}}, "
+        f"spec: {{hard: {{{hard}}}}}}}\n"
+        for index, (name, hard) in enumerate(limits.items())
+    )
+    return f"{nodes}  objects:\n    - {{kind: Namespace, metadata: {{name: ml, labels: {{team: a}}}}}}\n{items}"
+
+
+LEFT = f"a ResourceQuota limits {MIG}3g.40gb and none limits"
+THREE = f"requests.{MIG}3g.40gb: 2"
+SMALLER = f"requests.{MIG}1g.10gb: 2"
+CARDS = f"requests.{GPU}: 2"
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields", "messages"),
+    [
+        (
+            {"ml": THREE},
+            {},
+            [f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace ml: moved pods leave the quota"],
+        ),
+        (
+            {"ml": f"{THREE}, {CARDS}", "other": THREE},
+            {},
+            [
+                f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace other: moved pods leave the quota",
+                f"{LEFT} {MIG}1g.10gb in the namespace ml: moved pods leave the quota",
+            ],
+        ),
+        (
+            {"ml": f"{THREE}, {SMALLER}", "other": f"{SMALLER}, {THREE}"},
+            {"direction": "Up"},
+            [],
+        ),
+        (
+            {"b": f"{THREE}, {CARDS}", "a": f"{CARDS}, {THREE}"},
+            {},
+            [f"{LEFT} {MIG}1g.10gb in the namespaces a and b: moved pods leave the quota"],
+        ),
+        # Two quotas of one namespace limit its pods together, and no pod moves to a rung above its own.
+        ({"ml": f"{THREE}, {SMALLER}", "ml_": CARDS}, {}, []),
+        ({"ml": CARDS}, {}, []),
+        # The API server stores these, and limits no pod by them.
+        ({"ml": f"{MIG}3g.40gb: 2, limits.{MIG}3g.40gb: 2, pods: 4"}, {}, []),
+        ({"ml": f"{THREE}, mig.nvidia.com.deviceclass.resource.k8s.io/devices: 2"}, {}, []),
+        ({"ml": THREE}, {"match": "{namespaces: [m*], excludeNamespaces: [ml]}"}, []),
+        ({"ml": THREE}, {"match": "{namespaceSelector: {matchLabels: {team: b}}}"}, []),
+        ({"ml": THREE}, {"mode": "'Off'"}, []),
+        (
+            {"ml": THREE, "other": THREE},
+            {"match": "{namespaceSelector: {matchLabels: {team: a}}}", "mode": "Audit"},
+            [f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace ml: moved pods leave the quota"],
+        ),
+    ],
+)
+def test_moves_by_which_pods_leave_the_quota_of_their_namespace_are_reported(
+    tmp_path: Path, limits: dict[str, str], fields: dict[str, str], messages: list[str]
+) -> None:
+    problems = findings(
+        tmp_path, ladder("l", f"{MIG}3g.40gb", f"{MIG}1g.10gb", GPU, **fields), cluster=quotas(**limits)
+    )
+    assert problems == [("leaves-quota", f"{MIG}3g.40gb", message) for message in messages]
+
+
+def test_pods_leave_no_quota_by_rungs_that_no_node_offers_unless_assumed(tmp_path: Path) -> None:
+    for rung, left in (("nvidia.com/gpu.shared", []), ("{resource: nvidia.com/gpu.shared, assume: true}", [THREE])):
+        problems = findings(tmp_path, ladder("l", f"{MIG}3g.40gb", rung), cluster=quotas(ml=THREE))
+        assert [code for code, _, _ in problems] == ["leaves-quota" if left else "rung-not-offered"]
+
+
+def test_quotas_that_were_not_read_are_reported_as_not_read(tmp_path: Path) -> None:
+    node = (
+        f'{{"kind": "Node", "metadata": {{"name": "a"}}, "status": {{"allocatable": {{"{MIG}3g.40gb": "2", '
+        f'"{GPU}": "1"}}}}}}'
+    )
+    quota = (
+        '{"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "ml"}, '
+        f'"spec": {{"hard": {{"requests.{MIG}3g.40gb": "2"}}}}}}'
+    )
+    selected = ladder("l", f"{MIG}3g.40gb", GPU, match="{namespaceSelector: {matchLabels: {team: a}}}")
+    write(tmp_path, {"l.yaml": ladder("l", f"{MIG}3g.40gb", GPU), "selected.yaml": selected})
+    for items, rules, summary in (
+        (node, "l.yaml", "no problems, resourcequotas and namespaces were not read"),
+        (f"{node}, {quota}", "l.yaml", "1 warning, namespaces were not read"),
+        (f"{node}, {quota}", "selected.yaml", "no problems, namespaces were not read"),
+    ):
+        (tmp_path / "list.json").write_text(f'{{"kind": "List", "items": [{items}]}}')
+        result = cli("check", tmp_path / rules, "--cluster", tmp_path / "list.json")
+        assert result.stdout.endswith(f"1 file checked, {summary}\n")
+        assert result.exit_code == 0
+    answer = json.loads(
+        cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json", "--output", "json").stdout
+    )
+    assert answer["notRead"] == ["namespaces"]
+
+
 def test_without_a_cluster_nothing_depends_on_one(tmp_path: Path) -> None:
     assert findings(tmp_path, ladder("l", f"{MIG}4g.40gb", GPU), injection("i", coefficients="{cpu: 99}")) == []
 
@@ -402,7 +503,8 @@ def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
         '{"nvidia.com/gpu.shared": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
     )
     assert (
-        cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "1 file checked, no problems\n"
+        cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout
+        == "1 file checked, no problems, resourcequotas and namespaces were not read\n"
     )
 
 

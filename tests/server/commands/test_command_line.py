@@ -359,11 +359,15 @@ def test_commands_that_create_pods_read_what_the_api_server_reads_for_them(api: 
 
 
 def test_check_reads_what_rules_name(api: ApiServer) -> None:
-    kinds = (*OFFER_KINDS, "PriorityClass", "RuntimeClass")
+    kinds = (*OFFER_KINDS, "Namespace", "PriorityClass", "RuntimeClass", "ResourceQuota")
     for kind in kinds[1:]:
         api.put(API_KINDS[kind].resource, {"metadata": {"name": "a", "namespace": "ml"}})
     read = run(*LIVE["check"].split(), "--cluster", "kubeconfig").stderr
     assert [kind for kind in kinds if f" {API_KINDS[kind].resource} " not in read] == []
+    api.forbidden = {"resourcequotas"}
+    checked = run(*LIVE["check"].split(), "--cluster", "kubeconfig")
+    assert "cannot list resourcequotas: 403" in checked.stderr
+    assert checked.stdout.endswith(", resourcequotas were not read\n")
 
 
 def test_preflight_reads_what_may_add_nodes(api: ApiServer, folder: Path) -> None:

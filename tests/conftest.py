@@ -67,7 +67,7 @@ UNMEASURED = (
     "cli/test_bad_input.py",
     "authoring/check/test_problem_reference.py",
     "docs/test_documents.py",
-    "docs/test_pull_request_job.py",
+    "docs/test_action.py",
     "rules/evaluation/test_costs.py",
     "language/test_conformance.py::test_patterns",
     "rules/sources/test_card_sets.py",

@@ -10,13 +10,12 @@ from rules_engine.rules.sources.schemas import SCHEMA_FILE, combine_schemas
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
 
-_RULES = "rules"
-"""Folder of the rule and its test. Both or neither are written, since the test would fail with other rules."""
+_FOLDERS = MappingProxyType({"rules": ("ladder.yaml", "ladder.test.yaml"), "workloads": ("train.yaml",)})
+"""Templates, by the folder that gets all or none of them: the rule's test would fail with other rules."""
 
-_RULE_FILES = ("ladder.yaml", "ladder.test.yaml")
-
-_EDITOR_FILES = MappingProxyType(
+_FILES = MappingProxyType(
     {
+        "cluster.yaml": "cluster.yaml",
         ".pre-commit-config.yaml": "pre-commit-config.yaml",
         ".vscode/settings.json": "vscode-settings.json",
         ".vscode/extensions.json": "vscode-extensions.json",
@@ -35,7 +34,7 @@ _CI_FILES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StarterFile:
-    """A file, or the folder of rules; `written` is False if it existed."""
+    """A file, or a folder of rules or workloads; `written` is False if it existed."""
 
     path: Path
     written: bool
@@ -48,17 +47,17 @@ class NotWrittenError(Exception):
 def write_starter_files(folder: Path, ci: str) -> Iterator[StarterFile]:
     """Write the files one by one into a folder, which is created if needed; yield each. Raises NotWrittenError.
 
-    An existing file is left unchanged, and nothing is written to a folder of rules that is not empty. `ci` is github or
-    gitlab.
+    An existing file is left unchanged, and nothing is written to a folder of rules or workloads that is not empty. `ci`
+    is github or gitlab.
     """
-    rules = folder / _RULES
-    if _is_used(rules):
-        yield StarterFile(rules, written=False)
-    else:
-        for name in _RULE_FILES:
-            yield _create_starter_file(rules / name, _read_template(name))
+    for subfolder, names in _FOLDERS.items():
+        if _is_used(folder / subfolder):
+            yield StarterFile(folder / subfolder, written=False)
+        else:
+            for name in names:
+                yield _create_starter_file(folder / subfolder / name, _read_template(name))
     yield _create_starter_file(folder / SCHEMA_FILE, json.dumps(combine_schemas(), indent=2) + "\n")
-    for name, template in (*_EDITOR_FILES.items(), _CI_FILES[ci]):
+    for name, template in (*_FILES.items(), _CI_FILES[ci]):
         yield _create_starter_file(folder / name, _read_template(template))
 
 

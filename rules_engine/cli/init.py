@@ -29,9 +29,9 @@ from rules_engine.cli.program import Command, help_examples
 def init(folder: Path, ci: str) -> None:
     """Start a repository of rules in DIR, by default the current folder.
 
-    Writes a rule with its test, the schema of rules, the configuration of pre-commit and VS Code, and a CI job.
-    Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 2 if a file cannot
-    be written.
+    Writes a rule with its test, a cluster and a workload to compare rules on, the schema of rules, the configuration
+    of pre-commit and VS Code, and CI jobs. Existing files are never changed, and folders rules and workloads that are
+    not empty get no files. Exits with 2 if a file cannot be written.
     """
     from rules_engine.authoring.init import NotWrittenError, write_starter_files
     from rules_engine.model.problems.source import escape_controls

@@ -17,8 +17,16 @@ from tests.support.authoring import cli, file_size_limit, ladder, write
 from tools.documents import REPOSITORY, blocks
 
 RULES = ["rules/ladder.test.yaml", "rules/ladder.yaml"]
-EDITOR = ["gpu-rules.schema.json", ".pre-commit-config.yaml", ".vscode/extensions.json", ".vscode/settings.json"]
+WORKLOADS = ["workloads/train.yaml"]
+OTHERS = [
+    "cluster.yaml",
+    "gpu-rules.schema.json",
+    ".pre-commit-config.yaml",
+    ".vscode/extensions.json",
+    ".vscode/settings.json",
+]
 WORKFLOW = ".github/workflows/gpu-rules.yaml"
+ALL = [*RULES, *WORKLOADS, *OTHERS, WORKFLOW]
 
 
 def files(folder: Path) -> list[str]:
@@ -37,8 +45,8 @@ def test_files_are_written_and_listed(tmp_path: Path) -> None:
     result = cli("init", tmp_path / "new" / "folder")
     assert (result.exit_code, result.stderr) == (0, "")
     *lines, following = result.stdout.splitlines()
-    assert files(tmp_path / "new" / "folder") == sorted([*RULES, *EDITOR, WORKFLOW])
-    assert sorted(lines) == [f"wrote {tmp_path}/new/folder/{name}" for name in sorted([*RULES, *EDITOR, WORKFLOW])]
+    assert files(tmp_path / "new" / "folder") == sorted(ALL)
+    assert sorted(lines) == [f"wrote {tmp_path}/new/folder/{name}" for name in sorted(ALL)]
     rules = f"{tmp_path}/new/folder/rules"
     assert following == f"next: gpu-rules check {rules} && gpu-rules test {rules}"
 
@@ -55,7 +63,7 @@ def test_the_next_commands_can_be_pasted(started: Path) -> None:
 
 
 def test_the_rule_and_its_test_pass_without_a_warning(started: Path) -> None:
-    for path, counted in ((started, "2 files checked, 1 skipped"), (started / "rules", "2 files checked")):
+    for path, counted in ((started, "3 files checked, 2 skipped"), (started / "rules", "2 files checked")):
         checked = cli("check", "--strict", path)
         assert (checked.exit_code, checked.stdout) == (0, f"{counted}, no problems\n")
     tested = cli("test", "--coverage-min", "100", started / "rules")
@@ -96,21 +104,21 @@ def documented(title: str) -> str:
 def test_hooks_and_jobs_equal_the_documented_ones(tmp_path: Path) -> None:
     for ci, job in (("github", WORKFLOW), ("gitlab", ".gitlab-ci.yml")):
         assert cli("init", "--ci", ci, tmp_path / ci).exit_code == 0
-        assert files(tmp_path / ci) == sorted([*RULES, *EDITOR, job])
+        assert files(tmp_path / ci) == sorted([*RULES, *WORKLOADS, *OTHERS, job])
         for name in (".pre-commit-config.yaml", job):
             text = (tmp_path / ci / name).read_text()
             assert text.replace(f" # a wheel, or git+{PROJECT_URL}", "") == documented(name)
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:
-    for name in [*RULES, *EDITOR, WORKFLOW]:
+    for name in ALL:
         folder = write(tmp_path / name, {name: "mine"})
         result = cli("init", folder)
         assert result.exit_code == 0
         assert (folder / name).read_text() == "mine"
-        kept = f"{folder}/rules" if name in RULES else f"{folder}/{name}"
+        kept = f"{folder}/{Path(name).parts[0]}" if name in (*RULES, *WORKLOADS) else f"{folder}/{name}"
         assert re.findall("^kept (.*): it exists$", result.stdout, re.MULTILINE) == [kept]
-        others = [other for other in [*RULES, *EDITOR, WORKFLOW] if name not in RULES or other not in RULES]
+        others = [other for other in ALL if name not in RULES or other not in RULES]
         assert files(folder) == sorted({name, *others})
 
 
@@ -171,7 +179,7 @@ def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> Non
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
-    assert files(tmp_path) == sorted([*RULES, *EDITOR, WORKFLOW])
+    assert files(tmp_path) == sorted(ALL)
 
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
@@ -179,4 +187,4 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
         result = cli("init", tmp_path)
     assert result.exit_code == 2
     assert result.stderr == f"gpu-rules init: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
-    assert files(tmp_path) == RULES
+    assert files(tmp_path) == [*RULES, *WORKLOADS]

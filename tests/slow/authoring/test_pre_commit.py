@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.authoring.check.problem_reference import PROJECT_URL
 from tests.support.authoring import cli, write
 from tests.support.hooked_rules import LADDER, RULE_SET, TEST
+from tools.documents import blocks
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,11 +44,11 @@ def tree_as_it_is(target: Path) -> str:
 
 @pytest.fixture(scope="module")
 def hooks(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A configuration of pre-commit with both hooks of this project."""
+    """The documented configuration of pre-commit with the hooks of this project, as a remote repository."""
     project = tmp_path_factory.mktemp("project")
-    revision = tree_as_it_is(project)
-    listed = "[{id: gpu-rules-check}, {id: gpu-rules-test}]"
-    return f"repos: [{{repo: {project}, rev: {revision}, hooks: {listed}}}]\n"
+    page = (ROOT / "docs/how-to/ci.md").read_text()
+    (text,) = [block.text for block in blocks(page) if block.title.endswith(" of a remote repository")]
+    return text.replace(PROJECT_URL, str(project)).replace("COMMIT", tree_as_it_is(project))
 
 
 @pytest.fixture(scope="module")

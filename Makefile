@@ -10,7 +10,7 @@ SEED ?=
 # Where it is set, as in some images, each process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-cluster lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
+.PHONY: demo test test-all test-cluster try-cluster lint types imports pytest pytest-all rules fuzz bench docs manifests codemirror pictures image release clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -57,6 +57,12 @@ pytest-all: $(STAMP)
 test-cluster: $(STAMP)
 	@test -n "$(KUBECONFIG)" || { echo "KUBECONFIG is not set"; exit 2; }
 	$(PYTEST) -m cluster
+
+# Try gpu-rules on the cluster of KUBECONFIG, at most 15 minutes: the report, REPORT, has no names (CONTRIBUTING.md).
+REPORT ?= build/try-cluster.md
+try-cluster: $(STAMP)
+	@test -n "$(KUBECONFIG)" || { echo "KUBECONFIG is not set"; exit 2; }
+	@$(BIN)/python -m tools.try_cluster $(REPORT)
 
 # Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.
 fuzz: $(STAMP)

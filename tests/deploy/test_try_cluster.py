@@ -123,14 +123,12 @@ def test_the_report_of_a_real_cluster_has_decisions_and_no_names(kube: Kube, tmp
 def test_a_signal_removes_the_namespace(kube: Kube, tmp_path: Path, number: int) -> None:
     before = namespaces()
     kube.node("one", gpu="4", mig="2")
-    process = try_cluster(tmp_path / "report.md", KUBECONFIG=os.environ["KUBECONFIG"])
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "as a dry run" in line:
-            process.send_signal(number)
-            break
-    rest = process.stdout.read()
-    assert process.wait() == 2
+    with try_cluster(tmp_path / "report.md", KUBECONFIG=os.environ["KUBECONFIG"]) as process:
+        assert process.stdout is not None
+        assert any("as a dry run" in line for line in process.stdout)
+        process.send_signal(number)
+        rest = process.stdout.read()
+    assert process.returncode == 2
     assert f"without a report: {signal.Signals(number).name}" in rest
     assert namespaces() == before
     assert not (tmp_path / "report.md").exists()

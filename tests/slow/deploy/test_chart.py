@@ -851,7 +851,7 @@ def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     mutate, validate = derive_calls(rule_set)
     assert find_drift(mutate, NAME, mutating) == find_drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
-    assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
+    assert one(objects, "ConfigMap", f"{NAME}-rules")["data"] == OWN_RULES
 
 
 def test_values_of_versions_without_classes_are_accepted(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_sets_are_installed_with_own_rules(tmp_path: Path) -> None:
 
     objects = rendered(values)
     installed = one(objects, "ConfigMap", f"{NAME}-rules")["data"]
+    assert installed["own.yaml"] == file.read_text()
     assert read_rules([write(tmp_path / "installed", installed)]).loaded.digest == together.loaded.digest
     for calls in derive_calls(together.rule_set):
         assert find_drift(calls, NAME, one(objects, calls.endpoint.kind)) == ()

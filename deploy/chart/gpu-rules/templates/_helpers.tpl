@@ -85,9 +85,9 @@ capabilities: {drop: [ALL]}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "gpu-rules.name" .)) -}}
 {{- end -}}
 
-{{- /* The rule files in rules by name. */ -}}
+{{- /* The rule files in rules by name, in JSON: toYaml would cut the end of the last one. */ -}}
 {{- define "gpu-rules.own" -}}
-{{- omit .Values.rules "sets" "mode" "namespaces" | toYaml -}}
+{{- omit .Values.rules "sets" "mode" "namespaces" | toJson -}}
 {{- end -}}
 
 {{- /* The namespace of helm test. */ -}}
@@ -97,7 +97,7 @@ capabilities: {drop: [ALL]}
 
 {{- /* Rule files by name: those of rules, and those of the packaged sets in rules.sets. */ -}}
 {{- define "gpu-rules.files" -}}
-{{- $files := include "gpu-rules.own" . | fromYaml -}}
+{{- $files := include "gpu-rules.own" . | fromJson -}}
 {{- range $set := .Values.rules.sets -}}
 {{- range $path, $bytes := $.Files.Glob (printf "files/sets/%s/*.yaml" $set) -}}
 {{- $name := printf "%s-%s" $set (base $path) -}}
@@ -159,7 +159,7 @@ capabilities: {drop: [ALL]}
 
 {{- /* Settings that follow from the rules: values override those of the packaged sets. */ -}}
 {{- define "gpu-rules.derived" -}}
-{{- $own := include "gpu-rules.own" . | fromYaml -}}
+{{- $own := include "gpu-rules.own" . | fromJson -}}
 {{- $command := "gpu-rules webhook-config --rules FOLDER --output helm-values" -}}
 {{- $sets := .Values.rules.sets | default list | sortAlpha | join ", " -}}
 {{- $generated := .Values.webhook.sets | default list | sortAlpha | join ", " -}}

@@ -213,7 +213,10 @@ def test_every_option_can_be_an_environment_variable(tmp_path: Path, rules: Path
     inventory.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n")
     variables = {"GPU_RULES_RULES": f"{rules}:{other}", "GPU_RULES_CLUSTER": str(inventory)}
     with started(tmp_path, **variables) as running:
-        assert f"2 FallbackLadder, 2 Validation from {rules} {other}; cluster: {inventory};" in running.logged()
+        assert (
+            f"2 FallbackLadder, 2 Validation from {rules} {other}; mode: Enforce; cluster: {inventory};"
+            in running.logged()
+        )
 
 
 def test_one_rules_option_accepts_several_paths(tmp_path: Path, rules: Path) -> None:

@@ -186,8 +186,12 @@ def _turn(api_server: str, *, alone: bool) -> Iterator[None]:
 
 
 @contextmanager
-def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> Iterator[Running]:
-    """Run the server with these rules, called for pods of the namespace by the output of `webhook-config` (Fail)."""
+def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path, audit: bool = False) -> Iterator[Running]:
+    """Run the server with these rules, called for pods of the namespace by the output of `webhook-config` (Fail).
+
+    `audit`: the server is in mode Audit.
+    """
+    arguments = (*arguments, *(("--mode", "Audit") if audit else ()))
     if kube.host not in LOOPBACK:
         pytest.skip(f"the API server at {kube.host} cannot call a webhook on this machine")
     path = folder / "rules.yaml"
@@ -200,6 +204,7 @@ def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> I
             server=f"https://127.0.0.1:{running.port}",
             ca_bundle=running.ca.read_bytes(),
             failure_policies=dict.fromkeys(Endpoint, "Fail"),
+            audit=audit,
         )
         with kube.webhooks(build_configurations(loaded.rule_set, settings)):
             yield running

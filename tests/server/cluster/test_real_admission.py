@@ -65,6 +65,35 @@ def test_a_validation_of_updates_holds_at_a_resize(kube: Kube, tmp_path: Path) -
         kube.core.patch_namespaced_pod("job", kube.name, {"metadata": {"labels": {"a": "b"}}})
 
 
+MOVED = f"""\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: mig}}
+spec: {{rungs: [{{resource: {MIG}}}, {{resource: {GPU}, assume: true}}]}}
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {{name: no-whole-cards}}
+spec:
+  match: {{resources: [{GPU}]}}
+  validations: [{{expression: 'false', message: no whole cards}}]
+"""
+
+
+def test_a_pod_that_mutate_would_change_reaches_validate_in_audit(kube: Kube, tmp_path: Path) -> None:
+    log, made = tmp_path / "decisions", pod(container("main", {MIG: 1}))
+
+    def steps() -> list[tuple[str, str]]:
+        assert refusal(kube, made) == ""
+        lines = map(json.loads, log.read_text().splitlines())
+        return [(line["endpoint"], step["action"]) for line in lines for step in line["trace"] if step["audit"]]
+
+    with admitting(kube, tmp_path, MOVED, "--namespaces", kube.name, "--decision-log", log, audit=True):
+        eventually(lambda: {*steps()} >= {("mutate", "change"), ("validate", "deny")})
+    with admitting(kube, tmp_path, MOVED):
+        eventually(lambda: "no whole cards" in refusal(kube, made))
+
+
 FROZEN = """\
 apiVersion: gpurules.io/v1
 kind: Validation

@@ -104,7 +104,8 @@ image:
 	@mkdir -p dist
 	sh deploy/image.sh dist/image.tar
 
-# Build what a release publishes into dist/, from the last commit. Requires what `make image` requires. Publishes nothing.
+# Build what a release publishes into dist/, from the last commit, and install it; the chart in the cluster of KUBECONFIG, if it
+# is set. Requires what `make image` requires. Publishes nothing.
 release: $(STAMP)
 	$(BIN)/python deploy/release.py
 

@@ -1,7 +1,8 @@
-"""`make release`: build everything that a release publishes, from the last commit, into dist/. Publishes nothing.
+"""`make release`: build everything that a release publishes, from the last commit, into dist/, and install it.
 
 python deploy/release.py [FOLDER]     wheel, sdist, image, chart, SBOM of the dependencies, notes, checksums
 
+Nothing is published. try_release.py installs wheel, image and chart; exit code 1 if one of them failed.
 The same commit gives the same bytes; BASE and PIP_CERT are read by image.sh.
 """
 
@@ -21,6 +22,7 @@ from venv import create
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from deploy.try_release import try_release  # noqa: E402 - needs the path when run as a program
 from tools.helm import LATER_PACKAGE, run_helm, unpacked_helm  # noqa: E402 - needs the path when run as a program
 
 
@@ -67,4 +69,6 @@ def output(*command: str) -> bytes:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1] if sys.argv[1:] else ROOT / "dist").resolve())
+    target = Path(sys.argv[1] if sys.argv[1:] else ROOT / "dist").resolve()
+    build(target)
+    sys.exit(try_release(target) > 0)

@@ -1,6 +1,7 @@
 """The wheel and the sdist as a release builds them, and the installed command beside modules of similar names.
 
-The tools that build come from the package registry; the dependencies of the command are those of the tests.
+The tools that build come from the package registry; the dependencies of the command are those of the tests, except
+where a test installs the wheel as users do.
 """
 
 import os
@@ -20,6 +21,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from deploy.try_release import try_wheel
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, encoded
 from tools.documents import REPOSITORY
 
@@ -70,6 +72,12 @@ def own_files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield from ((f"{name}/{inner}", file) for inner, file in own_files(path.resolve()))
         elif path.exists():
             yield name, path
+
+
+def test_the_trial_of_a_release_installs_the_wheel_and_decides_a_pod(built: Path) -> None:
+    installed, explained = try_wheel(built)
+    assert installed.startswith(f"installed {wheel_in(built).name}: gpu-rules, version ")
+    assert explained == "explain: allowed, changed"
 
 
 def test_the_wheel_has_one_package_with_all_files(built: Path) -> None:

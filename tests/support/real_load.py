@@ -66,14 +66,17 @@ class Pods:
     def __init__(self, kube: Kube, namespace: str = "") -> None:
         configuration = client.Configuration.get_default_copy()
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        context.load_cert_chain(configuration.cert_file or "", configuration.key_file)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+        token = configuration.get_api_key_with_prefix("BearerToken")
+        self._headers = {"Content-Type": "application/json", **({"Authorization": token} if token else {})}
         address = urlsplit(kube.api_server)
         self._connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
         self._path = f"/api/v1/namespaces/{namespace or kube.name}/pods?dryRun=All"
 
     def decided(self, made: Any) -> tuple[str, str, str]:
         """Return the refusal of a pod, or "" with its resource and its cpu as it would be stored."""
-        self._connection.request("POST", self._path, json.dumps(made), {"Content-Type": "application/json"})
+        self._connection.request("POST", self._path, json.dumps(made), self._headers)
         response = self._connection.getresponse()
         stored = json.loads(response.read())
         if response.status != HTTPStatus.CREATED:

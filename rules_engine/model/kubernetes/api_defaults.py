@@ -111,7 +111,8 @@ def with_default_members(pod: Json) -> Json:
 
 def _with_default(value: Json, path: Sequence[str], default: _Default) -> Json:
     if isinstance(value, list):
-        return [_with_default(item, path, default) for item in value]
+        # Lists within lists, as no pod of an API server has them, may be nested deeply.
+        return [item if isinstance(item, list) else _with_default(item, path, default) for item in value]
     name, *below = path
     if not isinstance(value, dict) or (below and name not in value):
         return value

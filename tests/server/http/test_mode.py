@@ -19,7 +19,7 @@ from rules_engine.server.state import ServerState
 from rules_engine.server.telemetry.events import admission_events
 from tests.support.apiserver import ApiServer, bound, node
 from tests.support.authoring import ladder, validation
-from tests.support.evaluation import GPU, MIG2, asks, compiled, container, limited, pod
+from tests.support.evaluation import GPU, MIG2, asks, cluster, compiled, container, limited, pod, rung
 from tests.support.evaluation import ladder as ladder_of
 from tests.support.evaluation import validation as validation_of
 from tests.support.laws import GPUS, clusters
@@ -168,6 +168,16 @@ def test_an_update_is_validated_as_it_is() -> None:
         assert response["allowed"]
         assert record.decision is not None
         assert [step.action.value for step in record.decision.trace] == expected
+
+
+def test_lists_within_lists_are_decided_however_deep() -> None:
+    falls = ladder_of(MIG2, rung(GPU, assume=True))
+    state = state_of(compiled(falls, validation_of("false", match=Match(resources=(GPU,)))), cluster())
+    state.audit = True
+    body = encoded(review(pod(container("c", {MIG2: 1}), volumes="DEEP"))).replace(b'"DEEP"', b"[" * 900 + b"]" * 900)
+    answer = call(application(state), "/validate", body)
+    assert (answer.status, answer.response["allowed"]) == (200, True)
+    assert "deny" in str(answer.response["auditAnnotations"])
 
 
 def test_a_pod_that_cannot_be_read_is_allowed_in_audit_and_logged(tmp_path: Path, rules: Path) -> None:

@@ -39,4 +39,4 @@ def audit(logs: tuple[Path, ...], targets: tuple[Target, ...]) -> None:
     if problems.failed:
         problems.end()
     problems.write(answer, audit_report)
-    fail_if(Action.DENY in answer.actions)
+    fail_if(Action.DENY in answer.actions or answer.refused > 0)

@@ -16,7 +16,7 @@ from rules_engine.model.json.output import Output
 from rules_engine.model.kubernetes.api_defaults import without_generated_end
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import truncate
-from rules_engine.model.rules.decision import EVALUATION_ERROR, Action
+from rules_engine.model.rules.decision import ALLOWED, EVALUATION_ERROR, Action
 from rules_engine.model.rules.logged_decision import LoggedStep
 from rules_engine.model.wording import format_count
 from rules_engine.questions.decision_log import DecisionLogReader
@@ -62,6 +62,7 @@ class AuditAnswer(Answer, frozen=True, kw_only=True):
     lines: Annotated[int, Meta(description="Lines that were read.")]
     unreadable: Annotated[Mapping[str, int], Meta(description="Lines that are not decisions, by reason.")]
     decisions: Annotated[int, Meta(description="Lines of decisions: each is one call for one pod.")]
+    refused: Annotated[int, Meta(description="About a pod that the server cannot read: mode Enforce denies it.")]
     outlined: Annotated[int, Meta(description="Decisions too long for a line, which lacks changes and messages.")]
     first: Annotated[str, Meta(description="Time of the first decision.")]
     last: Annotated[str, Meta(description="Time of the last decision.")]
@@ -74,9 +75,10 @@ def audit_logs(paths: Sequence[Path], problems: Problems) -> AuditAnswer:
     """Return the results of rules in audit mode. An error is a log that cannot be read, or has no decision."""
     logs = [DecisionLogReader(path, LogLine) for path in paths]
     actions, groups, newest = Counter[Action](), Counter[AuditResult](), dict[AuditResult, tuple[str, str, str]]()
-    first, last, outlined, audited = "", "", 0, 0
+    first, last, refused, outlined, audited = "", "", 0, 0, 0
     for line in _decisions(logs, problems):
         first, last = min(first or line.time, line.time), max(last, line.time)
+        refused += line.status is not None and line.outcome == ALLOWED
         outlined += "trace" in line.truncated
         steps = [step for step in line.trace if step.audit and step.action in _SHOWN_ACTIONS]
         audited += bool(steps)
@@ -95,6 +97,7 @@ def audit_logs(paths: Sequence[Path], problems: Problems) -> AuditAnswer:
         lines=lines,
         unreadable=dict(unreadable.most_common()),
         decisions=lines - unreadable.total(),
+        refused=refused,
         outlined=outlined,
         first=first,
         last=last,
@@ -146,6 +149,9 @@ def audit_report(answer: AuditAnswer) -> Report:
         else f"no audit results in {decisions}"
     )
     notices = [f"{format_count(count, 'line')} left out: {reason}" for reason, count in answer.unreadable.items()]
+    if answer.refused:
+        refused = format_count(answer.refused, "decision")
+        notices.append(f"{refused} about a pod that the server cannot read: mode Enforce denies it")
     if answer.outlined:
         outlined = format_count(answer.outlined, "decision")
         notices.append(f"{outlined} too long for a line: without changes and messages, perhaps without some results")

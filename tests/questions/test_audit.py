@@ -239,6 +239,19 @@ def test_what_an_outlined_line_lacks_is_reported(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("audit", [True, False])
+def test_pods_that_a_server_in_audit_cannot_read_are_counted(tmp_path: Path, audit: bool) -> None:
+    state = state_of(compiled(FALLS))
+    state.audit = audit
+    malformed = pod(container("c", limits={GPU: "much"}))
+    path = log(tmp_path, *(logged(endpoint, malformed, state=state) for endpoint in ("/mutate", "/validate")))
+    result = cli("audit", path)
+    # A server in mode Enforce has denied it, and reports that itself.
+    assert result.exit_code == int(audit)
+    notice = "\n  1 decision about a pod that the server cannot read: mode Enforce denies it\n"
+    assert result.stdout.endswith(notice) is audit
+
+
 def test_beyond_a_number_of_groups_results_are_counted_by_rule_and_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ import yaml
 
 from rules_engine.accelerators.resources import is_gpu
 from tools.helm import find_kubectl
-from tools.try_cluster_report import Names, describe_node, report_text, step_members
+from tools.try_cluster_report import Names, describe_node, refusal_reason, report_text, step_members
 
 Object = dict[str, Any]
 
@@ -55,11 +55,11 @@ def say(text: str) -> None:
 
 
 def run(*command: str | Path, stdin: Object | None = None, codes: Sequence[int] = (0,)) -> str:
-    """Return the output of a command. Raises FailedError with the end of its errors."""
+    """Return the output of a command. Raises FailedError with its errors."""
     text = None if stdin is None else json.dumps(stdin)
     done = subprocess.run([*map(str, command)], input=text, capture_output=True, text=True, check=False)
     if done.returncode not in codes:
-        raise FailedError(done.stderr.strip()[-500:])
+        raise FailedError(done.stderr.strip())
     return done.stdout
 
 
@@ -96,8 +96,7 @@ def dry_run(namespace: str, resource: str, manifest: Object) -> tuple[Object, Ob
         for each in (manifest, pod):
             stored = json.loads(run(find_kubectl(), "create", *options, stdin=each))
     except FailedError as error:
-        reason = re.search(r"\((\w+)\)", str(error))  # the message may quote names
-        return {**about, "apiServer": f"refused: {reason[1] if reason else 'Invalid'}"}, pod
+        return {**about, "apiServer": f"refused: {refusal_reason(str(error))}"}, pod
     return about, stored
 
 
@@ -114,7 +113,7 @@ def server(folder: Path, namespace: str, sets: Sequence[str]) -> Iterator[HTTPSC
             os.close(theirs)
             port = readable.readline().strip().rpartition(":")[2]
             if not port:
-                raise FailedError((folder / "errors").read_text()[-500:])
+                raise FailedError((folder / "errors").read_text())
             context = ssl.create_default_context(cafile=folder / "tls" / "ca.crt")
             connection = HTTPSConnection("localhost", int(port), timeout=30, context=context)
             while send(connection, "GET", "/readyz")[0] != 200:
@@ -213,7 +212,7 @@ def main(file: Path) -> int:
                 say(f"removing the namespace {namespace}")
                 run(find_kubectl(), "delete", "namespace", namespace, "--ignore-not-found", "--timeout=90s")
     except (FailedError, StoppedError) as error:
-        say(f"failed, without a report: {error}")
+        say(f"failed, without a report: {str(error)[-500:]}")
         return 2
     names.word("namespace", namespace)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -34,9 +34,9 @@ class Names:
         return self._words[name]
 
     def key(self, noun: str, name: str) -> str:
-        """Return the name of a resource or the key of a taint, if it has no domain or a known one."""
+        """Return the name of a resource or the key of a taint, if its domain is known, or a resource has none."""
         domain, slash, _ = name.partition("/")
-        return self.word(noun, name) if slash and not DOMAINS.fullmatch(domain) else name
+        return name if (DOMAINS.fullmatch(domain) if slash else noun == "resource") else self.word(noun, name)
 
     def replace(self, value: Any) -> Any:
         """Replace the names in all texts of a value."""
@@ -48,7 +48,18 @@ class Names:
         return [*map(self.replace, value)] if isinstance(value, list) else value
 
     def _replace_token(self, token: re.Match[str]) -> str:
-        return self._words.get(token[0]) or "/".join(self._words.get(part, part) for part in token[0].split("/"))
+        if word := self._words.get(token[0]):
+            return word
+        first, *others = token[0].split("/")
+        # A name such as nvidia.com/gpu stays, also if an object is named gpu.
+        known = first not in self._words and DOMAINS.fullmatch(first)
+        return token[0] if known else "/".join(self._words.get(part, part) for part in (first, *others))
+
+
+def refusal_reason(errors: str) -> str:
+    """Return the reason of the API server's refusal in kubectl's errors, whose other texts may quote names."""
+    found = re.search(r"^Error from server(?: \((\w+)\))?: ", errors, re.MULTILINE)
+    return found[1] or "Unknown" if found else "Invalid"
 
 
 def describe_node(node: Object, names: Names) -> Object:

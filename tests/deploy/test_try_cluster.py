@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.real import LABEL, REAL, Kube, eventually, kubectl, kubernetes
 from tests.support.server import environment
-from tools.try_cluster_report import Names, describe_node, report_text
+from tools.try_cluster_report import Names, describe_node, refusal_reason, report_text
 
 NODE = {
     "metadata": {
@@ -29,6 +29,7 @@ NODE = {
         "taints": [
             {"key": "nvidia.com/gpu", "value": "secret-value", "effect": "NoSchedule"},
             {"key": "secret.example/taint", "effect": "NoExecute"},
+            {"key": "secret", "effect": "NoSchedule"},
         ]
     },
     "status": {
@@ -44,7 +45,7 @@ def test_a_node_is_described_without_names() -> None:
         "node": "node-1",
         "versions": ["v1.36.2", ""],
         "ready": [],
-        "taints": ["nvidia.com/gpu:NoSchedule", "taint-1:NoExecute"],
+        "taints": ["nvidia.com/gpu:NoSchedule", "taint-1:NoExecute", "taint-2:NoSchedule"],
         "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
         "allocatable": {"nvidia.com/gpu": "8", "resource-1": "1", "cpu": "64"},
     }
@@ -69,6 +70,32 @@ def test_the_report_replaces_names_in_all_texts_by_the_same_words() -> None:
     document = json.loads(text.partition("```json\n")[2].removesuffix("```\n"))
     assert document["doctor"] == {"namespace-1/pod-1": "(node-1, node-2)"}
     assert document["sets"] == ["mig-a100-80gb"]
+
+
+def test_resources_keep_their_names_where_an_object_has_a_part_of_them() -> None:
+    names = Names()
+    for noun, name in (("namespace", "gpu"), ("node", "a.nvidia.com")):
+        names.word(noun, name)
+    assert names.replace(["nvidia.com/gpu is assumed", "gpu/a.nvidia.com", "node a.nvidia.com/gpu"]) == [
+        "nvidia.com/gpu is assumed",
+        "namespace-1/node-1",
+        "node node-1/namespace-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ('Warning: a (secret)\nError from server (Forbidden): error when creating "STDIN": no (secret)', "Forbidden"),
+        (
+            'Error from server: error when creating "STDIN": admission webhook "x" denied the request: (secret)',
+            "Unknown",
+        ),
+        ("The pods \"x\" is invalid: : ValidatingAdmissionPolicy 'secret' denied request: no (secret)", "Invalid"),
+    ],
+)
+def test_a_refusal_is_reported_by_its_reason_only(errors: str, reason: str) -> None:
+    assert refusal_reason(errors) == reason
 
 
 def try_cluster(report: Path, **variables: str) -> subprocess.Popen[str]:

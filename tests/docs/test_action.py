@@ -106,6 +106,13 @@ def test_the_inputs_are_documented() -> None:
     assert re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE) == [*ACTION["inputs"]]
 
 
+def test_no_module_of_the_pull_request_is_run(tmp_path: Path) -> None:
+    repository(tmp_path / "work", {"venv.py": "raise SystemExit"})
+    done = run(tmp_path, "Install gpu-rules", ACTION=str(tmp_path / "absent"))
+    assert (tmp_path / "gpu-rules/bin/pip").exists()
+    assert "absent" in done.stderr
+
+
 # The workflow of `init`
 
 
@@ -173,7 +180,7 @@ spec:
 """
     files = {"a/rules/ladder.yaml": LADDER, "a/rules/test.yaml": test, "b/rules.yaml": LADDER.replace("a100", "b")}
     repository(tmp_path / "work", {**files, "workloads/train.yaml": POD})
-    inputs = {"rules": "a/rules b/rules.yaml", "coverage-min": minimum}
+    inputs = {"rules": "a/rules\nb/rules.yaml\n", "coverage-min": minimum}
 
     checked = run(tmp_path, "Check the rules", inputs)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -217,7 +224,7 @@ def test_several_folders_are_compared_on_several_clusters(tmp_path: Path) -> Non
     old = {"a/ladder.yaml": LADDER, "b/other.yaml": LADDER.replace("a100", "other"), "more.json": CLUSTER}
     merged(tmp_path, old, {"a/ladder.yaml": LADDER.replace("gpu,", "mig-1g.10gb,")})
 
-    inputs = {"rules": "a b", "cluster": "cluster.json more.json", "workloads": "workloads/train.yaml"}
+    inputs = {"rules": "a b", "cluster": "cluster.json\nmore.json\n", "workloads": "workloads/train.yaml"}
     done = run(tmp_path, "Compare the rules", inputs)
 
     assert (done.returncode, done.stderr) == (0, "")

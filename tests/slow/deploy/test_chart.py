@@ -821,15 +821,16 @@ def test_notes_say_the_mode_and_the_namespaces() -> None:
 
 
 def test_helm_test_creates_its_pod_in_a_namespace_whose_pods_are_sent() -> None:
-    def namespace(values: Mapping[str, Any]) -> str:
+    def namespace(values: Mapping[str, Any]) -> Any:
         options = set_options(json.dumps(values))
         code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *options)
         assert code == 0, errors
-        return str(one([*yaml.safe_load_all(output)], "Role", f"{NAME}-test")["metadata"]["namespace"])
+        return one([*yaml.safe_load_all(output)], "Role", f"{NAME}-test")["metadata"]["namespace"]
 
     assert namespace({}) == "default"
     assert namespace(AUDIT) == "ml"
     assert namespace({**AUDIT, "helmTest": {"namespace": "nlp"}}) == "nlp"
+    assert namespace({"rules": {**AUDIT["rules"], "namespaces": ["123"]}}) == "123"
     assert "helmTest.namespace is x, whose pods are not sent" in rejection({**AUDIT, "helmTest": {"namespace": "x"}})
 
 

@@ -199,7 +199,9 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
         lines = "1 line is not a decision" if logged.unread == 1 else f"{logged.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not logged.decisions:
-        among = f"among {logged.logged}" if logged.logged else "and none at all: is it a decision log?"
+        among = (
+            f"among {logged.logged}" if logged.logged else "or any other: no pod was sent, or this is no decision log"
+        )
         end_without_answer(escape_controls(f"{log}: no decision for pod {wanted} {among}"), str(log))
     if output == "json":
         print_json(logged)

@@ -23,7 +23,7 @@ MAX_LINE_WARNINGS = 3
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
 NO_DECISION = "not a line of a decision log"
-NOT_A_LOG = "no decision: is it a decision log?"
+NOT_A_LOG = "no decision: no pod was sent, or this is no decision log"
 
 
 class DecisionLogReader(Generic[L]):

@@ -210,7 +210,7 @@ def test_a_file_without_a_decision_is_exit_code_2(tmp_path: Path, content: bytes
     paths = log(tmp_path, logged("/mutate", asks({MIG2: 1}), FALLS)), log(tmp_path, content, name="other")
     result = cli("audit", *paths)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{paths[1]}:1:1: error: no decision: is it a decision log?" in result.stderr
+    assert f"{paths[1]}:1:1: error: no decision: no pod was sent, or this is no decision log" in result.stderr
     document = json.loads(cli("audit", *paths, "-o", "json").stdout)
     assert document.keys() == {"problems"}
 

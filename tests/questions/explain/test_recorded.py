@@ -199,8 +199,8 @@ def test_a_log_may_come_from_standard_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no decision for pod ml/none and none at all: is it a decision log?"),
-        (b"\0\xff\n", "no decision for pod ml/none and none at all"),
+        (b"", "no decision for pod ml/none or any other: no pod was sent, or this is no decision log"),
+        (b"\0\xff\n", "no decision for pod ml/none or any other"),
         (logged("/mutate", asks({MIG2: 1}), FALLS), "no decision for pod ml/none among 1\n"),
     ],
     ids=["empty", "binary", "other"],
@@ -217,7 +217,8 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     result = cli("explain", "--from-log", log, "--pod", "ml/\x07")
     name = str(log).replace("\x1b", "\\x1b")
     assert result.stderr == (
-        f"gpu-rules explain: {name}: no decision for pod ml/\\x07 and none at all: is it a decision log?\n"
+        f"gpu-rules explain: {name}: no decision for pod ml/\\x07 or any other: "
+        "no pod was sent, or this is no decision log\n"
     )
 
 

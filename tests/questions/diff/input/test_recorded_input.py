@@ -255,7 +255,7 @@ def test_requests_that_were_not_recorded_or_too_long_are_counted(tmp_path: Path)
 def test_a_file_without_a_decision_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "log").write_bytes(content)
     *_, problem = replayed(tmp_path / "log")[2]
-    assert problem == "log:1:1: error: no decision: is it a decision log? [not-a-pod]"
+    assert problem == "log:1:1: error: no decision: no pod was sent, or this is no decision log [not-a-pod]"
 
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

@@ -38,18 +38,12 @@ def analyse_on_cluster(objects: ClusterObjects, rules: Sequence[Rule]) -> Iterat
 
 
 def _limited_resources(objects: ClusterObjects) -> Mapping[str, Set[str]]:
-    """Return the resources that quotas limit by `requests.NAME`, by namespace.
-
-    A quota on the devices of a DeviceClass may limit any resource, so its namespace is left out.
-    """
+    """Return the names in `hard` of all quotas of a namespace, by namespace."""
     names: dict[str, set[str]] = {}
     for item in objects.of("ResourceQuota"):
         names.setdefault(item.namespace, set()).update(as_mapping(item.spec.get("hard")))
-    return {
-        namespace: {name.removeprefix("requests.") for name in limits if name.startswith("requests.")}
-        for namespace, limits in sorted(names.items())
-        if not any(name.endswith(".deviceclass.resource.k8s.io/devices") for name in limits)
-    }
+    # A quota on the devices of a DeviceClass may limit any resource.
+    return {each: names[each] for each in sorted(names) if ".deviceclass.resource.k8s.io/" not in " ".join(names[each])}
 
 
 def _active_rules(rules: Sequence[Rule]) -> Sequence[Rule]:

@@ -42,9 +42,7 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
     warnings: Annotated[int, Meta(description="With those that comments ignore.")]
     files: Annotated[int, Meta(description="Files that were checked.")]
     skipped: Annotated[tuple[str, ...], Meta(description="Files of other tools, which were not checked.")]
-    not_read: Annotated[
-        tuple[str, ...], Meta(description="Objects of the cluster that were not read, so that quotas were not checked.")
-    ]
+    not_read: Annotated[tuple[str, ...], Meta(description="Objects that were not read, and that quotas depend on.")]
     rules: Annotated[int, Meta(description="Rules without errors of their form.")]
     tests: Annotated[int, Meta(description="RuleTests without errors of their form.")]
 

@@ -58,36 +58,28 @@ def analyse_quotas(
 ) -> Iterator[Problem]:
     """Yield warnings about moves by which pods leave the ResourceQuotas of their namespace."""
     for ladder in ladders:
+        names, selector = [name for name in limited if may_match(ladder.match, name)], ladder.match.namespace_selector
+        if selector:
+            names = [name for name in names if (labels := cluster.namespace_labels(name)) and selector.matches(labels)]
         offered = _offered_rungs(ladder, [node for node in cluster.nodes if ladder.query.counts(node)])
-        matched = {name: limits for name, limits in limited.items() if _matches_namespace(ladder, name, cluster)}
         for index, rung in enumerate(ladder.rungs):
             targets = [ladder.rungs[target] for target in ladder.targets(index)]
-            resources = dict.fromkeys(each.resource for each in targets if each.assume or each.title in offered)
-            left: dict[tuple[str, ...], list[str]] = {}
-            for name, limits in matched.items():
-                if rung.resource in limits:
-                    left.setdefault(tuple(each for each in resources if each not in limits), []).append(name)
-            for unlimited, namespaces in left.items():
-                if unlimited:
+            for resource in dict.fromkeys(each.resource for each in targets if each.title in offered):
+                limit, other = f"requests.{rung.resource}", f"requests.{resource}"
+                if left := [name for name in names if limit in limited[name] and other not in limited[name]]:
                     message = (
-                        f"a ResourceQuota limits {rung.resource} and none limits {join_names(unlimited)} in the "
-                        f"namespace{'s' * (len(namespaces) > 1)} {join_names(namespaces)}: moved pods leave the quota"
+                        f"a ResourceQuota limits {rung.resource} and none limits {resource} in the "
+                        f"namespace{'s' * (len(left) > 1)} {join_names(left)}: moved pods leave the quota"
                     )
                     yield warning(LadderCode.LEAVES_QUOTA, message, rung.location, rung.resource)
 
 
-def _matches_namespace(ladder: FallbackLadder, name: str, cluster: Cluster) -> bool:
-    """Return True if the ladder certainly matches a namespace, whose labels may be unknown."""
-    selector, labels = ladder.match.namespace_selector, cluster.namespace_labels(name)
-    return may_match(ladder.match, name) and (not selector or (labels is not None and selector.matches(labels)))
-
-
 def _offered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> AbstractSet[str]:
-    """Return the titles of the rungs that a node offers; `nodes`: the nodes that count for the ladder."""
+    """Return the titles of the rungs that are assumed or offered by one of `nodes`, which count for the ladder."""
     return {
         rung.title
         for rung in ladder.rungs
-        if any(node.allocatable.get(rung.resource) for node in _nodes_of(rung.pool, nodes))
+        if rung.assume or any(node.allocatable.get(rung.resource) for node in _nodes_of(rung.pool, nodes))
     }
 
 
@@ -95,10 +87,10 @@ def _warn_unoffered_rungs(ladder: FallbackLadder, nodes: Sequence[Node]) -> Iter
     """Warn of rungs that no node offers; `nodes`: the nodes that count for the ladder."""
     offered = _offered_rungs(ladder, nodes)
     for index, rung in enumerate(ladder.rungs):
-        if rung.title not in offered and not rung.assume:
+        if rung.title not in offered:
             if _is_target(ladder, index):
                 effect = "nothing moves to this rung"
-            elif any(other.assume or other.title in offered for other in ladder.rungs):
+            elif offered:
                 effect = "each request for it must move"
             else:
                 effect = "each request for it must move, and no node offers another rung"

@@ -408,14 +408,14 @@ CARDS = f"requests.{GPU}: 2"
         (
             {"ml": THREE},
             {},
-            [f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace ml: moved pods leave the quota"],
+            [f"{LEFT} {name} in the namespace ml: moved pods leave the quota" for name in (GPU, f"{MIG}1g.10gb")],
         ),
         (
             {"ml": f"{THREE}, {CARDS}", "other": THREE},
             {},
             [
-                f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace other: moved pods leave the quota",
-                f"{LEFT} {MIG}1g.10gb in the namespace ml: moved pods leave the quota",
+                f"{LEFT} {GPU} in the namespace other: moved pods leave the quota",
+                f"{LEFT} {MIG}1g.10gb in the namespaces ml and other: moved pods leave the quota",
             ],
         ),
         (
@@ -440,7 +440,7 @@ CARDS = f"requests.{GPU}: 2"
         (
             {"ml": THREE, "other": THREE},
             {"match": "{namespaceSelector: {matchLabels: {team: a}}}", "mode": "Audit"},
-            [f"{LEFT} {MIG}1g.10gb and {GPU} in the namespace ml: moved pods leave the quota"],
+            [f"{LEFT} {name} in the namespace ml: moved pods leave the quota" for name in (GPU, f"{MIG}1g.10gb")],
         ),
     ],
 )

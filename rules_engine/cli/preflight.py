@@ -65,6 +65,8 @@ def preflight(
     Exits with 1 if a pod would not start now, with 2 if rules, cluster or manifests have errors, and with 3 if that is
     not known: the number of pods, their scheduler, an object that they name, or what the API server adds.
     """
+    from msgspec.structs import replace
+
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.language.files import without_garbage_collection
     from rules_engine.model.problems.problem import InputError
@@ -92,14 +94,13 @@ def preflight(
                 reading.objects,
                 name=reading.name,
                 namespace=namespace or cluster.namespace,
-                rules=" ".join(map(str, rules)),
                 progress=lambda done, total: show("workloads", done, total),
             )
     except InputError as error:
         problems.add(error.problems, lines)
         problems.end()
     problems.add(answer.problems, lines)
-    answer = with_unknown_pods(answer, seen)
+    answer = replace(with_unknown_pods(answer, seen), rules=" ".join(map(str, rules)))
     problems.write(answer, preflight_report)
     passing = {Verdict.STARTS, Verdict.UNKNOWN, *([Verdict.WAITS] if fail_on == "never" else [])}
     fail_if(any(each.verdict not in passing for each in answer.workloads))

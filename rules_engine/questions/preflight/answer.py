@@ -102,7 +102,7 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
     """Outcomes of the pods of workloads if they are created now, and changes with which all of them start."""
 
     cluster: Annotated[str, Meta(description="The name of the cluster, or of its file.")]
-    rules: Annotated[str, Meta(description='As in --rules; "" without rules.')]
+    rules: Annotated[str, Meta(description="As in --rules; empty without it.")] = ""
     objects: Annotated[Mapping[str, int], Meta(description="The number of objects that the cluster has, by kind.")]
     started_before: Annotated[Mapping[str, str], Meta(description="Nodes of waiting pods that go first, by pod.")]
     verdict: Annotated[Verdict, Meta(description="The worst of the workloads.")]
@@ -116,14 +116,13 @@ def preflight(
     *,
     name: str = "cluster",
     namespace: str = "",
-    rules: str = "rules",
     node_reasons: list[NodeReasons] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PreflightAnswer:
     """Return which pods of workloads start now on the cluster `name`, and changes that start the others.
 
-    `namespace`: of manifests without one. `rules`: the name of the rules. `node_reasons` gets an item for each
-    workload. `progress` gets the number of workloads so far, and of all. Raises InputError.
+    `namespace`: of manifests without one. `node_reasons` gets an item for each workload. `progress` gets the number of
+    workloads so far, and of all. Raises InputError.
 
     >>> from rules_engine import load_cluster, load_manifests, load_rules, preflight
     >>> rules, cluster = load_rules(["set:gpu-allocation"]), load_cluster(["rules_engine/inventories/two-workers.yaml"])
@@ -133,10 +132,10 @@ def preflight(
     >>> preflight(rules, pods, cluster).verdict
     <Verdict.NEVER: 'Never'>
     """
-    answer = _answer(rule_set, manifests, cluster, name, namespace, rules, node_reasons, progress)
+    answer = _answer(rule_set, manifests, cluster, name, namespace, node_reasons, progress)
     if any(UNKNOWN_PLUGIN in each.unknown for each in answer.workloads):
         other = cluster.with_objects({}, plugins=frozenset({EXTENDED_RESOURCE_TOLERATION}))
-        answer = _with_other_plugin(answer, _answer(rule_set, manifests, other, name, namespace, rules, None, None))
+        answer = _with_other_plugin(answer, _answer(rule_set, manifests, other, name, namespace, None, None))
     return answer
 
 
@@ -170,7 +169,6 @@ def _answer(
     cluster: ClusterObjects,
     name: str,
     namespace: str,
-    rules: str,
     node_reasons: list[NodeReasons] | None,
     progress: Callable[[int, int], None] | None,
 ) -> PreflightAnswer:
@@ -199,7 +197,6 @@ def _answer(
     return PreflightAnswer(
         problems=problems,
         cluster=name,
-        rules=rules,
         objects={kind: len(simulation.objects.of(kind)) for kind in COUNTED},
         started_before=state.started,
         verdict=worst_verdict([each.verdict for each in answers]),

@@ -98,14 +98,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
     result = None
     if assumed.objects is not None:
         try:
-            result = preflight(
-                files.rule_set,
-                pods.pods,
-                assumed.objects,
-                name=assumed.name,
-                rules=RULES_FILE,
-                node_reasons=node_reasons,
-            )
+            result = preflight(files.rule_set, pods.pods, assumed.objects, name=assumed.name, node_reasons=node_reasons)
             further += result.problems
         except InputError as error:
             further += error.problems
@@ -114,7 +107,7 @@ def answer_parts() -> Iterator[dict[str, Any]]:
         return
     result = with_unknown_pods(result, pods.problems)
     report = preflight_report(result, node_reasons)
-    result = replace(result, problems=tuple(dict.fromkeys((*read, *further))))
+    result = replace(result, rules=RULES_FILE, problems=tuple(dict.fromkeys((*read, *further))))
     yield {
         "report": _members([block for section in report.sections for block in section.blocks]),
         "notices": _members([*report.notices, *unknown_pods(pods.problems)]),

@@ -191,18 +191,14 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")
     wanted = PodName(namespace, name)
     shown = escape_controls(str(log))
-    try:
-        logged = read_log(log, wanted)
-    except OSError as error:
-        end_without_answer(f"{shown} cannot be read: {error.strerror or error}", str(log))
-    if logged.unread and logged.logged:
-        lines = "1 line is not a decision" if logged.unread == 1 else f"{logged.unread} lines are not decisions"
-        click.echo(f"{shown}: warning: {lines}", err=True)
+    problems = InputProblems("explain", [Target(output, None)])
+    logged = read_log(log, wanted)
+    problems.add(logged.problems, {})
+    if problems.failed:
+        problems.end()
     if not logged.decisions:
-        among = (
-            f"among {logged.logged}" if logged.logged else "or any other: no pod was sent, or this is no decision log"
-        )
-        end_without_answer(escape_controls(f"{log}: no decision for pod {wanted} {among}"), str(log))
+        message = escape_controls(f"{log}: no decision for pod {wanted} among {logged.logged}")
+        end_without_answer(message, str(log), problems.items)
     if output == "json":
         print_json(logged)
         return

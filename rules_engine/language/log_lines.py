@@ -10,7 +10,7 @@ CHUNK_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server writes up to 30 KiB, and programs that forward logs add to the lines."""
 
-DECISION_LOG = "this is a decision log: explain and diff read it by --from-log"
+DECISION_LOG = "this is a decision log: audit reads it, and explain and diff do by --from-log"
 
 _DECISION = re.compile(rb'^[ \t]*\{[^\n]*"endpoint": ?"(?:mutate|validate)"', re.MULTILINE)
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
-from rules_engine.language.files import STDIN, standard_input
+from rules_engine.language.files import STDIN, report_unreadable, standard_input
 from rules_engine.language.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
@@ -23,7 +23,6 @@ MAX_LINE_WARNINGS = 3
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
 NO_DECISION = "not a line of a decision log"
-NOT_A_LOG = "no decision: no pod was sent, or this is no decision log"
 
 
 class DecisionLogReader(Generic[L]):
@@ -32,44 +31,53 @@ class DecisionLogReader(Generic[L]):
     `lines`: the number of lines that were read; `unreadable`: of those that are no decisions, by reason.
     """
 
-    def __init__(self, path: Path, line_type: type[L]) -> None:
-        self.path = path
+    def __init__(self, path: Path, line_type: type[L], problems: Problems) -> None:
         self.lines = 0
         self.unreadable = Counter[str]()
+        self._path = path
+        self._problems = problems
         self._decode = Decoder(line_type).decode
 
-    def decisions(self, problems: Problems) -> Iterator[tuple[L, bytes]]:
-        """Yield each line of a decision with its text. Raises OSError.
+    @property
+    def decisions(self) -> int:
+        """The number of decisions that were read."""
+        return self.lines - self.unreadable.total()
 
-        Others are counted; the first ones get a warning each. A log without any decision is an error.
+    def __iter__(self) -> Iterator[L]:
+        """Yield the decisions. Other lines are counted, and the first ones get a warning each.
+
+        A log that cannot be read, or has no decision, is an error.
         """
-        with nullcontext(standard_input()) if self.path == STDIN else self.path.open("rb") as file:
-            for number, text in enumerate(log_lines(file), start=1):
-                if text is not None and not text.strip():
-                    continue
-                self.lines += 1
-                line = TOO_LONG if text is None else self._parse(text)
-                if not isinstance(line, str):
-                    yield line, text or b""
-                    continue
-                self.unreadable[line] += 1
-                if self.unreadable.total() <= MAX_LINE_WARNINGS:
-                    self._warn(problems, f"the line is left out: {line}", number)
-        left_out = self.unreadable.total()
-        if left_out > MAX_LINE_WARNINGS:
-            lines = "line is" if left_out == MAX_LINE_WARNINGS + 1 else "lines are"
-            self._warn(problems, f"{left_out - MAX_LINE_WARNINGS:,} more {lines} left out", 1)
-        if left_out == self.lines:
-            problems.error(Code.NOT_A_POD, NOT_A_LOG, Location(str(self.path), 1, 1))
-
-    def _warn(self, problems: Problems, message: str, number: int) -> None:
-        problems.warning(Code.UNREAD_OBJECT, message, Location(str(self.path), number, 1))
-
-    def _parse(self, text: bytes) -> L | str:
-        """Return a line of a decision, or the reason why it is none."""
         try:
-            return self._decode(text)
+            with nullcontext(standard_input()) if self._path == STDIN else self._path.open("rb") as file:
+                yield from filter(None, map(self._read, enumerate(log_lines(file), start=1)))
+        except OSError as error:
+            report_unreadable(self._path, error, self._problems)
+            return
+        if (more := self.unreadable.total() - MAX_LINE_WARNINGS) > 0:
+            self._warn(f"{more:,} more {'line is' if more == 1 else 'lines are'} left out", 1)
+        if not self.decisions:
+            message = "no decision: is it a decision log?"
+            self._problems.error(Code.NOT_A_POD, message, Location(str(self._path), 1, 1))
+
+    def _read(self, numbered: tuple[int, bytes | None]) -> L | None:
+        """Return the decision of a line; None without one."""
+        number, text = numbered
+        if text is not None and not text.strip():
+            return None
+        self.lines += 1
+        try:
+            if text is not None:
+                return self._decode(text)
+            reason = TOO_LONG
         except ValidationError:
-            return NO_DECISION
+            reason = NO_DECISION
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            return NO_JSON
+            reason = NO_JSON
+        self.unreadable[reason] += 1
+        if self.unreadable.total() <= MAX_LINE_WARNINGS:
+            self._warn(f"the line is left out: {reason}", number)
+        return None
+
+    def _warn(self, message: str, number: int) -> None:
+        self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))

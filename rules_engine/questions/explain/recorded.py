@@ -105,20 +105,18 @@ class LoggedDecisions(Answer, frozen=True, kw_only=True):
     decisions: Annotated[tuple[LogLine, ...], Meta(description=f"The newest {MAX_RECORDS}, the newest first.")]
     found: Annotated[int, Meta(description="All decisions for the pod.")]
     logged: Annotated[int, Meta(description="All decisions in the log.")]
-    unread: Annotated[int, Meta(description="Lines that are not decisions.")]
 
 
 def read_log(path: Path, pod: PodName) -> LoggedDecisions:
-    """Read the decisions for a pod from a decision log. Raises OSError if the log cannot be read."""
+    """Read the decisions for a pod from a decision log. An error is a log that cannot be read, or has no decision."""
     newest: list[tuple[str, int, LogLine]] = []
-    found = 0
-    log = DecisionLogReader(path, LogLine)
-    for line, _ in log.decisions(Problems()):
+    found, problems = 0, Problems()
+    log = DecisionLogReader(path, LogLine, problems)
+    for line in log:
         if line.namespace == pod.namespace and pod.matches(line.pod):
             found += 1  # also the order of decisions of one time: heapq must not compare the lines
             heapq.heappush(newest, (line.time, found, line))
             if len(newest) > MAX_RECORDS:
                 heapq.heappop(newest)
     decisions = tuple(line for _, _, line in sorted(newest, reverse=True))
-    unread = log.unreadable.total()
-    return LoggedDecisions(decisions=decisions, found=found, logged=log.lines - unread, unread=unread)
+    return LoggedDecisions(decisions=decisions, found=found, logged=log.decisions, problems=(*problems.items,))

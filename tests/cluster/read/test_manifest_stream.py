@@ -145,7 +145,7 @@ def test_a_decision_log_is_no_manifest(tmp_path: Path) -> None:
     (found,) = parts(tmp_path, f"{line}\n" * 20)
     assert found.pods == ()
     assert [problem.message for problem in found.problems] == [
-        "this is a decision log: explain and diff read it by --from-log"
+        "this is a decision log: audit reads it, and explain and diff do by --from-log"
     ]
 
 

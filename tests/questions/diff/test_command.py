@@ -262,7 +262,7 @@ def test_a_log_as_another_input_names_its_option(folder: Path, option: str, size
     calls: list[Call] = [("/mutate", asks({MIG: 1}))]
     line = recorded_log(folder / "log.json", recording(on=cluster()), calls).read_text()
     (folder / "log.json").write_text("started\n" + line * size)
-    message = "log.json:1:1: error: this is a decision log: explain and diff read it by --from-log ["
+    message = "log.json:1:1: error: this is a decision log: audit reads it, and explain and diff do by --from-log ["
     assert error(option, "log.json").startswith(message)
     assert "--from-log" not in error(option, "keep.yaml")
 

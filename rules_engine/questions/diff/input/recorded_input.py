@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from rules_engine.language.files import report_unreadable
 from rules_engine.model.json.lenient import as_mapping, text_member
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.rules.admission import AdmissionRequest, Endpoint
@@ -50,7 +49,6 @@ class _DecisionLine(Struct, frozen=True):
         return sha256("\0".join(names).encode()).digest()
 
 
-_decode_line = Decoder(_DecisionLine).decode
 _decode_request = Decoder(dict[str, Any]).decode
 
 
@@ -58,39 +56,33 @@ class RecordedInput:
     """A decision log."""
 
     def __init__(self, path: Path, problems: Problems) -> None:
-        self._log = DecisionLogReader(path, _DecisionLine)
+        self._log = DecisionLogReader(path, _DecisionLine, problems)
         self._replayed = self._later_calls = 0
         self._not_replayable = Counter[str]()
-        self._problems = problems
         self._calls = set[bytes]()
         """The digests of the calls of /mutate: names may be long."""
-        self._waiting: list[bytes] = []
+        self._waiting: list[_DecisionLine] = []
         """Lines of /validate whose call of /mutate may follow, since lines of several replicas may be mixed."""
 
     def pods(self) -> Iterator[SubmittedPods]:
         """Yield each pod once, as it was submitted. Lines that are no decisions are problems."""
-        try:
-            decided = (self._submit(line, text) for line, text in self._log.decisions(self._problems))
-            yield from filter(None, decided)
-        except OSError as error:
-            report_unreadable(self._log.path, error, self._problems)
-            return
-        yield from filter(None, (self._submit(_decode_line(text)) for text in self._waiting))
+        yield from filter(None, (self._submit(line, wait=True) for line in self._log))
+        yield from filter(None, (self._submit(line, wait=False) for line in self._waiting))
 
     @property
     def totals(self) -> RecordedAdmissions:
         """The numbers of its lines, once `pods` has read them."""
         return RecordedAdmissions(
             lines=self._log.lines,
-            admissions=self._log.lines - self._log.unreadable.total(),
+            admissions=self._log.decisions,
             replayed=self._replayed,
             later_calls=self._later_calls,
             not_replayable=largest_first(self._not_replayable),
             unreadable=largest_first(self._log.unreadable),
         )
 
-    def _submit(self, line: _DecisionLine, text: bytes = b"") -> SubmittedPods | None:
-        """Return the pod of a line if it is decided again; with its `text`, it may be decided after all others."""
+    def _submit(self, line: _DecisionLine, *, wait: bool) -> SubmittedPods | None:
+        """Return the pod of a line if it is decided again; with `wait`, it may be decided after all others."""
         if line.endpoint == MUTATE:
             self._calls.add(line.call(line.pod))
         if not bytes(line.request) or line.left_out is None:
@@ -105,8 +97,8 @@ class RecordedInput:
         if line.endpoint == VALIDATE and self._was_called(line, request):
             self._later_calls += 1
             return None
-        if line.endpoint == VALIDATE and text:
-            self._waiting.append(text)
+        if line.endpoint == VALIDATE and wait:
+            self._waiting.append(line)
             return None
         self._replayed += 1
         kind, name = line.owner.get("kind", "Pod"), line.owner.get("name", line.pod)

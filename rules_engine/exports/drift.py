@@ -18,7 +18,6 @@ from rules_engine.exports.configuration import (
 from rules_engine.exports.settings import DEFAULT_SETTINGS, IGNORE, Settings
 from rules_engine.model.json.lenient import Object, as_list, as_mapping, object_items
 from rules_engine.model.json.patch import Json
-from rules_engine.model.kubernetes.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.kubernetes.native_objects import RULES_ANNOTATION
 from rules_engine.model.rules.rule import Operation, Rule
 
@@ -122,8 +121,7 @@ def fix_command(name: str, configuration: Object | None, settings: Settings = DE
     narrowed += f" --namespaces {' '.join(settings.namespaces)}" if settings.namespaces else ""
     return (
         f"{policies}gpu-rules webhook-config{native} --rules FOLDER --name {name}{_namespace_option(configuration)}"
-        f"{narrowed} | "
-        "kubectl apply -f -, with the options of its last use, such as --url and --failure-policy"
+        f"{narrowed} | kubectl apply -f -, with the options of its last use, such as --url and --failure-policy"
     )
 
 
@@ -172,14 +170,10 @@ def _setting_differences(webhook: Object, settings: Settings) -> Iterator[str]:
     """Yield the differences from the mode and the namespaces of the server."""
     if settings.audit and webhook.get("failurePolicy") != IGNORE:
         yield "has failurePolicy Fail, but the server is in mode Audit: while it does not answer, pods are denied"
-    selected = [
-        {*map(str, as_list(each.get("values")))}
-        for each in object_items(as_mapping(webhook.get("namespaceSelector")).get("matchExpressions"))
-        if (each.get("key"), each.get("operator")) == (NAMESPACE_NAME_LABEL, "In")
-    ]
-    if settings.namespaces and selected != [{*settings.namespaces}]:
-        names = ", ".join(settings.namespaces)
-        yield f"selects other namespaces than those of the server: {names}"
+    selected = object_items(as_mapping(webhook.get("namespaceSelector")).get("matchExpressions"))
+    names = [{*map(str, as_list(each.get("values")))} for each in selected if each.get("operator") == "In"]
+    if settings.namespaces and {*settings.namespaces} not in names:
+        yield f"selects other namespaces than those of the server: {', '.join(settings.namespaces)}"
 
 
 def _condition_differences(webhook: Object, calls: Calls) -> Iterator[str]:

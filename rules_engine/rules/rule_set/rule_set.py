@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -188,26 +188,18 @@ class RuleSet:
             trace = (*trace, *steps)
         return Decision(trace=trace, object=request.object, context=lambda: context)
 
-    def audit(
-        self,
-        request: AdmissionRequest,
-        cluster: Cluster = _NO_CLUSTER,
-        *,
-        created: bool,
-        indexed: bool = False,
-        budget: Callable[[], Budget] = Budget,
-    ) -> Decision:
-        """Return what /mutate would decide or, if the pod is `created`, /validate; nothing of it takes effect.
+    def audit(self, request: AdmissionRequest, cluster: Cluster, *, created: bool, **options: Any) -> Decision:
+        """Return the decision of /mutate or, if the pod is `created`, of /validate, without an effect.
 
-        The pod that /validate gets lacks the changes of /mutate. They are made first, with the defaults that the API
-        server sets in the result. A pod that /mutate would deny does not reach /validate.
+        `options`: as for both. The pod that /validate gets lacks the changes of /mutate. They are made first, with the
+        defaults that the API server sets in the result. A pod that /mutate would deny does not reach /validate.
         """
-        decision = self.mutate(request, cluster, indexed=indexed, budget=budget)
+        decision = self.mutate(request, cluster, **options)
         if created and decision.allowed:
             if decision.patch:
                 changed = with_default_requests({**as_mapping(decision.result)})
                 request = request.with_object(with_default_members(changed))
-            decision = self.validate(request, cluster, indexed=indexed, budget=budget)
+            decision = self.validate(request, cluster, **options)
         elif created:
             decision = Decision(object=request.object)
         return decision.audited

@@ -29,13 +29,12 @@ def audit(logs: tuple[Path, ...], targets: tuple[Target, ...]) -> None:
     Exits with 0 if no pod would have been denied, with 1 if one would, and with 2 if a log cannot be read or has no
     decision.
     """
-    from rules_engine.model.problems.problem import Problems
     from rules_engine.model.rules.decision import Action
     from rules_engine.questions.audit import audit_logs, audit_report
 
-    problems, collected = InputProblems("audit", targets), Problems()
-    answer = audit_logs([*dict.fromkeys(logs)], collected)
-    problems.add(collected.items, {})
+    problems = InputProblems("audit", targets)
+    answer = audit_logs([*dict.fromkeys(logs)])
+    problems.add(answer.problems, {})
     if problems.failed:
         problems.end()
     problems.write(answer, audit_report)

@@ -1,4 +1,4 @@
-"""`audit`: what rules in audit mode would have done, by the decision logs of servers.
+"""`audit`: the results of rules in audit mode, from the decision logs of servers.
 
 Only the groups of results are kept in memory, and at most MAX_GROUPS of them.
 """
@@ -47,10 +47,9 @@ class AuditGroup(Output, frozen=True, kw_only=True):
 
 
 class AuditAnswer(Answer, frozen=True, kw_only=True):
-    """What rules in audit mode would have done to the pods of decision logs."""
+    """The results of rules in audit mode for the pods of decision logs."""
 
     logs: Annotated[tuple[str, ...], Meta(description="Files.")]
-    unreadable: Annotated[Mapping[str, int], Meta(description="Lines that are not decisions, by reason.")]
     decisions: Annotated[int, Meta(description="Lines of decisions: each is one call for one pod.")]
     refused: Annotated[int, Meta(description="About a pod that the server cannot read: mode Enforce denies it.")]
     outlined: Annotated[int, Meta(description="Decisions too long for a line, which lacks changes and messages.")]
@@ -60,15 +59,16 @@ class AuditAnswer(Answer, frozen=True, kw_only=True):
     groups: Annotated[tuple[AuditGroup, ...], Meta(description="The largest first.")]
 
 
-def audit_logs(paths: Sequence[Path], problems: Problems) -> AuditAnswer:
+def audit_logs(paths: Sequence[Path]) -> AuditAnswer:
     """Return the results of rules in audit mode. An error is a log that cannot be read, or has no decision."""
     groups, newest = Counter[AuditGroup](), dict[AuditGroup, tuple[str, str, str]]()
-    actions, unreadable = Counter[Action](), Counter[str]()
-    first, last, decisions, outlined = "", "", 0, 0
+    actions = Counter[Action]()
+    first, last, decisions, outlined, problems = "", "", 0, 0, Problems()
     for path in paths:
         log = DecisionLogReader(path, LogLine, problems)
         for line in log:
-            first, last = min(first or line.time, line.time), max(last, line.time)
+            time = f"{line.time[:19]}Z"  # without the fraction of the second
+            first, last = min(first or time, time), max(last, time)
             outlined += "trace" in line.truncated
             steps = [step for step in line.trace if step.audit and step.action not in (Action.SKIP, Action.PASS)]
             actions.update({step.action for step in steps})
@@ -77,13 +77,12 @@ def audit_logs(paths: Sequence[Path], problems: Problems) -> AuditAnswer:
                 if group not in groups and len(groups) >= MAX_GROUPS:
                     group = AuditGroup(rule=group.rule, action=group.action, failed=group.failed)
                 groups[group] += 1
-                example = line.time, line.pod, truncate(step.message, MAX_TEXT)
+                example = time, line.pod, truncate(step.message, MAX_TEXT)
                 newest[group] = max(newest.get(group, example), example)
         decisions += log.decisions
-        unreadable += log.unreadable
     return AuditAnswer(
+        problems=(*problems.items,),
         logs=tuple(map(str, paths)),
-        unreadable=dict(unreadable.most_common()),
         decisions=decisions,
         outlined=outlined,
         first=first,
@@ -121,10 +120,7 @@ def audit_report(answer: AuditAnswer) -> Report:
     items = Items(items=[*map(_result_item, largest)], noun="result")
     section = Section(title="Results", summary=format_count(len(largest), "result"), blocks=(items,))
     actions = ", ".join(f"{count:,} {ACTION_WORDS[action][0]}" for action, count in answer.actions.items())
-    notices = [f"{format_count(count, 'line')} left out: {reason}" for reason, count in answer.unreadable.items()]
-    if answer.refused:
-        refused = format_count(answer.refused, "decision")
-        notices.append(f"{refused} about a pod that the server cannot read: mode Enforce denies it")
+    notices = []
     if answer.outlined:
         outlined = format_count(answer.outlined, "decision")
         notices.append(f"{outlined} too long for a line: without changes and messages, perhaps without some results")
@@ -135,7 +131,7 @@ def audit_report(answer: AuditAnswer) -> Report:
         about=answer.logs,
         answer=[
             f"{format_count(answer.decisions, 'decision')}, by rules in audit mode: {actions or 'no result'}",
-            f"from {_second(answer.first)} to {_second(answer.last)}",
+            f"from {answer.first} to {answer.last}",
         ],
         sections=[section] if results else [],
         notices=notices,
@@ -147,7 +143,7 @@ def _result_item(groups: Sequence[AuditGroup]) -> Item:
     word, tone = ACTION_WORDS[first.action]
     change = f": {first.message}" if first.action is Action.CHANGE and first.message else ""
     rows = [
-        (each.namespace or "others", f"{each.kind} {each.name}", f"{each.decisions:,}", _second(each.time), each.pod)
+        (each.namespace or "others", f"{each.kind} {each.name}", f"{each.decisions:,}", each.time, each.pod)
         for each in groups
     ]
     heads = ("namespace", "owner", "decisions", "newest", "pod")
@@ -158,8 +154,3 @@ def _result_item(groups: Sequence[AuditGroup]) -> Item:
         fields=[ItemField("message", first.message)] if first.message and not change else [],
         table=Table(heads=heads, rows=rows, numbers=("decisions",), noun="owner"),
     )
-
-
-def _second(time: str) -> str:
-    """Return a time of a log without the fraction of its second."""
-    return f"{time[:19]}Z"

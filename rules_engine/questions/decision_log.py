@@ -14,11 +14,9 @@ from rules_engine.language.log_lines import MAX_LINE_BYTES, log_lines
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Location
+from rules_engine.model.wording import format_count
 
 L = TypeVar("L", bound=Struct)
-
-MAX_LINE_WARNINGS = 3
-"""Unreadable lines of one file with a warning of their own: the others are counted."""
 
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 NO_JSON = "cut, or not JSON"
@@ -44,40 +42,39 @@ class DecisionLogReader(Generic[L]):
         return self.lines - self.unreadable.total()
 
     def __iter__(self) -> Iterator[L]:
-        """Yield the decisions. Other lines are counted, and the first ones get a warning each.
+        """Yield the decisions. Other lines are counted, with a warning for each reason at the first one.
 
         A log that cannot be read, or has no decision, is an error.
         """
+        first: dict[str, int] = {}
         try:
             with nullcontext(standard_input()) if self._path == STDIN else self._path.open("rb") as file:
-                yield from filter(None, map(self._read, enumerate(log_lines(file), start=1)))
+                for number, text in enumerate(log_lines(file), start=1):
+                    if text is not None and not text.strip():
+                        continue
+                    self.lines += 1
+                    line = TOO_LONG if text is None else self._parse(text)
+                    if isinstance(line, str):
+                        self.unreadable[line] += 1
+                        first.setdefault(line, number)
+                    else:
+                        yield line
         except OSError as error:
             report_unreadable(self._path, error, self._problems)
             return
-        if (more := self.unreadable.total() - MAX_LINE_WARNINGS) > 0:
-            self._warn(f"{more:,} more {'line is' if more == 1 else 'lines are'} left out", 1)
         if not self.decisions:
             message = "no decision: is it a decision log?"
             self._problems.error(Code.NOT_A_POD, message, Location(str(self._path), 1, 1))
+            return
+        for reason, number in first.items():
+            message = f"{format_count(self.unreadable[reason], 'line')} left out: {reason}"
+            self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))
 
-    def _read(self, numbered: tuple[int, bytes | None]) -> L | None:
-        """Return the decision of a line; None without one."""
-        number, text = numbered
-        if text is not None and not text.strip():
-            return None
-        self.lines += 1
+    def _parse(self, text: bytes) -> L | str:
+        """Return the decision of a line, or the reason why it has none."""
         try:
-            if text is not None:
-                return self._decode(text)
-            reason = TOO_LONG
+            return self._decode(text)
         except ValidationError:
-            reason = NO_DECISION
+            return NO_DECISION
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            reason = NO_JSON
-        self.unreadable[reason] += 1
-        if self.unreadable.total() <= MAX_LINE_WARNINGS:
-            self._warn(f"the line is left out: {reason}", number)
-        return None
-
-    def _warn(self, message: str, number: int) -> None:
-        self._problems.warning(Code.UNREAD_OBJECT, message, Location(str(self._path), number, 1))
+            return NO_JSON

@@ -26,6 +26,7 @@ COMMANDS = {
     "explain --rules": "explain -f pod.yaml --rules FILE",
     "explain --cluster": "explain -f pod.yaml --cluster FILE",
     "explain --from-log": "explain --from-log FILE --pod ml/train",
+    "audit": "audit FILE",
     "list --cluster": "list -n ml ladder.yaml --cluster FILE",
     "eval -f": "eval 1 -f FILE",
     "eval --cluster": "eval 1 -f pod.yaml --cluster FILE",

@@ -58,12 +58,8 @@ _SKIPPED: Mapping[str, str] = {
 
 def default_inputs(*, rules: bool, cluster: bool) -> Lines:
     """Return lines about inputs that are not given: no rules, and the packaged inventory."""
-    lines: list[Words] = []
-    if rules:
-        lines.append(WITHOUT_RULES)
-    if cluster:
-        text = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"
-        lines.append(Span(text, Tone.QUIET))
+    packaged = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (use --cluster for another one)"
+    lines: list[Words] = [*[WITHOUT_RULES] * rules, *[Span(packaged, Tone.QUIET)] * cluster]
     return Lines(lines=[*lines, ""] if lines else [], whole=True)
 
 

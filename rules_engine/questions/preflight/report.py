@@ -34,13 +34,11 @@ def preflight_report(answer: PreflightAnswer, node_reasons: Sequence[NodeReasons
     """Return the report of an answer. `node_reasons`: as `preflight` fills it."""
     counts = [f"{name} {answer.objects[kind]:,}" for kind, name in COUNTED.items() if answer.objects[kind]]
     reasons = node_reasons or [[] for _ in answer.workloads]
+    cluster = filter(None, (answer.cluster, ", ".join(counts)))
     before = [f"{name} on {node}" for name, node in answer.started_before.items()]
     return Report(
         title="Preflight",
-        about=[
-            f"cluster: {': '.join(filter(None, (answer.cluster, ', '.join(counts))))}",
-            f"rules: {answer.rules or 'none'}",
-        ],
+        about=[f"cluster: {': '.join(cluster)}", f"rules: {answer.rules or 'none'}"],
         sections=[
             Section(
                 title="Workloads",

@@ -82,9 +82,7 @@ def simulation_report(answer: SimulationAnswer) -> Report:
 def _names(answer: SimulationAnswer) -> tuple[str, Sequence[str]]:
     """Return the head and the names of results: their clusters if there are several, and their rules if so."""
     clusters, sets = {each.cluster for each in answer.results}, {each.rules for each in answer.results}
-    parts = [
-        [each.cluster] * (len(clusters) > 1) + [each.rules or "(none)"] * (len(sets) > 1) for each in answer.results
-    ]
+    parts = [[it.cluster] * (len(clusters) > 1) + [it.rules or "(none)"] * (len(sets) > 1) for it in answer.results]
     return "Cluster" if len(clusters) > 1 else "Rules", [", rules ".join(each) for each in parts]
 
 

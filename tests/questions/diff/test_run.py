@@ -77,7 +77,7 @@ def test_recorded_pods_are_decided_on_each_cluster(tmp_path: Path) -> None:
     ):
         found = decided(*manifests, log=log, clusters=clusters)
         assert [(problem.location.line, problem.message) for problem in found.problems] == [
-            (11, "the line is left out: cut, or not JSON")
+            (11, "1 line left out: cut, or not JSON")
         ]
         assert found.answer is not None
         assert found.answer.recorded is not None

@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rules_engine.model.rules.rule import Mode
 from rules_engine.rules.rule_set.rule_set import cluster_requirements
 from rules_engine.server.cluster.source import ClusterSource, FixedCluster, Live
 from rules_engine.server.http.admission import AdmissionEndpoint
@@ -83,7 +82,7 @@ def serve(settings: ServerSettings) -> None:
         stack.callback(source.stop)
         served = replace(prepared.rules, kept=prepared.refused is not None, since=datetime.now(UTC))
         state = ServerState(served, source)
-        state.audit, state.namespaces = settings.mode == Mode.AUDIT.value, settings.namespaces
+        state.audit, state.namespaces = settings.mode == "Audit", settings.namespaces
         state.last_reload, state.reloads_refused = prepared.refused, int(served.kept)
         # Some request can reserve devices and send Events; a fixed cluster needs no reservations.
         reserves_for_all = Callers(settings.reserve_for) is Callers.ALL
@@ -379,7 +378,7 @@ def _announce_start(
     parts = (
         f"gpu-rules serves at {url}",
         f"{rules} from {prepared.rules_from}",
-        f"mode: {settings.mode}{', nothing takes effect' if settings.mode == Mode.AUDIT.value else ''}",
+        f"mode: {settings.mode}{', nothing takes effect' if settings.mode == 'Audit' else ''}",
         *([f"namespaces: {', '.join(settings.namespaces)}"] if settings.namespaces else []),
         f"cluster: {prepared.cluster_from}",
         trust,

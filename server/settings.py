@@ -100,8 +100,7 @@ class ServerSettings:
         type=NAMESPACE_NAME,
         multiple=True,
         metavar="NAME...",
-        help="Namespaces whose pods the rules decide on; pods of others are allowed without evaluating a rule. In "
-        "GPU_RULES_NAMESPACES, names separated by spaces. Default: all.",
+        help="The only namespaces whose pods are decided; in GPU_RULES_NAMESPACES, separated by spaces. Default: all.",
     )
     cluster: Path | Live | None = _setting(
         "--cluster",

@@ -92,8 +92,7 @@ class ServiceAddress(click.ParamType[Service]):
     type=click.Choice(["Enforce", "Audit"]),
     default="Enforce",
     show_default=True,
-    help="Mode of the server. In Audit, every failure policy is Ignore, and pods that /mutate would change also go to "
-    "/validate.",
+    help="Mode of the server. In Audit, failure policies are Ignore, and /validate gets the pods of /mutate, too.",
 )
 @click.option(
     "--namespaces",
@@ -150,9 +149,7 @@ def webhook_config(
     if audit and FAIL in (failure_policy, mutating_failure_policy, validating_failure_policy):
         raise click.UsageError("with --mode Audit, every failure policy is Ignore")
     if native and (audit or namespaces):
-        raise click.UsageError(
-            "--native is for policies, which enforce everywhere: not with --mode Audit or --namespaces"
-        )
+        raise click.UsageError("--native, whose policies enforce everywhere: not with --mode Audit or --namespaces")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: must begin with https://")
     from rules_engine.exports import configuration as webhooks

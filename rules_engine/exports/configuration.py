@@ -69,8 +69,7 @@ class Calls:
     `reserving`: the rules that read free amounts: /validate reserves the devices of the pods it admits.
     `other_pods`: the calls of a second webhook, for pods of rules without resources that request no GPUs.
     `excluded`, of this webhook alone: the expression of the first one. A pod is sent by one of them.
-    `changed`, of /validate in mode Audit: the expressions of /mutate's webhooks. Their pods are sent, too, as they lack
-    the changes for which `expression` would select them.
+    `changed`, of /validate in mode Audit: the expressions of /mutate's webhooks, whose pods lack the changes.
     """
 
     endpoint: Endpoint
@@ -319,9 +318,7 @@ def _build_webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
         "matchConditions": calls.match_conditions,
         "namespaceSelector": namespace_selector(settings),
         "sideEffects": "NoneOnDryRun",
-        "failurePolicy": IGNORE
-        if calls.excluded or settings.audit
-        else settings.failure_policies.get(calls.endpoint, IGNORE),
+        "failurePolicy": IGNORE if calls.excluded else settings.failure_policies.get(calls.endpoint, IGNORE),
         "timeoutSeconds": OTHER_PODS_TIMEOUT_SECONDS if calls.excluded else settings.timeout_seconds,
     }
     if calls.endpoint is Endpoint.MUTATE:

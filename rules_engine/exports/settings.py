@@ -41,7 +41,7 @@ class Settings:
     native: bool = False
     """The API server evaluates other rules itself."""
     audit: bool = False
-    """The server is in mode Audit: every failurePolicy is IGNORE."""
+    """The server is in mode Audit."""
     namespaces: tuple[str, ...] = ()
     """The only namespaces whose pods are sent; none: all."""
 

@@ -7,7 +7,6 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from rules_engine.model.kubernetes.cluster import Freshness
-from rules_engine.model.rules.rule import Mode
 from rules_engine.server.http.limits import STALLED_SECONDS
 from rules_engine.server.state import ServerState
 from rules_engine.server.timing import rfc3339
@@ -61,7 +60,7 @@ def rules_page(state: ServerState) -> Page:
     report: dict[str, Any] = {
         "generation": served.generation,
         "digest": served.digest,
-        "mode": (Mode.AUDIT if state.audit else Mode.ENFORCE).value,
+        "mode": "Audit" if state.audit else "Enforce",
         "namespaces": state.namespaces,
         "since": rfc3339(served.since),
         "rulesByKind": served.rules_by_kind,

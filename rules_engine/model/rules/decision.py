@@ -177,11 +177,6 @@ class Step(Struct, frozen=True, kw_only=True):
         return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
     @property
-    def audited(self) -> "Step":
-        """The step without an effect, as of a rule in audit mode."""
-        return replace(self, audit=True, static=self.static and self.static.audited)
-
-    @property
     def would_decide(self) -> bool:
         """True if this rule is in audit mode and would have contributed to the decision."""
         return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
@@ -265,7 +260,10 @@ class Decision(Struct, frozen=True, kw_only=True):
     @property
     def audited(self) -> "Decision":
         """The decision of a server in mode Audit: what it would be, without an effect."""
-        trace = tuple(step.audited for step in self.trace)
+        statics = (step.static and replace(step.static, audit=True) for step in self.trace)
+        trace = tuple(
+            replace(step, audit=True, static=static) for step, static in zip(self.trace, statics, strict=True)
+        )
         return Decision(trace=trace, refusal=self.refusal, object=self.object, audit=True)
 
     @property

@@ -63,10 +63,8 @@ def evaluate(
 
     Exits with 1 if the expression has errors or fails, and with 2 if rules, cluster or manifests have errors.
     """
-    if rules and rule_id is None:
-        raise click.UsageError("--rules has an effect only with --rule")
-    if rule_id is not None and not rules:
-        raise click.UsageError("--rule needs --rules; gpu-rules sets list shows the packaged sets")
+    if (rule_id is None) != (not rules):
+        raise click.UsageError("--rule and --rules need each other")
     from rules_engine.cluster.read.clusters import read_cluster
     from rules_engine.cluster.read.manifest_stream import join_parts, stream_manifests
     from rules_engine.model.kubernetes.cluster import Cluster

@@ -163,7 +163,7 @@ def test_each_pod_of_a_file_has_a_value(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--rules", "rules"), "--rules has an effect only with --rule"),
+        (("--rules", "rules"), "--rule and --rules need each other"),
         (
             ("--rules", "rules", "--rule", "FallbackLadder/mgi"),
             "rule 'FallbackLadder/mgi' not found (did you mean 'FallbackLadder/mig'?)",

@@ -18,9 +18,6 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import Command, CommandGroup, InputProblems, Target, help_examples, print_json
 
-USED = {"gpu-allocation": "used by demo, and by serve without --rules", "diagnostics": "used by doctor"}
-"""Sets that commands use by themselves, and when."""
-
 
 class SetName(KnownName):
     """The name of a packaged rule set."""
@@ -58,7 +55,7 @@ def list_sets() -> None:
     from rules_engine.rules.sources.packaged_sets import list_packaged_sets
 
     for packaged_set in list_packaged_sets().values():
-        click.echo("  ".join(filter(None, (packaged_set.name, USED.get(packaged_set.name)))))
+        click.echo(packaged_set.name)
         for rule in packaged_set.rules:
             click.echo(f"  {rule.id}  {rule.description}")
 

@@ -131,7 +131,7 @@ def test_the_files_of_init_pass_its_jobs(tmp_path: Path) -> None:
 
     assert [each.returncode for each in answers] == [0, 0, 0], answers
     assert (tmp_path / "output").read_text() == "changed=1\n"
-    assert "Job ml/train" in (tmp_path / "summary").read_text()
+    assert "Pod ml/train" in (tmp_path / "summary").read_text()
 
 
 def test_the_repository_of_the_tutorial_passes_the_job_that_compares(tmp_path: Path) -> None:

@@ -25,9 +25,8 @@ def check_summary(checked: CheckAnswer) -> Words:
         f"{format_count(checked.files, 'file')} checked",
         *([f"{len(checked.skipped)} skipped"] if checked.skipped else []),
         *(counts or ["no problems" if checked.files else NOTHING_CHECKED]),
+        *([f"{' and '.join(checked.not_read)} were not read"] if checked.not_read else []),
     ]
-    if checked.not_read:
-        parts.append(f"{' and '.join(checked.not_read)} were not read")
     warned = checked.warnings > len(checked.ignored) or not checked.files
     return Span(", ".join(parts), Tone.BAD if checked.errors else Tone.WARNING if warned else Tone.GOOD)
 

@@ -3,13 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rules_engine.exports.configuration import (
-    CONDITION_NAME,
-    DELETION_CONDITION,
-    RESIZE,
-    namespace_selector,
-    pod_rule,
-)
+from rules_engine.exports.configuration import CONDITION_NAME, DELETION_CONDITION, RESIZE, namespace_selector, pod_rule
 from rules_engine.exports.match_condition import match_condition, selection_of_rule
 from rules_engine.exports.offers import API_VERSION, DEFINITION, DEFINITION_NAME
 from rules_engine.exports.settings import Settings

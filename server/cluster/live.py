@@ -34,14 +34,7 @@ from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Cause, Connection, api_path
 from rules_engine.server.cluster.device_store import Claim, DeviceStore
-from rules_engine.server.cluster.reading import (
-    read_claim,
-    read_class,
-    read_namespace,
-    read_node,
-    read_pod,
-    read_slice,
-)
+from rules_engine.server.cluster.reading import read_claim, read_class, read_namespace, read_node, read_pod, read_slice
 from rules_engine.server.cluster.reflector import Collection, Reflector, Sink
 from rules_engine.server.cluster.source import Health
 from rules_engine.server.cluster.store import Store

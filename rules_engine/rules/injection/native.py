@@ -31,13 +31,7 @@ from rules_engine.rules.native.mutation import (
     skip_warning,
     too_many,
 )
-from rules_engine.rules.native.policy import (
-    NativeCheck,
-    PolicyScope,
-    StaysError,
-    Translation,
-    variables_of,
-)
+from rules_engine.rules.native.policy import NativeCheck, PolicyScope, StaysError, Translation, variables_of
 from rules_engine.rules.overlap import may_share_pods
 from rules_engine.rules.rule_set.compiled import CompiledRule
 

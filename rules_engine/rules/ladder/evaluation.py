@@ -18,14 +18,7 @@ from rules_engine.model.kubernetes.names import QUEUE_LABEL
 from rules_engine.model.kubernetes.pod import ANNOTATIONS, changes_placement
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Field
-from rules_engine.model.rules.decision import (
-    Action,
-    Attempt,
-    ContainerRequest,
-    ResourceDecision,
-    Step,
-    resource_of,
-)
+from rules_engine.model.rules.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step, resource_of
 from rules_engine.model.rules.rule import Mode, OptOut, RuleId
 from rules_engine.rules.evaluation.applicability import (
     MAX_CONTAINERS,

@@ -20,12 +20,7 @@ from rules_engine.model.kubernetes.api_defaults import CONTAINER_LISTS
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 from rules_engine.model.rules.decision import Action, AddedMember, Step
 from rules_engine.model.rules.rule import Mode, RuleId
-from rules_engine.rules.evaluation.applicability import (
-    AMOUNTS_PER_UNIT,
-    MAX_CONTAINERS,
-    Applies,
-    check_applicability,
-)
+from rules_engine.rules.evaluation.applicability import AMOUNTS_PER_UNIT, MAX_CONTAINERS, Applies, check_applicability
 from rules_engine.rules.evaluation.steps import Details, failure_step, patch_size_error, rule_step
 from rules_engine.rules.pod_defaults.value import DefaultsEntry, OnConflict, PodDefaults
 from rules_engine.rules.pod_members.value import FIELDS, Computed, Form, Member, PodField, value_with

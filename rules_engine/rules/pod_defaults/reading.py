@@ -10,13 +10,7 @@ from rules_engine.model.kubernetes.names import is_label
 from rules_engine.model.problems.problem import Problems
 from rules_engine.model.problems.source import Field
 from rules_engine.rules.entries import report_nothing_to_inherit
-from rules_engine.rules.pod_defaults.value import (
-    ContainerMembers,
-    DefaultsEntry,
-    PodDefaults,
-    PodDefaultsCode,
-    Which,
-)
+from rules_engine.rules.pod_defaults.value import ContainerMembers, DefaultsEntry, PodDefaults, PodDefaultsCode, Which
 from rules_engine.rules.pod_members.reading import read_members
 from rules_engine.rules.pod_members.value import FIELDS, Member
 

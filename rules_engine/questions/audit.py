@@ -63,12 +63,13 @@ def audit_logs(paths: Sequence[Path]) -> AuditAnswer:
     """Return the results of rules in audit mode. An error is a log that cannot be read, or has no decision."""
     groups, newest = Counter[AuditGroup](), dict[AuditGroup, tuple[str, str, str]]()
     actions = Counter[Action]()
-    first, last, decisions, outlined, problems = "", "", 0, 0, Problems()
+    first, last, decisions, refused, outlined, problems = "", "", 0, 0, 0, Problems()
     for path in paths:
         log = DecisionLogReader(path, LogLine, problems)
         for line in log:
             time = f"{line.time[:19]}Z"  # without the fraction of the second
             first, last = min(first or time, time), max(last, time)
+            refused += line.status is not None and line.outcome == ALLOWED
             outlined += "trace" in line.truncated
             steps = [step for step in line.trace if step.audit and step.action not in (Action.SKIP, Action.PASS)]
             actions.update({step.action for step in steps})
@@ -84,6 +85,7 @@ def audit_logs(paths: Sequence[Path]) -> AuditAnswer:
         problems=(*problems.items,),
         logs=tuple(map(str, paths)),
         decisions=decisions,
+        refused=refused,
         outlined=outlined,
         first=first,
         last=last,
@@ -121,6 +123,9 @@ def audit_report(answer: AuditAnswer) -> Report:
     section = Section(title="Results", summary=format_count(len(largest), "result"), blocks=(items,))
     actions = ", ".join(f"{count:,} {ACTION_WORDS[action][0]}" for action, count in answer.actions.items())
     notices = []
+    if answer.refused:
+        refused = format_count(answer.refused, "decision")
+        notices.append(f"{refused} about a pod that the server cannot read: mode Enforce denies it")
     if answer.outlined:
         outlined = format_count(answer.outlined, "decision")
         notices.append(f"{outlined} too long for a line: without changes and messages, perhaps without some results")

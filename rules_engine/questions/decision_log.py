@@ -63,7 +63,7 @@ class DecisionLogReader(Generic[L]):
             report_unreadable(self._path, error, self._problems)
             return
         if not self.decisions:
-            message = "no decision: is it a decision log?"
+            message = "no decision: no pod was sent, or this is no decision log"
             self._problems.error(Code.NOT_A_POD, message, Location(str(self._path), 1, 1))
             return
         for reason, number in first.items():

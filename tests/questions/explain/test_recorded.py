@@ -199,8 +199,8 @@ def test_a_log_may_come_from_standard_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "log.jsonl:1:1: error: no decision: is it a decision log?"),
-        (b"\0\xff\n", "log.jsonl:1:1: error: no decision: is it a decision log?"),
+        (b"", "log.jsonl:1:1: error: no decision: no pod was sent, or this is no decision log"),
+        (b"\0\xff\n", "log.jsonl:1:1: error: no decision: no pod was sent, or this is no decision log"),
         (logged("/mutate", asks({MIG2: 1}), FALLS), "no decision for pod ml/none among 1\n"),
     ],
     ids=["empty", "binary", "other"],

@@ -1,9 +1,9 @@
 """Defaults that the API server sets in pods: members, requests that templates have not, and generated names."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rules_engine.model.json.lenient import Object, as_mapping, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -65,6 +65,7 @@ _HANDLERS = (*((probe,) for probe in _PROBES), ("lifecycle", "postStart"), ("lif
 _PROBE: Mapping[str, Json] = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 
 _Default: TypeAlias = "Json | Callable[[Object], Json]"
+_Tree: TypeAlias = "Mapping[str, _Tree | tuple[_Default]]"
 
 _CONTAINER: Mapping[tuple[str, ...], _Default] = {
     ("imagePullPolicy",): _pull_policy,
@@ -99,29 +100,46 @@ _MEMBERS: Mapping[tuple[str, ...], _Default] = {
 """Default values by the path of their members; a parent that is absent stays so."""
 
 
+def _tree(members: Mapping[tuple[str, ...], _Default]) -> _Tree:
+    """Return default values by the names of their members; each is a tuple, unlike the members of a parent."""
+    tree: dict[str, Any] = {}
+    for (*parents, name), value in members.items():
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[name] = (value,)
+    return tree
+
+
+_TREE = _tree(_MEMBERS)
+
+
 def with_default_members(pod: Json) -> Json:
     """Return a pod with the members that the API server sets in every pod.
 
     Source: pkg/apis/core/v1/defaults.go; without requests, host ports and volumes of clouds.
     """
-    for path, value in _MEMBERS.items():
-        pod = _with_default(pod, path, value)
-    return pod
+    return _with_defaults(pod, _TREE)
 
 
-def _with_default(value: Json, path: Sequence[str], default: _Default) -> Json:
+def _with_defaults(value: Json, tree: _Tree) -> Json:
+    """Return a value with defaults. Each object is visited once: pods of 1 MiB may have 100,000 volumes."""
     if isinstance(value, list):
         # Lists within lists, as no pod of an API server has them, may be nested deeply.
-        return [item if isinstance(item, list) else _with_default(item, path, default) for item in value]
-    name, *below = path
-    if not isinstance(value, dict) or (below and name not in value):
+        return [item if isinstance(item, list) else _with_defaults(item, tree) for item in value]
+    if not isinstance(value, dict):
         return value
-    if below:
-        return {**value, name: _with_default(value[name], below, default)}
-    if value.get(name) not in (None, ""):
-        return value
-    found = default(value) if callable(default) else default
-    return value if found is None else {**value, name: found}
+    members: dict[str, Json] = {}
+    for name, below in tree.items():
+        member = value.get(name)
+        if not isinstance(below, tuple):
+            if member is not None:
+                members[name] = _with_defaults(member, below)
+        elif member in (None, ""):
+            found = below[0](value) if callable(below[0]) else below[0]
+            if found is not None:
+                members[name] = found
+    return {**value, **members} if members else value
 
 
 def default_container_resources(resources: Json) -> Json:

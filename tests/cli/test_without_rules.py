@@ -47,7 +47,7 @@ def test_json_has_empty_rules(command: str) -> None:
     assert len(result["rules"]) == 0
 
 
-@pytest.mark.parametrize("command", ["native", "webhook-config", "list -n ml", "eval params -f pod.yaml --rule A/b"])
+@pytest.mark.parametrize("command", ["native", "webhook-config", "list -n ml"])
 def test_a_command_about_rules_refuses(command: str) -> None:
     result = CliRunner().invoke(main, command.split())
     assert (result.exit_code, result.stdout) == (2, "")

@@ -14,7 +14,17 @@ from tools.documents import REPOSITORY, fill_marked
 
 DOCUMENT = REPOSITORY / "docs/reference/diagnostics.md"
 FOLDER = REPOSITORY / "rules" / "diagnostics"
-TOPICS = ("gpu-nodes", "device-plugin", "devices", "containers", "driver", "mig", "sharing", "rdma")
+TOPICS = (
+    "gpu-nodes",
+    "device-plugin",
+    "dynamic-resources",
+    "devices",
+    "containers",
+    "driver",
+    "mig",
+    "sharing",
+    "rdma",
+)
 """Files of the packaged Diagnostics, in the order of the page."""
 
 

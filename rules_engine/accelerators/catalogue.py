@@ -78,9 +78,10 @@ class NodeLabel(_Entry, frozen=True, kw_only=True):
 
 
 class Driver(_Entry, frozen=True, kw_only=True):
-    """A driver of Dynamic Resource Allocation."""
+    """A driver of Dynamic Resource Allocation. `resources`: those of device plugins for the same cards."""
 
     product: str
+    resources: tuple[str, ...] = ()
 
 
 class Operand(_Entry, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rules_engine.accelerators.nodes import gpus_of, is_operand
+from rules_engine.accelerators.nodes import is_operand
 from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
 from rules_engine.cluster.devices.offers import without_device_offers
+from rules_engine.cluster.gpu_nodes import gpus_of
 from rules_engine.model.json.lenient import as_mapping, integer_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import (

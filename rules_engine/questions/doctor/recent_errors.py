@@ -7,8 +7,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_gpu
+from rules_engine.cluster.gpu_nodes import gpus_of
 from rules_engine.model.json.lenient import as_mapping, integer_member, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.kubernetes.names import ObjectName

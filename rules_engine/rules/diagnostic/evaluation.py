@@ -63,6 +63,7 @@ _METHODS: Mapping[str, frozenset[str]] = {
     "devicePlugins": frozenset({"Pod"}),
     # Each object that was read may show GPUs or a text, and none shows that there are none.
     "gpus": frozenset({"Node"}),
+    **dict.fromkeys(("drivers", "deviceTaints"), frozenset({"Node", "ResourceSlice"})),
     "texts": frozenset(),
     "badConditions": frozenset(),
     # Without namespaces it is still evaluated: few pods select namespaces by their labels.
@@ -335,7 +336,9 @@ class _DiagnosticRun:
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause or cause,
                 evidence=tuple(
-                    self.unread_message(line.needs) or _evaluate_text(scope, line.program) for line in compiled.evidence
+                    text
+                    for line in compiled.evidence
+                    if (text := self.unread_message(line.needs) or _evaluate_text(scope, line.program))
                 ),
                 remedies=(*own, *remedies),
                 on_host=diagnostic.on_host,

@@ -6,7 +6,8 @@ They are not with the other libraries, since the layer of CEL cannot import the 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from rules_engine.accelerators.nodes import device_plugins, gpus_of, profiles_of
+from rules_engine.accelerators.nodes import profiles_of
+from rules_engine.cluster.gpu_nodes import device_plugins, device_taints, gpus_of
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.language.cel import Budget, EvaluationError, Optional, Type
 from rules_engine.language.cel.library import cluster as amounts
@@ -82,9 +83,21 @@ OBJECTS: Mapping[ForEach, Type] = {
 """The type of `object`."""
 
 GPUS = object_of(
-    "GPUs", {"product": STRING, "vendor": STRING, "profiles": list_of(STRING), "knownFrom": STRING, "offered": BOOL}
+    "GPUs",
+    {
+        "product": STRING,
+        "vendor": STRING,
+        "profiles": list_of(STRING),
+        "knownFrom": STRING,
+        "offered": BOOL,
+        "published": BOOL,
+        "offeredTwice": list_of(STRING),
+    },
 )
-"""The accelerators of a node."""
+"""The accelerators of a node. `published`: a driver has devices that reach the node."""
+
+DEVICE_TAINT = object_of("DeviceTaint", {"device": STRING, "key": STRING, "value": STRING, "effect": STRING})
+"""A taint of a device. `device`: driver, pool and name."""
 
 TEXT = object_of("Text", {"case": STRING, "words": STRING, "place": STRING})
 """A text of a program that tells the reason of a finding; `case`: that of the entry in the catalogue."""
@@ -232,7 +245,27 @@ def gpus(node: object) -> Optional:
     if found is None:
         return NONE
     own = {"product": found.product, "vendor": found.vendor, "profiles": [*profiles_of(found.product)]}
-    return Optional(True, {**own, "knownFrom": found.known_from, "offered": found.offered})
+    shown = {"knownFrom": found.known_from, "offered": found.offered, "published": bool(found.drivers)}
+    return Optional(True, {**own, **shown, "offeredTwice": [*found.offered_twice]})
+
+
+@LIBRARY.method("drivers", NODE, gives=list_of(STRING), constant=True)
+def drivers(node: object) -> list[str]:
+    """Return the drivers of accelerators that publish devices of a node, by name."""
+    if not isinstance(node, NodeObject):
+        raise no_overload("drivers()", node)
+    found = gpus_of(node)
+    return [*found.drivers] if found else []
+
+
+@LIBRARY.method("deviceTaints", NODE, gives=list_of(DEVICE_TAINT), budgeted=True)
+def taints_of_devices(budget: Budget, node: object) -> list[Mapping[str, str]]:
+    """Return the taints in ResourceSlices of a node's own devices."""
+    if not isinstance(node, NodeObject):
+        raise no_overload("deviceTaints()", node)
+    found = device_taints(node)
+    budget.spend(len(found))
+    return [*found]
 
 
 @LIBRARY.method("devicePlugins", NODE, gives=list_of(POD), budgeted=True)

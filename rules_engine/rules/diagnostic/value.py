@@ -44,8 +44,8 @@ class Diagnostic(ExpressionDocument):
     lacks the reason. `case`: an expression of the name of its case, "" for none. `slots`: expressions of the values of
     the entry's slots. `message` stands in for a message expression that is absent, empty or fails. `caused_by`: reasons
     of other findings that cause this one if they are about the same object. `evidence`: expressions of lines of
-    evidence. `on_host`: True if the API cannot show the cause, so that the commands of the remedies look on the node
-    itself.
+    evidence, which are left out if empty. `on_host`: True if the API cannot show the cause, so that the commands of the
+    remedies look on the node itself.
     """
 
     kind = "Diagnostic"

@@ -66,7 +66,7 @@ def test_a_finding_has_all_fields_of_its_diagnostic(tmp_path: Path) -> None:
         reason: MIGLayoutPending
         messageExpression: "'the layout of ' + object.metadata.name + ' is ' + variables.state"
         cause: Pods use the GPUs.
-        evidence: ["'state: ' + variables.state", "'at ' + string(now)"]
+        evidence: ["'state: ' + variables.state", "''", "'at ' + string(now)"]
         onHost: true
         remedies:
           - {text: Wait.}

@@ -36,7 +36,7 @@ def recorded_cluster(test: Any) -> ClusterObjects:
 def recorded(one: CompiledDiagnostic) -> Iterator[ClusterObjects]:
     """Yield the recorded clusters of the tests of a Diagnostic."""
     for test in TESTS:
-        if any(one.diagnostic.reason in diagnosis["reasons"] for diagnosis in test["spec"]["diagnoses"]):
+        if any(one.diagnostic.reason in diagnosis.get("reasons", ()) for diagnosis in test["spec"]["diagnoses"]):
             yield recorded_cluster(test)
 
 

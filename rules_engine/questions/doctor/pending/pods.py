@@ -7,9 +7,9 @@ from functools import partial
 from msgspec import structs
 
 from rules_engine.accelerators.catalogue import MIG_RESOURCE
-from rules_engine.accelerators.nodes import gpus_of
 from rules_engine.accelerators.resources import is_mig, requests_gpus_by_annotation, scheduler_for
 from rules_engine.cluster.creation.limit_range import LIMIT_RANGER_ANNOTATION
+from rules_engine.cluster.gpu_nodes import gpus_of
 from rules_engine.cluster.nodes import numbers_of
 from rules_engine.cluster.nodes.autoscalers import autoscalers_of, unknown_nodes
 from rules_engine.cluster.scheduling import DEFAULT_SCHEDULER, Filter, KubeScheduler

@@ -78,7 +78,10 @@ class NodeLabel(_Entry, frozen=True, kw_only=True):
 
 
 class Driver(_Entry, frozen=True, kw_only=True):
-    """A driver of Dynamic Resource Allocation. `resources`: those of device plugins for the same cards."""
+    """A driver of Dynamic Resource Allocation. `resources`: those of device plugins for the same cards.
+
+    By name those of whole cards, by a pattern others.
+    """
 
     product: str
     resources: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ class Drivers:
         self.devices = objects.devices
         self.classes: Mapping[str, DeviceClass] = self.devices.class_by_resource
         self.left_out = tuple(map(quote_message, objects.unusable_slices))
-        self.slices_read = "ResourceSlice" not in objects.absent
+        self.slices_read, self.classes_read = (kind not in objects.absent for kind in ("ResourceSlice", "DeviceClass"))
         self._offers = DeviceOffers(self.devices)
         # Without classes, the view keeps its indexes.
         self.view: Cluster = objects.view

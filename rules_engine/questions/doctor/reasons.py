@@ -12,6 +12,7 @@ class PendingReason(StrEnum):
     POOL_UNUSABLE = "DevicePoolNotUsed"
     CLASS_SHADOWED = "DeviceClassShadowed"
     NO_DEVICE = "NoDeviceOfClass"
+    NO_CLASS_NAMES_RESOURCE = "ExtendedResourceNameMissing"
     RESOURCE_ON_NO_NODE = "GPUResourceOnNoNode"
     OTHER_ON_NO_NODE = "ResourceOnNoNode"
     WRONG_MIG_STRATEGY = "WrongMIGStrategy"

@@ -40,6 +40,7 @@ DEVICE_REASONS = frozenset(
         PendingReason.DEVICES_TAINTED,
         PendingReason.POOL_UNUSABLE,
         PendingReason.CLASS_SHADOWED,
+        PendingReason.NO_CLASS_NAMES_RESOURCE,
         PendingReason.NO_DEVICE,
         PendingReason.COUNTERS_EXHAUSTED,
         PendingReason.DEVICES_ALLOCATED,
@@ -51,6 +52,8 @@ DEVICE_REASONS = frozenset(
 
 NOTHING = "0/1 nodes are available: 1 cannot allocate all claims."
 CLASS = device_class("gpu.nvidia.com", GPU, "gpu")
+UNNAMED = device_class("gpu.nvidia.com", "", "gpu")
+H100 = resource_slice("a", device("gpu-0", attributes={"productName": {"string": "NVIDIA H100 80GB HBM3"}}))
 TWO = resource_slice("a", device("gpu-0"), device("gpu-1"))
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
 CLAIMS = [{"name": "gpu", "resourceClaimName": "shared"}]
@@ -127,6 +130,16 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     "an equally old class with an earlier name": (
         PendingReason.CLASS_SHADOWED,
         [node("a"), CLASS, device_class("amd", GPU, "vfio"), TWO, pod("p", {GPU: 1})],
+    ),
+    "a class without a name": (PendingReason.NO_CLASS_NAMES_RESOURCE, [node("a"), UNNAMED, TWO, pod("p", {GPU: 1})]),
+    "no class": (PendingReason.NO_CLASS_NAMES_RESOURCE, [node("a"), TWO, pod("p", {GPU: 1})]),
+    "a class of another resource": (
+        PendingReason.NO_CLASS_NAMES_RESOURCE,
+        [node("a"), CLASS, TWO, pod("p", {MIG1: 1})],
+    ),
+    "a class without a name, of other devices": (
+        PendingReason.NO_CLASS_NAMES_RESOURCE,
+        [node("a"), device_class("mig", "", "mig"), *CARDS, pod("p", {GPU: 1})],
     ),
     "a class without devices": (
         PendingReason.NO_DEVICE,
@@ -274,8 +287,26 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}),
         ],
     ),
-    "no class": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), TWO, pod("p", {GPU: 1})]),
-    "a class of another resource": (PendingReason.RESOURCE_ON_NO_NODE, [node("a"), CLASS, TWO, pod("p", {MIG1: 1})]),
+    "no class, and devices of another vendor": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a"), resource_slice("a", device("gpu-0"), driver="gpu.amd.com"), pod("p", {GPU: 1})],
+    ),
+    "no class, and the driver of compute domains": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a"), resource_slice("a", device("channel-0"), driver="compute-domain.nvidia.com"), pod("p", {GPU: 1})],
+    ),
+    "no class, and a slice without devices": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a"), resource_slice("a"), pod("p", {GPU: 1})],
+    ),
+    "no class, and a profile that the card lacks": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a"), CLASS, H100, pod("p", {MIG1: 1})],
+    ),
+    "a class without a name, and a device plugin": (
+        PendingReason.ALL_ALLOCATED,
+        [node("a"), UNNAMED, TWO, node("b", {GPU: 1}), pod("x", {GPU: 1}, on="b"), pod("p", {GPU: 1})],
+    ),
     "cpu": (PendingReason.OTHER_RESOURCES, [node("a", {"cpu": "1"}), CLASS, TWO, pod("p", {GPU: 1, "cpu": 2})]),
     "a claim on the node that fits": (
         PendingReason.NO_SCHEDULER_MESSAGE,
@@ -334,6 +365,35 @@ def test_pools_taints_and_classes_are_evidence() -> None:
     assert "drivers offer 2 devices in all: gpu.nvidia.com" in evidence("a class without devices")
     message = answer(*POSITIVE["a selector that reads an absent attribute"][1]).finding.message
     assert message.startswith("a selector of DeviceClass gpu.nvidia.com fails on device gpu-0 of gpu.nvidia.com: ")
+
+
+def test_a_class_without_a_name_gets_the_name_by_a_command() -> None:
+    finding = answer(*POSITIVE["a class without a name"][1]).finding
+    patch = '{"spec":{"extendedResourceName":"nvidia.com/gpu"}}'
+    assert [(each.text, each.command) for each in finding.remedies] == [
+        (
+            "Set extendedResourceName: nvidia.com/gpu on the DeviceClass gpu.nvidia.com.",
+            f"kubectl patch deviceclass gpu.nvidia.com --type merge -p '{patch}'",
+        ),
+        ("Or request deviceclass.resource.kubernetes.io/gpu.nvidia.com in the pod.", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["no class", "a class of another resource", "a class without a name, of other devices"]
+)
+def test_no_class_gets_the_name_of_devices_that_it_may_not_have(name: str) -> None:
+    finding = answer(*POSITIVE[name][1]).finding
+    assert not any("patch" in each.command for each in finding.remedies)
+
+
+def test_without_classes_that_were_read_a_missing_name_is_possible() -> None:
+    recorded = cluster(node("a"), TWO, pod("p", {GPU: 1}), absent=["DeviceClass"])
+    (pending,) = pending_pods(recorded, scheduler_of(recorded), None)
+    assert (pending.finding.reason, pending.finding.certainty) == (
+        PendingReason.NO_CLASS_NAMES_RESOURCE,
+        Certainty.POSSIBLE,
+    )
 
 
 def test_slices_of_an_old_generation_are_evidence() -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
-from rules_engine.accelerators.nodes import product_of
+from rules_engine.cluster.gpu_nodes import gpus_of
 from rules_engine.cluster.nodes import NO_LABEL, NodeSet, node_set, numbers_of
 from rules_engine.cluster.scheduling import KubeScheduler
 from rules_engine.cluster.scheduling.amounts import nanos_of
@@ -77,8 +77,8 @@ class PendingNodes:
 
     @cached_property
     def products(self) -> frozenset[str]:
-        """The products that labels of the nodes name."""
-        return frozenset(product_of(node.labels) for node in self.scheduler.nodes)
+        """The products that devices of drivers or labels of the nodes name."""
+        return frozenset(gpus.product for node in self._objects.nodes if (gpus := gpus_of(node)))
 
     def _read_amounts(self, resource: str) -> Amounts:
         amounts = [

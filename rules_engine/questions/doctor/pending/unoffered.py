@@ -1,13 +1,18 @@
 """Pods that request GPUs that no single node has, even if it runs no pods."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from rules_engine.accelerators.catalogue import MIG_RESOURCE
+from msgspec.json import encode
+
+from rules_engine.accelerators.catalogue import MIG_RESOURCE, catalogue
 from rules_engine.accelerators.mig import profile_message
 from rules_engine.accelerators.nodes import lacking_cards
 from rules_engine.accelerators.resources import WHOLE_GPU, is_gpu, is_mig
+from rules_engine.cluster.gpu_nodes import serves_cards_of
 from rules_engine.cluster.nodes import NodeSet, node_set, union
+from rules_engine.model.rules.finding import Certainty
 from rules_engine.model.wording import format_amount, format_count, join_names
 from rules_engine.questions.doctor.pending.nodes import PendingNodes
 from rules_engine.questions.doctor.pending.request import PendingExplanation, request_text
@@ -46,11 +51,15 @@ def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplan
         for name in filter(is_mig, absent)
         if layout.endswith(f"-{name.removeprefix(MIG_RESOURCE)}")
     )
-    return PendingExplanation(
-        reason=PendingReason.RESOURCE_ON_NO_NODE,
-        case="NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) and not applied else "",
-        slots={"resources": absent},
+    case = "NotAllocatable" if withheld else "MIG" if any(map(is_mig, absent)) and not applied else ""
+    explanation = next(
+        filter(None, (_find_published(name, view) for name in absent)),
+        PendingExplanation(reason=PendingReason.RESOURCE_ON_NO_NODE, case=case, slots={"resources": absent}),
+    )
+    return replace(
+        explanation,
         evidence=(
+            *explanation.evidence,
             f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
             *([f"the MIG layout of {view.list(applied)} has such devices, which are not offered"] if applied else ()),
@@ -58,6 +67,33 @@ def _explain_no_node(absent: Sequence[str], view: PendingNodes) -> PendingExplan
             *(line for name in absent for line in lacking_cards(name, view.products)),
         ),
         missing=tuple(absent),
+    )
+
+
+def _find_published(resource: str, view: PendingNodes) -> PendingExplanation | None:
+    """Return the reason, if drivers publish cards that may serve a resource, but no DeviceClass has its name."""
+    drivers, devices = view.drivers, view.drivers.devices
+    publishing = sorted(
+        {each.driver for each in devices.slices if each.devices and serves_cards_of(each.driver, resource)}
+    )
+    if not publishing or len(lacking_cards(resource, view.products)) == len(view.products) > 0:
+        return None
+    whole = any(resource in each.resources for each in catalogue().drivers)
+    unnamed = [each for each in devices.classes if not each.resource and drivers.pools_of(each)[0]]
+    # Drivers name the class of their whole cards as themselves.
+    own = next((each.name for each in unnamed if whole and each.name in publishing), "")
+    others = f"DeviceClasses without extendedResourceName: {join_names([each.name for each in unnamed])}"
+    return PendingExplanation(
+        reason=PendingReason.NO_CLASS_NAMES_RESOURCE,
+        case="" if own else "NoClass",
+        slots={
+            "resource": resource,
+            "drivers": publishing,
+            "class": own,
+            "patch": encode({"spec": {"extendedResourceName": resource}}).decode(),
+        },
+        certainty=None if drivers.classes_read else Certainty.POSSIBLE,
+        evidence=(others,) if unnamed and not own else (),
     )
 
 

@@ -396,6 +396,18 @@ def test_without_classes_that_were_read_a_missing_name_is_possible() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "members",
+    [{}, {"message": NOTHING}, {"requests": {GPU: 3}}, {"requests": {"cpu": 100}}, {"nodeSelector": {"zone": "b"}}],
+)
+def test_what_is_not_evaluated_of_a_pod_with_claims_is_named(members: Object) -> None:
+    finding = answer(
+        node("a"), CLASS, TWO, resource_claim("shared", "gpu-0"), pod("p", resourceClaims=CLAIMS, **members)
+    ).finding
+    assert "not evaluated: resource claims" in finding.evidence
+    assert not any("pass all filters" in line for line in finding.evidence)
+
+
 def test_slices_of_an_old_generation_are_evidence() -> None:
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
     old = resource_slice("a", device("gpu-0"), name="old", count=2)

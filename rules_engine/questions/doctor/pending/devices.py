@@ -226,6 +226,6 @@ def _explain_elsewhere(claim: ApiObject, drivers: Drivers, room: NodeSet) -> Ite
         slots={"claim": claim.name},
         evidence=(
             f"the devices of the claim are on {join_names(reached) or 'no node of the cluster'}",
-            f"enough of everything is free on {join_names([nodes[number].name for number in numbers_of(room)])}",
+            f"enough of everything else is free on {join_names([nodes[number].name for number in numbers_of(room)])}",
         ),
     )

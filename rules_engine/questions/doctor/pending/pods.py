@@ -146,6 +146,8 @@ class _Answers:
                 evidence = [f"by the rules of {DEFAULT_SCHEDULER}: {each.reason}" for each in of_nodes if known]
             else:
                 explanations += [replace(each, certainty=Certainty.POSSIBLE) for each in of_nodes]
+        if explanations and pod.spec.get("resourceClaims"):
+            evidence += [f"not evaluated: {each}" for each in answer.not_modelled]
         return PendingPod(
             finding=self._finding(pod, explanations or [by_message()], broken, recorded, (*evidence, *words)),
             blocking=tuple(finding for findings in broken.values() for finding in findings),

@@ -123,7 +123,11 @@ def explain_by_message(
         certainty=Certainty.POSSIBLE if outdated else None,
         evidence=(
             *(f"not evaluated: {each}" for each in unknown),
-            *([f"nodes that pass all filters: {join_names(feasible)}"] if feasible else []),
+            *(
+                [f"nodes that pass {'the other' if unknown else 'all'} filters: {join_names(feasible)}"]
+                if feasible
+                else []
+            ),
             *sorted(events)[:MAX_JOINED],
         ),
     )

@@ -90,6 +90,7 @@ API_KINDS: Mapping[str, ApiKind] = {
     "PersistentVolumeClaim": ApiKind("persistentvolumeclaims"),
     "RuntimeClass": ApiKind("runtimeclasses", "node.k8s.io", namespaced=False),
     "ResourceQuota": ApiKind("resourcequotas"),
+    "ResourceClaimTemplate": ApiKind("resourceclaimtemplates", "resource.k8s.io"),
     "DeviceClass": ApiKind("deviceclasses", "resource.k8s.io", namespaced=False),
     "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io", namespaced=False),
     "ResourceClaim": ApiKind("resourceclaims", "resource.k8s.io"),

@@ -9,6 +9,7 @@ from functools import cache
 from rules_engine.accelerators.resources import is_gpu, requests_gpus_by_annotation
 from rules_engine.cluster.read.kubectl import kind_name
 from rules_engine.model.json.lenient import (
+    Object,
     as_mapping,
     as_string_map,
     controller_reference,
@@ -21,6 +22,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     API_RESOURCES,
     ApiObject,
     ClusterObjects,
+    PodObject,
     involved_object,
     is_about,
     owner_name,
@@ -193,26 +195,80 @@ def _quota_lines(quota: ApiObject | None) -> Iterator[str]:
 def find_not_admitted(cluster: ClusterObjects) -> tuple[Finding, ...]:
     """Return a finding for each workload with GPUs that waits in a queue, and of which no pod exists.
 
-    Pods that wait for the queue themselves, with a scheduling gate, have findings of their own.
+    Of a suspended Job, and of pods that wait for Kueue themselves, with a scheduling gate, only claims that Kueue
+    refuses are a finding here.
     """
 
     @cache
     def has_pods(owner: ObjectName) -> bool:
         return owner.kind == "Pod" or not all(map(is_finished, cluster.pods_of(owner)))
 
-    return tuple(
-        _queue_finding(kind, item)
+    queued = [
+        _refused_claims(item) or _queue_finding(kind, item)
         for kind in read_deciders()["queued"]
         for item in cluster.of(kind)
         if item.condition("Admitted").get("status") != "True" and not is_over(item)
         if text_member(item.status, "phase") in ("", "Pending")  # of Volcano
         if _requests_gpus(item) and not has_pods(_owner(item))
+    ]
+    known = {each.object for each in queued}
+    others = {found.object: found for each in _in_kueue(cluster) if (found := _refused_claims(each))}
+    return (*queued, *(found for about, found in others.items() if about not in known))
+
+
+def _in_kueue(cluster: ClusterObjects) -> Iterator[ApiObject]:
+    """Yield the suspended Jobs and the gated pods that wait for a queue of Kueue."""
+    label, gate = read_deciders()["kueue"]
+    for job in cluster.of("Job"):
+        if label in as_mapping(job.metadata.get("labels")) and job.spec.get("suspend"):
+            yield job
+    for pod in cluster.pods:
+        if any(each.get("name") == gate for each in object_items(pod.spec.get("schedulingGates"))):
+            yield pod
+
+
+def _refused_claims(item: ApiObject) -> Finding | None:
+    """Return a finding if Kueue refuses a claim of the pods of a Workload, of a Job, or of a pod."""
+    claims = (claim for spec in _pod_specs(item) for claim in object_items(spec.get("resourceClaims")))
+    refused = dict.fromkeys(quote_message(part) for claim in claims for part in _refused_parts(claim, item))
+    if not refused:
+        return None
+    words = [f"{source}: {text}" for _, source, text in last_words(item)]
+    certain = any(each in text for each in read_deciders()["refusals of claims"] for text in words)
+    return new_finding(
+        NeverCreatedReason.CLAIM_REFUSED,
+        _owner(item),
+        slots={"claims": [*refused]},
+        evidence=words,
+        certainty=Certainty.CERTAIN if certain else None,
+        since=parse_timestamp(item.metadata, "creationTimestamp"),
     )
+
+
+def _refused_parts(claim: Object, item: ApiObject) -> Iterator[str]:
+    """Yield what Kueue refuses in a pod's claim. Of a template that was not read, this is unknown."""
+    refused, name = read_deciders()["refused"], text_member(claim, "resourceClaimTemplateName")
+    yield from (f"{member} {text_member(claim, member)}" for member in claim if member in refused)
+    template = item.cluster.find("ResourceClaimTemplate", name, item.namespace)
+    spec = as_mapping(template.spec.get("spec")) if template else {}
+    for request in object_items(as_mapping(spec.get("devices")).get("requests")):
+        exactly = as_mapping(request.get("exactly"))
+        values = [] if exactly.get("adminAccess") is True else [f"{key}={value}" for key, value in exactly.items()]
+        for member in (*request, *values):
+            if member in refused:
+                yield f"{member} in request {text_member(request, 'name')} of ResourceClaimTemplate {name}"
+
+
+def _pod_specs(item: ApiObject) -> Sequence[Object]:
+    if isinstance(item, PodObject):
+        return [item.spec]
+    owners = object_items(item.spec.get("podSets")) or [item.spec]
+    return [as_mapping(as_mapping(each.get("template")).get("spec")) for each in owners]
 
 
 def _requests_gpus(item: ApiObject) -> bool:
     templates = [as_mapping(each.get("template")) for each in object_items(item.spec.get("podSets"))]
-    specs = [as_mapping(each.get("spec")) for each in templates]
+    specs = _pod_specs(item)
     names = [name.removeprefix("requests.") for name in as_mapping(item.spec.get("minResources"))]
     names += [name for each in specs for name in resource_names(each)]
     claims = any(each.get("resourceClaims") for each in specs)

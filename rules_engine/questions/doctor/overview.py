@@ -136,6 +136,7 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "DeviceClass": "which resources drivers serve",
     "ResourceSlice": "which devices drivers offer",
     "ResourceClaim": "which devices of drivers are allocated",
+    "ResourceClaimTemplate": "what pods request by templates of claims",
     "Namespace": "which rules match a pod by the labels of its namespace",
     OFFERS: "which rules native policies have no offers for",
     "Workload": "what Kueue says of a waiting workload",

@@ -48,6 +48,7 @@ class NeverCreatedReason(StrEnum):
     DENIED_BY_WEBHOOK = "DeniedByWebhook"
     WEBHOOK_FAILED = "WebhookCallFailed"
     NOT_ADMITTED = "NotAdmittedByQueue"
+    CLAIM_REFUSED = "ClaimRefusedByQueue"
     OTHER = "PodsNotCreated"
 
 

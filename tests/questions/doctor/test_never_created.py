@@ -138,7 +138,7 @@ def test_the_reason_why_pods_were_not_created(name: str) -> None:
 
 
 def test_every_reason_has_a_recorded_cluster() -> None:
-    of_queues = {NeverCreatedReason.NOT_ADMITTED}
+    of_queues = {NeverCreatedReason.NOT_ADMITTED, NeverCreatedReason.CLAIM_REFUSED}
     assert {reason for _, reason, _ in REASONS.values()} == set(NeverCreatedReason) - of_queues
 
 

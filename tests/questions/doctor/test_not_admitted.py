@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.rules.finding import Finding, FindingSeverity
+from rules_engine.model.rules.finding import Certainty, Finding, FindingSeverity
 from rules_engine.questions.doctor.doctor import doctor
 from rules_engine.questions.doctor.never_created import find_not_admitted
 from tests.support.api import GPU, Object, ago, api_object, cluster, event, node, pod, reference, template
@@ -133,3 +133,80 @@ def test_a_job_of_volcano_waits_for_its_queue() -> None:
 def test_malformed_objects_are_passed_over() -> None:
     assert findings(workload(PENDING, podSets=[3, {"template": 4}, {"template": {"spec": []}}])) == ()
     assert findings({**workload(), "status": [], "spec": "x"}) == ()
+
+
+def claim_template(*requests: Object, name: str = "t") -> Object:
+    return api_object("ResourceClaimTemplate", name, "ml", spec={"spec": {"devices": {"requests": [*requests]}}})
+
+
+def exactly(**members: Any) -> Object:
+    return {"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", **members}}
+
+
+FIRST = {"name": "g", "firstAvailable": [{"name": "a", "deviceClassName": "gpu.nvidia.com"}]}
+OF_TEMPLATE = [{"name": "c", "resourceClaimTemplateName": "t"}]
+CLAIMING = pod("p", resourceClaims=OF_TEMPLATE)
+QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
+SUSPENDED = api_object("Job", "train", "ml", metadata=QUEUE, spec={"suspend": True, "template": template(CLAIMING)})
+GATED = pod("p", resourceClaims=OF_TEMPLATE, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+OF_JOB = workload(PENDING, of=CLAIMING)
+REFUSALS: Mapping[str, tuple[str, Sequence[Object]]] = {
+    "alternatives": ("firstAvailable in request g of ResourceClaimTemplate t", [OF_JOB, claim_template(FIRST)]),
+    "all devices": (
+        "allocationMode=All in request g of ResourceClaimTemplate t",
+        [OF_JOB, claim_template(exactly(allocationMode="ExactCount"), exactly(allocationMode="All"))],
+    ),
+    "a claim by name": (
+        "resourceClaimName own",
+        [workload(PENDING, of=pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "own"}]))],
+    ),
+    "a Job whose Workload was not read": (
+        "firstAvailable in request g of ResourceClaimTemplate t",
+        [SUSPENDED, claim_template(FIRST)],
+    ),
+    "a pod that waits itself": (
+        "firstAvailable in request g of ResourceClaimTemplate t",
+        [GATED, workload(PENDING, owners=[reference("Pod", "p")], of=CLAIMING), claim_template(FIRST)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_claim_that_kueue_refuses_is_named(name: str) -> None:
+    refused, objects = REFUSALS[name]
+    (found,) = findings(*objects)
+    assert (found.reason, found.message) == ("ClaimRefusedByQueue", f"Kueue refuses a claim of the pods: {refused}")
+    assert found.certainty is Certainty.POSSIBLE
+    assert all(map(has_its_risk, found.remedies))
+
+
+def test_the_words_of_kueue_make_it_certain() -> None:
+    said = condition(
+        "QuotaReserved", "False", "ResourceClaimTemplate t: FirstAvailable device selection is not supported"
+    )
+    (found,) = findings(SUSPENDED, workload(said, of=CLAIMING), claim_template(FIRST))
+    assert found.certainty is Certainty.CERTAIN
+    assert found.evidence == (f"QuotaReserved of Workload ml/job-train-1a in queue q: {said['message']}",)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [OF_JOB, claim_template(exactly(count=2))],
+        [OF_JOB, claim_template(exactly(allocationMode="All", adminAccess=True))],
+        [OF_JOB, claim_template(FIRST, name="other")],
+        [OF_JOB],
+        [workload(ADMITTED, of=CLAIMING), claim_template(FIRST)],
+        [
+            api_object("Job", "train", "ml", metadata=QUEUE, spec={"template": template(CLAIMING)}),
+            claim_template(FIRST),
+        ],
+        [
+            api_object("Job", "train", "ml", spec={"suspend": True, "template": template(CLAIMING)}),
+            claim_template(FIRST),
+        ],
+        [CLAIMING, claim_template(FIRST)],
+    ],
+)
+def test_other_claims_are_not_refused(objects: Sequence[Object]) -> None:
+    assert "ClaimRefusedByQueue" not in [each.reason for each in findings(*objects)]

@@ -52,13 +52,9 @@ def serves_cards_of(driver: str, resource: str) -> bool:
     return is_gpu(resource) and any(fnmatchcase(resource, pattern) for pattern in patterns)
 
 
-def device_taints(node: NodeObject) -> Sequence[Mapping[str, str]]:
-    """Return the taints in ResourceSlices of a node's own devices: key, value, effect, and driver/pool/name."""
-    return _find_device_taints(node.cluster).get(node.name, ())
-
-
 @once
-def _find_device_taints(objects: ClusterObjects) -> Mapping[str, Sequence[Mapping[str, str]]]:
+def device_taints(objects: ClusterObjects) -> Mapping[str, Sequence[Mapping[str, str]]]:
+    """Return the taints in ResourceSlices of each node's own devices: key, value, effect, and driver/pool/name."""
     taints: dict[str, list[Mapping[str, str]]] = defaultdict(list)
     for spec in (each.spec for each in objects.of("ResourceSlice")):
         pool = f"{text_member(spec, 'driver')}/{text_member(as_mapping(spec.get('pool')), 'name')}"

@@ -101,7 +101,7 @@ def test_taints_in_slices_of_a_node_name_its_devices() -> None:
     taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
     tainted = {**device("gpu-0"), "taints": [taint]}
     objects = cluster(node("a"), node("b"), resource_slice("a", tainted, device("gpu-1")))
-    assert [*map(device_taints, objects.nodes)] == [[{**taint, "device": f"{DRIVER}/a/gpu-0"}], ()]
+    assert device_taints(objects) == {"a": [{**taint, "device": f"{DRIVER}/a/gpu-0"}]}
 
 
 def test_labels_name_the_product_and_the_vendor() -> None:

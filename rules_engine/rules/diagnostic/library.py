@@ -85,18 +85,14 @@ OBJECTS: Mapping[ForEach, Type] = {
 GPUS = object_of(
     "GPUs",
     {
-        "product": STRING,
-        "vendor": STRING,
-        "profiles": list_of(STRING),
-        "knownFrom": STRING,
-        "offered": BOOL,
-        "published": BOOL,
-        "offeredTwice": list_of(STRING),
+        **dict.fromkeys(("product", "vendor", "knownFrom"), STRING),
+        **dict.fromkeys(("offered", "published"), BOOL),
+        **dict.fromkeys(("profiles", "offeredTwice"), list_of(STRING)),
     },
 )
 """The accelerators of a node. `published`: a driver has devices that reach the node."""
 
-DEVICE_TAINT = object_of("DeviceTaint", {"device": STRING, "key": STRING, "value": STRING, "effect": STRING})
+DEVICE_TAINT = object_of("DeviceTaint", dict.fromkeys(("device", "key", "value", "effect"), STRING))
 """A taint of a device. `device`: driver, pool and name."""
 
 TEXT = object_of("Text", {"case": STRING, "words": STRING, "place": STRING})
@@ -258,14 +254,12 @@ def drivers(node: object) -> list[str]:
     return [*found.drivers] if found else []
 
 
-@LIBRARY.method("deviceTaints", NODE, gives=list_of(DEVICE_TAINT), budgeted=True)
-def taints_of_devices(budget: Budget, node: object) -> list[Mapping[str, str]]:
+@LIBRARY.method("deviceTaints", NODE, gives=list_of(DEVICE_TAINT), constant=True)
+def taints_of_devices(node: object) -> list[Mapping[str, str]]:
     """Return the taints in ResourceSlices of a node's own devices."""
     if not isinstance(node, NodeObject):
         raise no_overload("deviceTaints()", node)
-    found = device_taints(node)
-    budget.spend(len(found))
-    return [*found]
+    return [*device_taints(node.cluster).get(node.name, ())]
 
 
 @LIBRARY.method("devicePlugins", NODE, gives=list_of(POD), budgeted=True)

@@ -6,13 +6,11 @@ With KUBECONFIG, the charts are installed into a new namespace of that cluster, 
 webhooks match pods of this namespace only.
 """
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -84,9 +82,9 @@ def try_chart(folder: Path) -> Iterator[str]:
         yield "not upgraded: the repository has no earlier commit of the chart"
         return
     with tempfile.TemporaryDirectory() as work:
-        packed = subprocess.run(["git", "archive", commit, CHART], cwd=ROOT, check=True, capture_output=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            archive.extractall(work, filter="data")
+        packed = Path(work, "chart.zip")
+        subprocess.run(["git", "archive", "--output", packed, commit, CHART], cwd=ROOT, check=True)
+        shutil.unpack_archive(packed, work)
         previous = Path(work, CHART)
         # The values of the previous chart are valid for this one.
         old = objects(previous, program)

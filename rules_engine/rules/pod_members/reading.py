@@ -34,19 +34,18 @@ def _read_field(node: MapNode, field: PodField, problems: Problems) -> Iterator[
         yield from _read_items(node, field, problems)
     elif field.form is Form.MAP:
         for key, value in fields.map_field(node, field.name):
-            if isinstance(value, ScalarNode):
-                yield Member(field=field, name=key.source.text, value=value.source.text, location=key.location)
+            text = cast(ScalarNode, value).source.text  # by the schema
+            yield Member(field=field, name=key.source.text, value=text, location=key.location)
             if field.name == "annotations":
                 report_steering(key.source.text, {SKIP_ANNOTATION}, key, problems)
         for key, value in fields.map_field(node, computed_name):
             _report_both(fields.map_field(node, field.name), key.source.text, key, problems)
-            if isinstance(value, ScalarNode):
-                part = Computed((), value.source, "string")
-                yield Member(field=field, name=key.source.text, computed=(part,), location=key.location)
+            part = Computed((), cast(ScalarNode, value).source, "string")
+            yield Member(field=field, name=key.source.text, computed=(part,), location=key.location)
             if field.name == "annotations":
                 report_steering(key.source.text, {SKIP_ANNOTATION}, key, problems)
-    elif (text := fields.source_field(node, field.name)) and text.text:
-        yield Member(field=field, value=text.text, location=text.location)
+    elif (source := fields.source_field(node, field.name)) and source.text:
+        yield Member(field=field, value=source.text, location=source.location)
         _report_both(node, computed_name, node.key(field.name), problems)
     elif expression := fields.source_field(node, computed_name):
         part = Computed((), expression, "string")

@@ -421,3 +421,9 @@ class TestLimitRanger:
     def test_a_large_annotation_is_charged_to_the_budget(self) -> None:
         made = typed(container("main", {GPU: 1}), extra={LIMIT_RANGER_ANNOTATION: "; " * 10_000_000})
         assert "cost limit" in mutated(made, injection({"cpu": 4})).trace[0].message
+
+
+def test_an_injection_can_deny_if_it_injects() -> None:
+    assert injection({"cpu": 1}).can_deny
+    assert not injection({}).can_deny
+    assert not injection({"cpu": 1}, mode=Mode.AUDIT).can_deny

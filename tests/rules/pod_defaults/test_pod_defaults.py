@@ -560,6 +560,15 @@ def test_a_patch_that_no_pod_may_have_is_an_error_of_the_rule() -> None:
     assert "the patch would take" in step_of(decision).message
 
 
+def test_a_quantity_of_a_volume_may_be_spelled_differently() -> None:
+    claim = "{ephemeral: {volumeClaimTemplate: {spec: {resources: {requests: {storage: %s}}}}}}"
+    rule = pod_defaults("{pod: {spec: {volumes: [{name: v, " + claim[1:] % "1Gi" + "]}}}")
+    spec = {"resources": {"requests": {"storage": "1024Mi"}}}
+    made = pod(container("main"), volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}])
+    assert step_of(mutated(made, rule)).reason == "present"
+    assert step_of(mutated(made, rule)).notes == ()
+
+
 def test_a_malformed_quantity_of_the_pod_is_another_value() -> None:
     rule = pod_defaults("{pod: {spec: {volumes: [{name: shm, emptyDir: {sizeLimit: 1Gi}}]}}}")
     made = pod(container("main"), volumes=[{"name": "shm", "emptyDir": {"sizeLimit": "1Q"}}])

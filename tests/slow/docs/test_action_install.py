@@ -19,4 +19,4 @@ def test_the_action_installs_its_own_commit(tmp_path: Path) -> None:
     version = subprocess.run(
         [f"{folder}/gpu-rules", "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert version.stdout.startswith("gpu-rules ")
+    assert version.stdout.startswith("gpu-rules, version ")

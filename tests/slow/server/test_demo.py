@@ -57,7 +57,7 @@ def test_every_scenario_has_its_result_and_all_servers_stop(tmp_path: Path) -> N
     for amount in ("cpu: 8", "memory: 16Gi", "cpu: 7", "memory: 14Gi", "cpu: 12", "memory: 24Gi"):
         assert amount in done.stdout
     why = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
-    begin = lines.index("Simulated, as by gpu-rules simulate -f ten-pods.yaml:")
+    begin = lines.index("Simulated, as by gpu-rules simulate -f ten-pods.yaml --rules set:gpu-allocation:")
     assert lines[begin + 1 : begin + 8] == [
         "gpu-sim-cluster-worker runs 4 of the pods",
         "gpu-sim-cluster-worker2 runs 4 of the pods",

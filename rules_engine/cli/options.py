@@ -139,7 +139,7 @@ class PathOrStdin(click.Path):
 KUBECONFIG = "kubeconfig"
 """The value of `--cluster` for the live cluster of a kubeconfig."""
 
-VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim")
+VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "DeviceTaintRule")
 """The kinds of objects that rules see."""
 
 POD_KINDS = (
@@ -152,7 +152,7 @@ POD_KINDS = (
 )
 """The kinds that the API server and the scheduler read for a new pod; and kinds whose templates show its plugins."""
 
-OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice")
+OFFER_KINDS = ("Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule")
 """The kinds that say what nodes offer, used or not."""
 
 OPTIONAL_PLUGINS = ("ExtendedResourceToleration",)

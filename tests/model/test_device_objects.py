@@ -11,12 +11,15 @@ from rules_engine.model.kubernetes.device_objects import (
     read_allocated,
     read_device_class,
     read_devices,
+    read_taint_rule,
 )
 from rules_engine.model.kubernetes.devices import (
     NO_DEVICES,
     Device,
     DeviceClass,
     Devices,
+    DeviceTaint,
+    DeviceTaintRule,
     NodeSelection,
     ResourceSlice,
     Version,
@@ -24,7 +27,7 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
 from tests.support import api
-from tests.support.api import DRIVER, device_class, resource_claim, resource_slice
+from tests.support.api import DRIVER, device_class, resource_claim, resource_slice, taint_rule
 
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}
 
@@ -209,6 +212,57 @@ class TestDevices:
         assert not device(bindingConditions=[]).conditional
 
 
+class TestTaintRules:
+    def read(self, **selector: str) -> DeviceTaintRule:
+        return read_taint_rule(taint_rule("r", **selector))
+
+    def test_a_rule_is_read(self) -> None:
+        taint = DeviceTaint("drain", "yes", "NoSchedule")
+        assert self.read(driver="d", pool="p", device="x") == DeviceTaintRule(
+            name="r", driver="d", pool="p", device="x", taints=(taint,)
+        )
+        assert taint.text == "drain=yes:NoSchedule"
+        assert DeviceTaint("drain", "", "NoExecute").text == "drain:NoExecute"
+
+    @pytest.mark.parametrize("spec", [{}, {"deviceSelector": None}])
+    def test_a_rule_without_a_selector_or_an_effect_taints_nothing(self, spec: dict[str, Any]) -> None:
+        taint: Any = {"key": "drain", "effect": "NoSchedule"}
+        assert read_taint_rule({"metadata": {"name": "r"}, "spec": {**spec, "taint": taint}}).taints == ()
+        assert self.read(effect="None").taints == ()
+
+    @pytest.mark.parametrize(
+        ("selector", "tainted"),
+        [
+            ({}, "a1 a2 b1"),
+            ({"driver": "x"}, "a1 a2"),
+            ({"pool": "b"}, "b1"),
+            ({"device": "1"}, "a1 b1"),
+            ({"pool": "a", "device": "2"}, "a2"),
+            ({"driver": "x", "pool": "b"}, ""),
+            ({"device": "1", "effect": "None"}, ""),
+        ],
+    )
+    def test_the_taint_of_a_rule_stands_in_the_devices_that_match(self, selector: dict[str, str], tainted: str) -> None:
+        own = DeviceTaint("own", "", "NoExecute")
+        one, two = Device(name="1", taints=(own,)), Device(name="2")
+        slices = (
+            ResourceSlice(name="a", driver="x", pool="a", devices=(one, two)),
+            ResourceSlice(name="b", driver="y", pool="b", devices=(one,)),
+        )
+        rule = self.read(**selector)
+        found = Devices(slices=slices, taint_rules=(rule, self.read(effect="None"))).tainted_slices
+        every = [(each.name, item) for each in found for item in each.devices]
+        added = {name + item.name: item.taints[-1:] for name, item in every if item not in (one, two)}
+        assert added == dict.fromkeys(tainted.split(), rule.taints)
+        assert all(own in item.taints for _, item in every if item.name == "1")
+
+    def test_equal_devices_stay_one_value(self) -> None:
+        one = Device(name="1")
+        slices = tuple(ResourceSlice(name=name, driver="x", pool=name, devices=(one,)) for name in "ab")
+        first, second = Devices(slices=slices, taint_rules=(self.read(),)).tainted_slices
+        assert first.devices[0] is second.devices[0]
+
+
 class TestClaims:
     def test_allocated_devices_are_read(self) -> None:
         keys = [("a", "p", "d"), ("a", "p", "e")]
@@ -233,12 +287,14 @@ def test_objects_are_read_by_kind() -> None:
         "DeviceClass": [device_class("gpu", "example.com/gpu", "true")],
         "ResourceSlice": [resource_slice("n1", {"name": "d"})],
         "ResourceClaim": [resource_claim("c", "d", pool="n1", extended=True)],
+        "DeviceTaintRule": [taint_rule("r")],
         "Node": [{"metadata": {"name": "n1"}}],
     }
     assert read_devices(objects, unexpected) == Devices(
         classes=(read_device_class(objects["DeviceClass"][0]),),
         slices=(read_resource_slice(objects["ResourceSlice"][0]),),
         allocated={(DRIVER, "n1", "d"): True},
+        taint_rules=(read_taint_rule(taint_rule("r")),),
     )
     assert read_devices({}, unexpected) == NO_DEVICES
 

@@ -227,6 +227,12 @@ def card_with_partitions(node: str, partitions: int = 7) -> list[Object]:
     ]
 
 
+def taint_rule(name: str, effect: str = "NoSchedule", **selector: str) -> Object:
+    """Return a DeviceTaintRule; without members, its selector matches all devices."""
+    taint = {"key": "drain", "value": "yes", "effect": effect}
+    return api_object("DeviceTaintRule", name, spec={"deviceSelector": selector, "taint": taint})
+
+
 def resource_claim(
     name: str,
     *devices: str,

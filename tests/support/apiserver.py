@@ -36,7 +36,11 @@ KINDS = {each.resource: kind for kind, each in API_KINDS.items()}
 PATHS = {
     f"/api{'s' if each.group else ''}/{each.api_version}/{each.resource.partition('.')[0]}": each.resource
     for each in API_KINDS.values()
-} | {"/api/v1/namespaces/kube-system/configmaps": "configmaps"}
+} | {
+    "/api/v1/namespaces/kube-system/configmaps": "configmaps",
+    "/apis/resource.k8s.io/v1beta2/devicetaintrules": "devicetaintrules",
+    "/apis/resource.k8s.io/v1alpha3/devicetaintrules": "devicetaintrules",
+}
 """Collections by path."""
 
 GROUPS = {

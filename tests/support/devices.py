@@ -5,7 +5,14 @@ from typing import Any
 
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
-from rules_engine.model.kubernetes.devices import Device, DeviceClass, Devices, NodeSelection, ResourceSlice
+from rules_engine.model.kubernetes.devices import (
+    Device,
+    DeviceClass,
+    Devices,
+    DeviceTaint,
+    NodeSelection,
+    ResourceSlice,
+)
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.api import DRIVER
 
@@ -20,8 +27,12 @@ def counters(amounts: Consumption) -> dict[tuple[str, str], int]:
     return {(name.partition("/")[0], name.partition("/")[2]): amount * NANOS for name, amount in amounts.items()}
 
 
-def device(name: str, kind: str = "gpu", consumes: Consumption | None = None, **fields: Any) -> Device:
+def device(
+    name: str, kind: str = "gpu", consumes: Consumption | None = None, *, tainted: bool = False, **fields: Any
+) -> Device:
     """Return a device with the attribute `kind`. All classes of kinds fail on one of the kind BAD, which lacks it."""
+    if tainted:
+        fields["taints"] = (DeviceTaint("broken", "", "NoSchedule"),)
     attributes = {} if kind == BAD else {DRIVER: {"kind": kind}}
     return Device(name=name, attributes=attributes, consumes=counters(consumes or {}), **fields)
 

@@ -120,7 +120,7 @@ class DeviceOffers:
     def __init__(self, devices: Devices, earlier: "DeviceOffers | None" = None) -> None:
         self._classes = devices.class_by_resource
         self._second_names = devices.second_names
-        self._slices = devices.slices
+        self._slices = devices.slices, devices.taint_rules
         self.allocated = dict(devices.allocated)
         self._claimed: dict[PoolKey, set[str]] = defaultdict(set)
         """The names of the devices of claims, by pool."""
@@ -129,7 +129,8 @@ class DeviceOffers:
         if earlier is None:
             self.pools, self._cache = Pools(devices), _Cache()
         else:
-            same = earlier._slices is devices.slices  # noqa: SLF001 - its own class
+            slices, taint_rules = earlier._slices  # noqa: SLF001 - its own class
+            same = slices is devices.slices and taint_rules == devices.taint_rules
             self.pools = earlier.pools if same else Pools(devices)
             self._cache = earlier._cache if earlier._classes == self._classes else _Cache()  # noqa: SLF001
 

@@ -75,7 +75,7 @@ class Pools:
 
     def __init__(self, devices: Devices) -> None:
         slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
-        for each in devices.slices:
+        for each in devices.tainted_slices:
             slices[each.pool_key].append(each)
         self._pools = {key: _Slices(key, parts) for key, parts in slices.items()}
         self._named: dict[str, set[PoolKey]] = defaultdict(set)

@@ -242,7 +242,7 @@ def kind_name(version: str, kind: str) -> str:
     if f"{kind}.{group}" in API_KINDS:
         return f"{kind}.{group}"
     api_kind = API_KINDS.get(kind)
-    if api_kind is not None and kind in DEVICE_KINDS:  # earlier versions have other members
+    if api_kind is not None and kind in DEVICE_KINDS and not api_kind.optional:  # earlier versions have other members
         is_read = version in ("", api_kind.api_version)
     else:
         # In other groups, these kinds are other objects, as OpenShift's Node.

@@ -8,6 +8,8 @@ from functools import cached_property, wraps
 from marshal import dumps
 from typing import TypeVar, cast
 
+from msgspec import structs
+
 from rules_engine.model.json.lenient import (
     Object,
     as_mapping,
@@ -94,6 +96,7 @@ API_KINDS: Mapping[str, ApiKind] = {
     "DeviceClass": ApiKind("deviceclasses", "resource.k8s.io", namespaced=False),
     "ResourceSlice": ApiKind("resourceslices", "resource.k8s.io", namespaced=False),
     "ResourceClaim": ApiKind("resourceclaims", "resource.k8s.io"),
+    "DeviceTaintRule": ApiKind("devicetaintrules", "resource.k8s.io", namespaced=False, optional=True),
     "Namespace": ApiKind("namespaces", namespaced=False),
     OFFERS: ApiKind(OFFERS_RESOURCE, GROUP, namespaced=False, optional=True),
     "Workload": ApiKind("workloads.kueue.x-k8s.io", "kueue.x-k8s.io", "v1beta2", optional=True),
@@ -323,7 +326,9 @@ class ClusterObjects:
     def _device_reading(self) -> tuple[Devices, Sequence[str]]:
         messages: list[str] = []
         objects = {kind: self.of(kind) for kind in DEVICE_KINDS}
-        return read_devices(objects, lambda _, message: messages.append(message)), messages
+        devices = read_devices(objects, lambda _, message: messages.append(message))
+        unread = "DeviceTaintRule" in self.absent
+        return structs.replace(devices, taint_rules=None) if unread else devices, messages
 
     @cached_property
     def _by_node(self) -> Mapping[str, Sequence[PodObject]]:
@@ -388,6 +393,7 @@ class ClusterObjects:
             namespaces={item.name: as_string_map(item.metadata.get("labels")) for item in self.of("Namespace")},
             namespaces_complete="Namespace" not in self.absent,
             freshness=Freshness.UNREAD if "Node" in self.absent else Freshness.SYNCED,
+            unread=frozenset() if self.devices.taint_rules is not None else frozenset(self.devices.class_by_resource),
             devices=self.devices,
             classes=self.classes,
         )

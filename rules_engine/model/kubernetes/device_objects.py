@@ -1,4 +1,4 @@
-"""Readers of DeviceClasses, ResourceSlices and ResourceClaims, reduced to the fields that decisions need."""
+"""Readers of the objects of resource.k8s.io, reduced to the fields that decisions need."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from rules_engine.model.kubernetes.devices import (
     DeviceClass,
     DeviceKey,
     Devices,
+    DeviceTaint,
+    DeviceTaintRule,
     NodeSelection,
     ResourceSlice,
     Version,
@@ -24,8 +26,8 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 
-DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim")
-"""The kinds of resource.k8s.io/v1 that are read."""
+DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "DeviceTaintRule")
+"""The kinds of resource.k8s.io/v1 that are read. Earlier versions of DeviceTaintRule have the same members."""
 
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of a device's taint that keep pods away."""
@@ -51,7 +53,8 @@ def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[Ob
         except DeviceError as error:
             unusable(raw, f"ResourceSlice {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
     allocated = {key: extended for raw in objects.get("ResourceClaim", ()) for key, extended in read_allocated(raw)}
-    return Devices(classes=classes, slices=tuple(slices), allocated=allocated)
+    taint_rules = tuple(map(read_taint_rule, objects.get("DeviceTaintRule", ())))
+    return Devices(classes=classes, slices=tuple(slices), allocated=allocated, taint_rules=taint_rules)
 
 
 def read_device_class(raw: Object) -> DeviceClass:
@@ -64,6 +67,27 @@ def read_device_class(raw: Object) -> DeviceClass:
         selectors=tuple(
             text_member(as_mapping(each.get("cel")), "expression") for each in object_items(spec.get("selectors"))
         ),
+    )
+
+
+def read_taint_rule(raw: Object) -> DeviceTaintRule:
+    """Read a DeviceTaintRule. Without a selector it matches no device, with an empty one all."""
+    spec = as_mapping(raw.get("spec"))
+    selector = spec.get("deviceSelector")
+    return DeviceTaintRule(
+        name=text_member(as_mapping(raw.get("metadata")), "name"),
+        **{member: text_member(as_mapping(selector), member) for member in ("driver", "pool", "device")},
+        taints=_read_taints([spec.get("taint")]) if isinstance(selector, dict) else (),
+    )
+
+
+def _read_taints(raw: Json) -> tuple[DeviceTaint, ...]:
+    return tuple(
+        [
+            DeviceTaint(text_member(each, "key"), text_member(each, "value"), text_member(each, "effect"))
+            for each in object_items(raw)
+            if each.get("effect") in REPELLING_EFFECTS
+        ]
     )
 
 
@@ -156,7 +180,7 @@ class SliceReader:
                 attributes=_by_domain(members["attributes"], driver, _read_attribute),
                 capacity=_by_domain(self._reduced(raw.get("capacity")), driver, _read_quantity),
                 consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
-                tainted=any(taint.get("effect") in REPELLING_EFFECTS for taint in object_items(raw.get("taints"))),
+                taints=_read_taints(raw.get("taints")),
                 shared=raw.get("allowMultipleAllocations") is True,
                 conditional=bool(as_list(raw.get("bindingConditions"))),
                 nodes=_read_selection(raw),

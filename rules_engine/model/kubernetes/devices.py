@@ -1,10 +1,11 @@
 """Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, reduced to what decides."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules_engine.model.kubernetes.placement import NodeTerm
 from rules_engine.model.kubernetes.quantity import Quantity
@@ -49,11 +50,23 @@ class NodeSelection(Struct, frozen=True):
     terms: tuple[NodeTerm, ...] = ()
 
 
+class DeviceTaint(Struct, frozen=True):
+    """A taint of a device with an effect that repels pods: NoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+
 class Device(Struct, frozen=True, kw_only=True):
     """A device.
 
-    `attributes` and `capacity`: by domain, then by the name in it. `consumes`: its part of counters. `tainted`: a taint
-    keeps pods away; no pod with an extended resource tolerates it. `shared`: several claims may have it at once.
+    `attributes` and `capacity`: by domain, then by the name in it. `consumes`: its part of counters. `taints`: no pod
+    with an extended resource tolerates them. `shared`: several claims may have it at once.
     `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
     """
 
@@ -61,10 +74,14 @@ class Device(Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, Mapping[str, Attribute]] = {}
     capacity: Mapping[str, Mapping[str, Quantity]] = {}
     consumes: Counters = {}
-    tainted: bool = False
+    taints: tuple[DeviceTaint, ...] = ()
     shared: bool = False
     conditional: bool = False
     nodes: NodeSelection | None = None
+
+    @property
+    def tainted(self) -> bool:
+        return bool(self.taints)
 
 
 class ResourceSlice(Struct, frozen=True, kw_only=True):
@@ -87,6 +104,19 @@ class ResourceSlice(Struct, frozen=True, kw_only=True):
         return self.driver, self.pool
 
 
+class DeviceTaintRule(Struct, frozen=True, kw_only=True):
+    """Taints of the devices of a driver, of a pool, and of a name; "" stands for any.
+
+    `taints` is empty if the effect repels nobody, or if there is no selector.
+    """
+
+    name: str
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    taints: tuple[DeviceTaint, ...] = ()
+
+
 class DeviceClass(Struct, frozen=True, kw_only=True, cache_hash=True):
     """The devices that match all selectors. `created`: its time as text. `resource`: its extended resource, or ""."""
 
@@ -97,14 +127,37 @@ class DeviceClass(Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Devices(Struct, frozen=True, kw_only=True, dict=True):
-    """All classes and slices of a cluster.
+    """All classes, slices and DeviceTaintRules of a cluster.
 
     `allocated`: the devices of claims, and whether the scheduler made the claim for an extended resource.
+    `taint_rules` None: they were not read.
     """
 
     classes: tuple[DeviceClass, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     allocated: Mapping[DeviceKey, bool] = {}
+    taint_rules: tuple[DeviceTaintRule, ...] | None = ()
+
+    @cached_property
+    def tainted_slices(self) -> tuple[ResourceSlice, ...]:
+        """The slices as if the taints of DeviceTaintRules stood in them."""
+        rules = [each for each in self.taint_rules or () if each.taints]
+        tainted: dict[tuple[int, tuple[DeviceTaint, ...]], Device] = {}
+
+        def taint(device: Device, rules: Sequence[DeviceTaintRule]) -> Device:
+            added = tuple([one for each in rules if each.device in ("", device.name) for one in each.taints])
+            key = id(device), added
+            # Equal devices stay one object, since answers are cached by it.
+            if added and key not in tainted:
+                tainted[key] = replace(device, taints=(*device.taints, *added))
+            return tainted[key] if added else device
+
+        def apply(part: ResourceSlice) -> ResourceSlice:
+            of_pool = [each for each in rules if each.driver in ("", part.driver) and each.pool in ("", part.pool)]
+            devices = tuple([taint(device, of_pool) for device in part.devices])
+            return replace(part, devices=devices) if of_pool else part
+
+        return tuple(map(apply, self.slices)) if rules else self.slices
 
     @cached_property
     def second_names(self) -> frozenset[str]:

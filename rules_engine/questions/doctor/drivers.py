@@ -9,10 +9,10 @@ from rules_engine.cluster.devices.allocation import free_counters
 from rules_engine.cluster.devices.offers import DeviceOffers
 from rules_engine.cluster.devices.pools import Pool, pool_devices
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
-from rules_engine.model.json.lenient import as_mapping, controller_reference, object_items, text_member
+from rules_engine.model.json.lenient import controller_reference, object_items, text_member
 from rules_engine.model.kubernetes.cluster import Cluster, Node
 from rules_engine.model.kubernetes.cluster_objects import ApiObject, ClusterObjects, once
-from rules_engine.model.kubernetes.device_objects import REPELLING_EFFECTS, read_allocated
+from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import Device, DeviceClass, DeviceKey, PoolKey
 from rules_engine.model.kubernetes.quantity import NANOS
 from rules_engine.model.wording import join_names
@@ -157,23 +157,6 @@ class Drivers:
         for other in (*pool.devices, *pool.others):
             if pool.key(other) in self.devices.allocated and not sets.isdisjoint(name for name, _ in other.consumes):
                 yield pool.key(other)
-
-    @cached_property
-    def _taints(self) -> Mapping[DeviceKey, Sequence[str]]:
-        taints: dict[DeviceKey, list[str]] = {}
-        for each in self._objects.of("ResourceSlice"):
-            driver, pool = text_member(each.spec, "driver"), text_member(as_mapping(each.spec.get("pool")), "name")
-            for device in object_items(each.spec.get("devices")):
-                for taint in object_items(device.get("taints")):
-                    if taint.get("effect") in REPELLING_EFFECTS:
-                        key, value, effect = (text_member(taint, name) for name in ("key", "value", "effect"))
-                        text = f"{key}{f'={value}' if value else ''}:{effect}"
-                        taints.setdefault((driver, pool, text_member(device, "name")), []).append(quote_message(text))
-        return taints
-
-    def taints(self, key: DeviceKey) -> str:
-        """Return the taints that keep pods off a device."""
-        return join_names(self._taints.get(key, ()))
 
 
 drivers_of = once(Drivers)

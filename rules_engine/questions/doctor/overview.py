@@ -137,6 +137,7 @@ UNKNOWN_FACTS: Mapping[str, str] = {
     "ResourceSlice": "which devices drivers offer",
     "ResourceClaim": "which devices of drivers are allocated",
     "ResourceClaimTemplate": "what pods request by templates of claims",
+    "DeviceTaintRule": "which devices of drivers repel pods",
     "Namespace": "which rules match a pod by the labels of its namespace",
     OFFERS: "which rules native policies have no offers for",
     "Workload": "what Kueue says of a waiting workload",

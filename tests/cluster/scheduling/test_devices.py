@@ -26,6 +26,7 @@ from tests.support.api import (
     pod,
     resource_claim,
     resource_slice,
+    taint_rule,
 )
 from tests.support.cycles import cycle
 from tests.support.naive_devices import consumption, first_that_fit, requests_of
@@ -364,6 +365,16 @@ def test_pools_without_all_slices_and_invalid_ones_have_no_devices() -> None:
     assert _message(subject, _gpus()) == (
         "0/2 nodes are available: 1 cannot allocate all claims, 1 invalid resource pools were encountered."
     )
+
+
+def test_the_taint_of_a_rule_keeps_pods_away_and_rules_that_were_not_read_are_named() -> None:
+    drained = _cycle([node("a"), node("b")], GPUS, cards("a", 1), cards("b", 1), taint_rule("r", pool="a"))
+    assert [each.node for each in _fill(drained, _gpus())] == [1]
+    objects = ClusterObjects(by_kind(GPUS, cards("a", 1)), absent=frozenset(["DeviceTaintRule"]))
+    subject = cycle([node("a")], devices=objects.devices)
+    assert subject.explain(_gpus()).not_modelled == ("devicetaintrules, which were not read",)
+    assert subject.explain(SchedulablePod.of(pod())).not_modelled == ()
+    assert objects.view.unread == {GPU, "deviceclass.resource.kubernetes.io/gpu"}
 
 
 def test_shared_and_conditional_devices_are_named() -> None:

@@ -30,6 +30,7 @@ MAX_STEPS = 10_000
 
 SHARED = "consumable capacity of devices"
 CONDITIONAL = "binding conditions of devices"
+TAINT_RULES = "devicetaintrules, which were not read"
 
 STEPS_EXCEEDED = "it takes too many steps to find out which devices fit together"
 """The failure of a search that kube-scheduler may complete: it tries more steps."""
@@ -81,6 +82,7 @@ class DeviceUse:
         """The devices of pods, by their names."""
         self._kinds: dict[Containers, _EqualRequests] = {}
         every = [(device, each.driver) for each in devices.slices for device in each.devices]
+        self._rules_unread = devices.taint_rules is None
         self._special = {
             SHARED: [(device, driver) for device, driver in every if device.shared],
             CONDITIONAL: [(device, driver) for device, driver in every if device.conditional],
@@ -220,6 +222,8 @@ class DeviceUse:
     def not_modelled(self, containers: Containers) -> Iterator[str]:
         """Yield what is not modelled of devices that match the classes of a pod's resources."""
         classes = [self._classes[each.resource] for each in containers if each.resource in self._classes]
+        if classes and self._rules_unread:
+            yield TAINT_RULES
         for what, devices in self._special.items():
             # A selector that fails may be true.
             if any(self.offers.verdict(each, driver, device) for each in classes for device, driver in devices):

@@ -158,7 +158,7 @@ def _device_lines(device_class: DeviceClass, matching: Matching, drivers: Driver
         yield f"{_name(pool, device)} lacks counters: {join_names(blockers) or 'the pool has too few'}"
     yield from _others_line(matching.blocked, "blocked device")
     for pool, device in matching.tainted[:MAX_JOINED]:
-        yield f"{_name(pool, device)} has the taint {drivers.taints(pool.key(device))}"
+        yield f"{_name(pool, device)} has the taint {join_names([quote_message(each.text) for each in device.taints])}"
     yield from _others_line(matching.tainted, "tainted device")
     unused = [key for key in drivers.pools_of(device_class)[0] if key in drivers.unusable_pools]
     for key in unused[:MAX_JOINED]:

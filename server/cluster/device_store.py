@@ -15,6 +15,7 @@ from rules_engine.model.kubernetes.devices import (
     DeviceClass,
     DeviceKey,
     Devices,
+    DeviceTaintRule,
     NodeSelection,
     PoolKey,
     ResourceSlice,
@@ -32,7 +33,7 @@ class Claim(Struct, frozen=True):
         return ((driver, pool) for (driver, pool, _), _ in self.devices)
 
 
-DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim
+DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim | DeviceTaintRule
 
 
 MAX_NAMES = 1_000
@@ -40,7 +41,7 @@ MAX_NAMES = 1_000
 
 
 class DeviceStore:
-    """Classes, slices and claims by name. Not safe for use from several threads.
+    """Classes, slices, claims and taint rules by name. Not safe for use from several threads.
 
     A class comes into force once slices were read with all that it selects by; until then, its former version stays.
     """
@@ -52,7 +53,9 @@ class DeviceStore:
         """The resources of all classes, in force or not."""
         self.next_reader = self._reader = SliceReader()
         """The readers of the next list of slices, which keeps all that classes select by, and of the last list."""
-        self._objects: dict[type, dict[str, Any]] = {DeviceClass: {}, ResourceSlice: {}, Claim: {}}
+        self._objects: dict[type, dict[str, Any]] = {
+            kind: {} for kind in (DeviceClass, ResourceSlice, Claim, DeviceTaintRule)
+        }
         self._by_pool: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._changed_kinds: set[type[DeviceObject]] = set()
         self._touched: set[NodeSelection] = set()
@@ -108,6 +111,7 @@ class DeviceStore:
             if ResourceSlice in self._changed_kinds
             else before.slices,
             allocated={key: extended for claim in self._objects[Claim].values() for key, extended in claim.devices},
+            taint_rules=tuple(self._objects[DeviceTaintRule].values()),
         )
         # Without a class nothing is offered: most clusters have none.
         self._offers = DeviceOffers(self.devices, self._offers) if self.devices.classes else None
@@ -139,6 +143,8 @@ class DeviceStore:
     def _touch(self, changed: DeviceObject, *, remove: bool) -> None:
         self._changed_kinds.add(type(changed))
         match changed:
+            case DeviceTaintRule():
+                self._touched.add(NodeSelection(every=True))
             case Claim():
                 for pool in changed.pools:
                     self._touch_pool(pool)

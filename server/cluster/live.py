@@ -25,7 +25,7 @@ from rules_engine.model.kubernetes.cluster import (
     read_runtime_class,
 )
 from rules_engine.model.kubernetes.device_objects import SliceReader
-from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.kubernetes.native_objects import annotation_of
 from rules_engine.model.kubernetes.pod import Pod
@@ -34,7 +34,15 @@ from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Cause, Connection, api_path
 from rules_engine.server.cluster.device_store import Claim, DeviceStore
-from rules_engine.server.cluster.reading import read_claim, read_class, read_namespace, read_node, read_pod, read_slice
+from rules_engine.server.cluster.reading import (
+    read_claim,
+    read_class,
+    read_namespace,
+    read_node,
+    read_pod,
+    read_slice,
+    read_taint_rule,
+)
 from rules_engine.server.cluster.reflector import Collection, Reflector, Sink
 from rules_engine.server.cluster.source import Health
 from rules_engine.server.cluster.store import Store
@@ -42,7 +50,7 @@ from rules_engine.server.cluster.store import Store
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-D = TypeVar("D", DeviceClass, ResourceSlice, Claim)
+D = TypeVar("D", DeviceClass, ResourceSlice, Claim, DeviceTaintRule)
 
 PUBLISH_SECONDS = 0.05
 """Interval in which events are batched: a thousand events in a second publish twenty views, not a thousand."""
@@ -77,6 +85,11 @@ DEVICE_GROUP = "resource.k8s.io"
 DEVICE_CLASSES = Collection("deviceclasses", api_path("deviceclasses", group=DEVICE_GROUP))
 RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=DEVICE_GROUP))
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
+DEVICE_TAINT_RULES = Collection(
+    "devicetaintrules",
+    api_path("devicetaintrules", group=DEVICE_GROUP),
+    older=tuple(api_path("devicetaintrules", group=DEVICE_GROUP, version=each) for each in ("v1beta2", "v1alpha3")),
+)
 
 PRIORITY_CLASSES = Collection("priorityclasses", api_path("priorityclasses", group="scheduling.k8s.io"))
 RUNTIME_CLASSES = Collection("runtimeclasses", api_path("runtimeclasses", group="node.k8s.io"))
@@ -139,12 +152,13 @@ class LiveCluster:
             "deviceclasses": reflector(DEVICE_CLASSES, device_sink(store, DeviceClass, read_class)),
             "resourceslices": reflector(RESOURCE_SLICES, slices),
             "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(store, Claim, read_claim)),
+            "devicetaintrules": reflector(DEVICE_TAINT_RULES, device_sink(store, DeviceTaintRule, read_taint_rule)),
             "priorityclasses": reflector(PRIORITY_CLASSES, class_sink(read_priority_class, "priority")),
             "runtimeclasses": reflector(RUNTIME_CLASSES, class_sink(read_runtime_class, "runtime")),
         }
         self._optional_reflectors = tuple(self._all_reflectors.values())[3:]
-        self._device_reflectors = self._optional_reflectors[:3]
-        self._class_reflectors = dict(zip(("priority", "runtime"), self._optional_reflectors[3:], strict=True))
+        self._device_reflectors = self._optional_reflectors[:4]
+        self._class_reflectors = dict(zip(("priority", "runtime"), self._optional_reflectors[4:], strict=True))
         """By their members of Classes."""
         self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
@@ -186,7 +200,7 @@ class LiveCluster:
         classes, *others = self._device_reflectors
         if reflector not in others or reflector.cause in ABSENT:
             return reflector.cause in ABSENT
-        # Without a class, nobody reads slices and claims.
+        # Without a class, nobody reads the others.
         return self._is_read(classes) and not self._has_classes.is_set()
 
     def _reflectors_for(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
@@ -195,7 +209,7 @@ class LiveCluster:
         return tuple(each for name, each in self._all_reflectors.items() if getattr(needs, name, needed.get(each)))
 
     def _follow_classes(self) -> None:
-        """Read slices and claims once a class exists; list slices again for a class that selects by more attributes."""
+        """Read the others once a class exists; list slices again for a class that selects by more attributes."""
         devices = self._store.devices
         if devices.next_reader is not self._wanted_reader:
             self._wanted_reader = devices.next_reader
@@ -209,7 +223,7 @@ class LiveCluster:
         return self._slice_reader
 
     def _read(self, reflector: Reflector[Any]) -> None:
-        """Start the reflector's thread; ResourceSlices and ResourceClaims only once a DeviceClass exists."""
+        """Start the reflector's thread; those of devices only once a DeviceClass exists."""
 
         def run() -> None:
             if reflector in self._device_reflectors[1:]:
@@ -362,7 +376,7 @@ def _pod_key(request: AdmissionRequest) -> PodKey:
 def device_sink(
     store: Store, kind: type[D], read: Callable[[Object], D], begin: Callable[[], SliceReader | None] = lambda: None
 ) -> Sink[D]:
-    """Return a sink of classes, slices or claims; `begin` returns the reader for a new list of slices."""
+    """Return a sink of classes, slices, claims or taint rules; `begin` returns the reader for a new list of slices."""
     change = store.change_devices
 
     def replace_all(objects: Iterable[D]) -> None:

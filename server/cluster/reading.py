@@ -12,7 +12,7 @@ from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, t
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import DeviceClass, ResourceSlice
+from rules_engine.model.kubernetes.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
 from rules_engine.server.cluster.device_store import Claim
 
@@ -69,6 +69,12 @@ def read_claim(raw: Object) -> Claim:
     metadata = as_mapping(raw.get("metadata"))
     name = f"{text_member(metadata, 'namespace')}/{_read_name(metadata)}"
     return Claim(name, tuple(device_objects.read_allocated(raw)))
+
+
+def read_taint_rule(raw: Object) -> DeviceTaintRule:
+    """Read a DeviceTaintRule. Raises UnreadableError."""
+    _read_name(as_mapping(raw.get("metadata")))
+    return device_objects.read_taint_rule(raw)
 
 
 def read_namespace(raw: Object) -> Namespace:

@@ -84,11 +84,15 @@ class Sink(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A resource to list and watch: its plural name, path and query."""
+    """A resource to list and watch: its plural name, path and query.
+
+    `older`: paths of older versions. If there are some, an API server that has none of them has no objects.
+    """
 
     name: str
     path: str
     query: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    older: tuple[str, ...] = ()
 
 
 class _FailureLog:
@@ -146,6 +150,7 @@ class Reflector(Generic[T]):
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self._collection = collection
+        self._path = collection.path
         self._sink = sink
         self._connection = connection
         self._watch_seconds = watch_seconds
@@ -241,17 +246,30 @@ class Reflector(Generic[T]):
         if not self._version:
             self._relisting = False
             self._list()
-        self._watch()
+        if self._version:
+            self._watch()
+        else:
+            self._wait(self._watch_seconds)
 
     def _list(self) -> None:
+        """List the collection in the newest version that the API server has; without any, there are no objects."""
         self._counts["lists"] += 1
-        self._sink.replace(self._list_objects())
+        for path in (self._collection.path, *self._collection.older):
+            self._path = path
+            try:
+                self._sink.replace(self._list_objects())
+                break
+            except ApiError as error:
+                if error.cause is not Cause.MISSING or not self._collection.older:
+                    raise
+        else:
+            self._sink.replace(())
         # After a failed watch, only another watch shows that the failure is over.
-        self._record_contact(ends_failure=not self._watch_failed)
+        self._record_contact(ends_failure=not (self._watch_failed and self._version))
 
     def _list_objects(self) -> Iterator[T]:
         """Yield each object of a list as read by the sink, then set the version at which a watch begins."""
-        pages = Paging(self._connection, self._collection.path, self._collection.query, self._stopping.is_set)
+        pages = Paging(self._connection, self._path, self._collection.query, self._stopping.is_set)
         metadata = yield from self._list_page(pages)
         while metadata.get("continue"):
             metadata = yield from self._list_page(pages)
@@ -291,7 +309,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         seen = False
-        with self._connection.watch(self._collection.path, query, seconds + self._silence_seconds) as answer:
+        with self._connection.watch(self._path, query, seconds + self._silence_seconds) as answer:
             self._answer = answer
             # A stop or a relist just before had no response to interrupt.
             if self._stopping.is_set() or self._relisting:
@@ -321,7 +339,7 @@ class Reflector(Generic[T]):
         server sends no event and no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
         """
         self._counts["checks"] += 1
-        metadata, _ = _parse_page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
+        metadata, _ = _parse_page(self._connection.get(self._path, {**self._collection.query, "limit": "1"}))
         self._compare_version(_read_version(metadata, "list"))
 
     def _compare_version(self, version: str) -> bool:
@@ -389,7 +407,8 @@ class Reflector(Generic[T]):
         self._watch_failed = self._watch_failed or bool(self._version)
         self._counts[error.cause.value] += 1  # after the message: a thread that sees the count sees both
         expired = bool(self._version) and (error.cause in _EXPIRED or isinstance(error, _ResumeError))
-        if expired or error.cause in _NEEDS_LIST:
+        # Another version of the API server may have the collection under another path.
+        if expired or error.cause in _NEEDS_LIST or (error.cause is Cause.MISSING and self._collection.older):
             self._version = ""
         if error.cause in RENEWAL_CAUSES:
             self._connection.renew()

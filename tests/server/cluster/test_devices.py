@@ -18,7 +18,7 @@ from rules_engine.server.cluster.device_store import Claim, DeviceStore
 from rules_engine.server.cluster.reading import read_node, read_pod
 from rules_engine.server.cluster.reflector import RELIST_SECONDS
 from rules_engine.server.cluster.store import Store
-from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice
+from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice, taint_rule
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
 from tests.support.cluster import Clock, capture, reserve, settle, viewing
 from tests.support.loading import load_view
@@ -74,6 +74,49 @@ def test_a_pod_with_a_claim_counts_once_and_one_without_too(api: ApiServer) -> N
         assert free(view.synced()) == {"one": 2}
         api.put("pods", bound("q", "one", {GPU: 1}))
         view.until(lambda cluster: free(cluster) == {"one": 1})
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_the_taints_of_rules_of_any_version_keep_pods_away(api: ApiServer, missing: int) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    api.put("resourceslices", cards("two", 1))
+    api.put("devicetaintrules", taint_rule("r", pool="one", device="gpu-0"))
+    # An API server without any of the three versions has no rules.
+    api.fail("devicetaintrules", *[Status(404)] * missing)
+    with viewing(api, NEEDS) as view:
+        if missing == 3:
+            assert free(view.synced()) == {"one": 2, "two": 1}
+            assert view.live.absent == []
+        view.until(lambda cluster: free(cluster) == {"one": 1, "two": 1})
+        api.put("devicetaintrules", taint_rule("all"))
+        view.until(lambda cluster: free(cluster) == {})
+        api.delete("devicetaintrules", "all")
+        api.put("devicetaintrules", taint_rule("r", pool="two"))
+        view.until(lambda cluster: free(cluster) == {"one": 2})
+
+
+def test_rules_that_may_not_be_read_leave_what_drivers_offer_unknown(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    api.forbidden = {"devicetaintrules"}
+    with viewing(api, NEEDS) as view:
+        assert view.synced().unread == {GPU, "deviceclass.resource.kubernetes.io/gpus"}
+        assert "devicetaintrules is forbidden" in view.live.absent[0]
+
+
+def test_a_version_that_goes_away_is_followed_by_another(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    api.fail("devicetaintrules", Status(404))
+    with viewing(api, NEEDS) as view:
+        settle(api, view)
+        api.fail("devicetaintrules", Status(404), watch=True)
+        lists = len(api.lists("devicetaintrules"))
+        api.end_watches("devicetaintrules")
+        view.until(lambda _: len(api.lists("devicetaintrules")) == lists + 1)
+        api.put("devicetaintrules", taint_rule("all"))
+        view.until(lambda cluster: free(cluster) == {})
 
 
 def test_attributes_that_a_later_class_selects_by_are_read_then(api: ApiServer) -> None:
@@ -232,6 +275,7 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     api.put("nodes", node("two", {"cpu": 8}, labels={"kubernetes.io/hostname": "two"}))
     api.put("resourceclaims", resource_claim("c", "a", pool="one", extended=True))
     api.put("resourceclaims", resource_claim("d", "all", pool="all"))
+    api.put("devicetaintrules", taint_rule("r", pool="one", device="b"))
     with viewing(api, NEEDS) as view:
         live = view.synced()
     loaded, problems, _ = load_view(capture(api, tmp_path))
@@ -239,7 +283,11 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     assert loaded is not None
     for resource in (GPU, MIG):
         assert offers(loaded, resource) == offers(live, resource)
-    assert free(live, MIG) == {"one": 1}
+    assert free(live, MIG) == {"one": 0}
+    api.delete("devicetaintrules", "r")
+    loaded, _, _ = load_view(capture(api, tmp_path))
+    assert loaded is not None
+    assert free(loaded, MIG) == {"one": 1}
 
 
 def offers(cluster: Cluster, resource: str) -> dict[str, tuple[Any, Any]]:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from msgspec import Struct
-
 from rules_engine.cluster.devices.offers import DeviceOffers
 from rules_engine.cluster.devices.pools import reaches
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
@@ -12,26 +10,15 @@ from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.device_objects import SliceReader
 from rules_engine.model.kubernetes.devices import (
     NO_DEVICES,
+    Claim,
     DeviceClass,
-    DeviceKey,
     Devices,
     DeviceTaintRule,
     NodeSelection,
     PoolKey,
     ResourceSlice,
+    uses_of,
 )
-
-
-class Claim(Struct, frozen=True):
-    """The devices of a ResourceClaim, by its namespace/name."""
-
-    name: str
-    devices: tuple[tuple[DeviceKey, bool], ...]
-
-    @property
-    def pools(self) -> Iterable[PoolKey]:
-        return ((driver, pool) for (driver, pool, _), _ in self.devices)
-
 
 DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim | DeviceTaintRule
 
@@ -110,7 +97,8 @@ class DeviceStore:
             slices=tuple(self._objects[ResourceSlice].values())
             if ResourceSlice in self._changed_kinds
             else before.slices,
-            allocated={key: extended for claim in self._objects[Claim].values() for key, extended in claim.devices},
+            claims=dict(self._objects[Claim]),
+            allocated=uses_of(self._objects[Claim].values()),
             taint_rules=tuple(self._objects[DeviceTaintRule].values()),
         )
         # Without a class nothing is offered: most clusters have none.

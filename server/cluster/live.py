@@ -25,7 +25,7 @@ from rules_engine.model.kubernetes.cluster import (
     read_runtime_class,
 )
 from rules_engine.model.kubernetes.device_objects import SliceReader
-from rules_engine.model.kubernetes.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from rules_engine.model.kubernetes.devices import Claim, DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.kubernetes.native_objects import annotation_of
 from rules_engine.model.kubernetes.pod import Pod
@@ -33,7 +33,7 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Cause, Connection, api_path
-from rules_engine.server.cluster.device_store import Claim, DeviceStore
+from rules_engine.server.cluster.device_store import DeviceStore
 from rules_engine.server.cluster.reading import (
     read_claim,
     read_class,

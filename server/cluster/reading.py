@@ -12,9 +12,8 @@ from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, t
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from rules_engine.model.kubernetes.devices import Claim, DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
-from rules_engine.server.cluster.device_store import Claim
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource
@@ -65,10 +64,12 @@ def read_slice(raw: Object, reader: device_objects.SliceReader) -> ResourceSlice
 
 
 def read_claim(raw: Object) -> Claim:
-    """Read a ResourceClaim, reduced to its devices. Raises UnreadableError."""
-    metadata = as_mapping(raw.get("metadata"))
-    name = f"{text_member(metadata, 'namespace')}/{_read_name(metadata)}"
-    return Claim(name, tuple(device_objects.read_allocated(raw)))
+    """Read a ResourceClaim. Raises UnreadableError."""
+    name = _read_name(as_mapping(raw.get("metadata")))
+    try:
+        return device_objects.read_claim(raw)
+    except device_objects.DeviceError as error:
+        raise UnreadableError(f"{name}: {error}") from None
 
 
 def read_taint_rule(raw: Object) -> DeviceTaintRule:

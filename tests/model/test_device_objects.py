@@ -9,19 +9,27 @@ from rules_engine.model.kubernetes.device_objects import (
     SliceReader,
     named_attributes,
     read_allocated,
+    read_claim,
+    read_claim_spec,
     read_device_class,
     read_devices,
     read_taint_rule,
 )
 from rules_engine.model.kubernetes.devices import (
     NO_DEVICES,
+    Alternative,
+    ClaimSpec,
+    Constraint,
     Device,
     DeviceClass,
     Devices,
     DeviceTaint,
     DeviceTaintRule,
+    DeviceToleration,
     NodeSelection,
+    RequestPolicy,
     ResourceSlice,
+    Use,
     Version,
 )
 from rules_engine.model.kubernetes.placement import MAX_TERMS, NodeExpression, NodeTerm
@@ -212,6 +220,126 @@ class TestDevices:
         assert not device(bindingConditions=[]).conditional
 
 
+class TestShares:
+    def test_policies_and_all_capacities_of_shared_devices_are_read(self) -> None:
+        ranged = {"default": "2", "validRange": {"min": "1", "max": "4", "step": "1"}}
+        capacity = {
+            "memory": {"value": "8", "requestPolicy": ranged},
+            "example.com/cores": {"value": "4", "requestPolicy": {"default": "1", "validValues": ["1", "4"]}},
+            "links": {"value": "2", "requestPolicy": {}},
+            "plain": {"value": "1"},
+        }
+        raw = spec(devices=[{"name": "d", "capacity": capacity, "allowMultipleAllocations": True}])
+        (found,) = SliceReader().slice(raw).devices
+        assert {name for members in found.capacity.values() for name in members} == {
+            "memory",
+            "cores",
+            "links",
+            "plain",
+        }
+        assert found.policies == {
+            (DRIVER, "memory"): RequestPolicy(default=2 * NANOS, minimum=1 * NANOS, maximum=4 * NANOS, step=1 * NANOS),
+            ("example.com", "cores"): RequestPolicy(default=1 * NANOS, values=(1 * NANOS, 4 * NANOS)),
+            (DRIVER, "links"): RequestPolicy(),
+        }
+        assert device(capacity=capacity).policies == {}
+
+    @pytest.mark.parametrize(
+        ("policy", "requested", "consumed"),
+        [
+            (RequestPolicy(), None, 9),
+            (RequestPolicy(default=2), None, 2),
+            (RequestPolicy(default=2), 5, 5),
+            (RequestPolicy(values=(1, 4)), 2, 4),
+            (RequestPolicy(values=(1, 4)), 5, None),
+            (RequestPolicy(minimum=3), 1, 3),
+            (RequestPolicy(minimum=1, step=3), 5, 7),
+            (RequestPolicy(minimum=1, step=3), 4, 4),
+            (RequestPolicy(minimum=1, maximum=6, step=3), 5, None),
+            (RequestPolicy(minimum=0, maximum=6), 6, 6),
+        ],
+    )
+    def test_a_request_consumes_the_next_valid_amount(
+        self, policy: RequestPolicy, requested: int | None, consumed: int | None
+    ) -> None:
+        assert policy.consumed(requested, 9) == consumed
+
+    @pytest.mark.parametrize(
+        ("toleration", "tolerated"),
+        [
+            (DeviceToleration(operator="Exists"), True),
+            (DeviceToleration(key="drain", value="yes"), True),
+            (DeviceToleration(key="drain"), False),
+            (DeviceToleration(key="drain", operator="Exists", effect="NoSchedule"), True),
+            (DeviceToleration(key="drain", operator="Exists", effect="NoExecute"), False),
+            (DeviceToleration(key="other", operator="Exists"), False),
+            (DeviceToleration(key="drain", operator="Unknown", value="yes"), False),
+        ],
+    )
+    def test_tolerations_match_as_those_of_nodes(self, toleration: DeviceToleration, tolerated: bool) -> None:
+        assert toleration.tolerates(DeviceTaint("drain", "yes", "NoSchedule")) == tolerated
+
+
+class TestSpecs:
+    def test_a_spec_is_read(self) -> None:
+        exactly: Any = {
+            "deviceClassName": "gpu",
+            "selectors": [{"cel": {"expression": "true"}}],
+            "count": 2,
+            "adminAccess": True,
+            "tolerations": [{"key": "k", "value": "v", "effect": "NoSchedule"}, {"operator": "Exists"}],
+            "capacity": {"requests": {"memory": "1Gi"}},
+        }
+        subs: Any = [
+            {"name": "s", "deviceClassName": "mig", "allocationMode": "All"},
+            {"name": "t", "deviceClassName": "x"},
+        ]
+        constraints: Any = [
+            {"matchAttribute": "a.b/numa", "requests": ["p", 1]},
+            {"distinctAttribute": "a.b/uuid"},
+        ]
+        requests: Any = [{"name": "p", "exactly": exactly}, {"name": "q", "firstAvailable": subs}]
+        found = read_claim_spec({"devices": {"requests": requests, "constraints": constraints}})
+        tolerations = (DeviceToleration(key="k", value="v", effect="NoSchedule"), DeviceToleration(operator="Exists"))
+        first = Alternative(
+            name="p",
+            device_class="gpu",
+            selectors=("true",),
+            count=2,
+            admin=True,
+            tolerations=tolerations,
+            capacity=(("memory", 2**30 * NANOS),),
+        )
+        others = (
+            Alternative(name="q/s", device_class="mig", count=None),
+            Alternative(name="q/t", device_class="x", count=1),
+        )
+        match = Constraint(attribute="a.b/numa", requests=frozenset(["p"]))
+        assert found == ClaimSpec(
+            requests=((first,), others),
+            constraints=(match, Constraint(attribute="a.b/uuid", distinct=True)),
+        )
+        assert [match.applies(name) for name in ("p", "p/s", "q")] == [True, True, False]
+        assert found.constraints[1].applies("q/s")
+        names: object = named_attributes([found])
+        assert names == {"true", "memory", "numa", "uuid"}
+
+    @pytest.mark.parametrize(
+        ("request_", "unsupported"),
+        [
+            ({}, "the request p without exactly or firstAvailable"),
+            ({"exactly": {"allocationMode": "Some"}}, "the allocationMode Some of the request p"),
+            ({"firstAvailable": [{"name": "s", "selectors": [{"x": 1}]}]}, "a selector without cel of the request p/s"),
+        ],
+    )
+    def test_what_is_not_supported_is_named(self, request_: dict[str, Any], unsupported: str) -> None:
+        assert read_claim_spec({"devices": {"requests": [{"name": "p", **request_}]}}).unsupported == unsupported
+
+    def test_a_constraint_of_another_kind_is_not_supported(self) -> None:
+        found = read_claim_spec({"devices": {"constraints": [{"matchExpression": "x"}]}})
+        assert found.unsupported == "a constraint without matchAttribute or distinctAttribute"
+
+
 class TestTaintRules:
     def read(self, **selector: str) -> DeviceTaintRule:
         return read_taint_rule(taint_rule("r", **selector))
@@ -268,15 +396,32 @@ class TestClaims:
         keys = [("a", "p", "d"), ("a", "p", "e")]
         for extended in (True, False):
             claim = resource_claim("c", "d", "e", driver="a", pool="p", extended=extended)
-            assert [*read_allocated(claim)] == [(key, extended) for key in keys]
+            assert [*read_allocated(claim)] == [(key, Use("ml/c", extended)) for key in keys]
 
-    def test_admin_access_uses_no_device_and_a_share_uses_all_of_it(self) -> None:
+    def test_admin_access_uses_no_device_and_a_share_what_it_consumes(self) -> None:
         claim = resource_claim("c", "d", driver="a", pool="p", extended=True)
         (result,) = claim["status"]["allocation"]["devices"]["results"]
         result["adminAccess"] = True
         assert not [*read_allocated(claim)]
-        result |= {"adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi"}}
-        assert [*read_allocated(claim)] == [(("a", "p", "d"), True)]
+        result |= {"adminAccess": False, "shareID": "x", "consumedCapacity": {"memory": "1Gi", "b/cores": "2"}}
+        consumed = ((("a", "memory"), 2**30 * NANOS), (("b", "cores"), 2 * NANOS))
+        assert [*read_allocated(claim)] == [(("a", "p", "d"), Use("ml/c", True, consumed))]
+
+    def test_an_allocated_claim_has_its_nodes_and_reservations_in_place_of_its_spec(self) -> None:
+        claim = resource_claim("c", "d", driver="a", pool="p", node="n1", reserved="pod", extended=True)
+        claim["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+        found = read_claim(claim)
+        assert (found.name, found.spec, found.reserved_for) == ("ml/c", None, ("pod",))
+        assert (found.deleted, found.extended, [*found.pools]) == (True, True, [("a", "p")])
+        assert found.terms is not None
+        spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"deviceClassName": "gpu"}}]}}
+        pending = read_claim({"metadata": {"name": "c", "namespace": "ml"}, "spec": spec})
+        assert (pending.spec, pending.uses, pending.terms) == (read_claim_spec(spec), (), None)
+
+    def test_a_claim_with_a_malformed_amount_cannot_be_used(self) -> None:
+        spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"capacity": {"requests": {"m": "much"}}}}]}}
+        with pytest.raises(DeviceError):
+            read_claim({"metadata": {"name": "c"}, "spec": spec})
 
     def test_a_claim_without_allocation_uses_no_device(self) -> None:
         assert not [*read_allocated({"metadata": {"name": "c"}, "spec": {}})]
@@ -293,7 +438,8 @@ def test_objects_are_read_by_kind() -> None:
     assert read_devices(objects, unexpected) == Devices(
         classes=(read_device_class(objects["DeviceClass"][0]),),
         slices=(read_resource_slice(objects["ResourceSlice"][0]),),
-        allocated={(DRIVER, "n1", "d"): True},
+        claims={"ml/c": read_claim(objects["ResourceClaim"][0])},
+        allocated={(DRIVER, "n1", "d"): (Use("ml/c", True),)},
         taint_rules=(read_taint_rule(taint_rule("r")),),
     )
     assert read_devices({}, unexpected) == NO_DEVICES

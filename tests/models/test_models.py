@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import example, given
 
 from rules_engine.rules.injection.value import GPU_TYPE_ANNOTATION
-from tests.models.generated import injections, ladders, quantities
+from tests.models.generated import claims, injections, ladders, quantities
 
 INJECTION = {
     "name": "a",
@@ -17,6 +17,11 @@ INJECTION = {
     "annotations": {},
     "namespaces": {},
 }
+
+
+@given(claims.cases())
+def test_claims_agree_with_their_model(case: Any) -> None:
+    claims.check(case)
 
 
 @given(ladders.cases())

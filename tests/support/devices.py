@@ -1,17 +1,20 @@
 """Builders of devices, slices and classes as the engine reads them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.model.kubernetes.devices import (
+    Attribute,
     Device,
     DeviceClass,
+    DeviceKey,
     Devices,
     DeviceTaint,
     NodeSelection,
     ResourceSlice,
+    Use,
 )
 from rules_engine.model.kubernetes.quantity import NANOS
 from tests.support.api import DRIVER
@@ -28,12 +31,21 @@ def counters(amounts: Consumption) -> dict[tuple[str, str], int]:
 
 
 def device(
-    name: str, kind: str = "gpu", consumes: Consumption | None = None, *, tainted: bool = False, **fields: Any
+    name: str,
+    kind: str = "gpu",
+    consumes: Consumption | None = None,
+    *,
+    tainted: bool = False,
+    also: Mapping[str, Attribute] | None = None,
+    **fields: Any,
 ) -> Device:
-    """Return a device with the attribute `kind`. All classes of kinds fail on one of the kind BAD, which lacks it."""
+    """Return a device with the attribute `kind`, and `also` others.
+
+    All classes of kinds fail on one of the kind BAD, which lacks it.
+    """
     if tainted:
         fields["taints"] = (DeviceTaint("broken", "", "NoSchedule"),)
-    attributes = {} if kind == BAD else {DRIVER: {"kind": kind}}
+    attributes = {} if kind == BAD else {DRIVER: {"kind": kind, **(also or {})}}
     return Device(name=name, attributes=attributes, consumes=counters(consumes or {}), **fields)
 
 
@@ -61,6 +73,11 @@ def kind_class(kind: str, resource: str = "", **fields: Any) -> DeviceClass:
     """Return the class of the devices of a kind."""
     selector = f"device.attributes['{DRIVER}'].kind == '{kind}'"
     return DeviceClass(name=kind, resource=resource, selectors=(selector,), **fields)
+
+
+def in_use(keys: Iterable[DeviceKey], *, extended: bool = True) -> dict[DeviceKey, tuple[Use, ...]]:
+    """Return devices that claims have whole."""
+    return {key: (Use("ml/c", extended),) for key in keys}
 
 
 def has_kind(device_class: DeviceClass, _pool: Pool, tried: Device) -> bool:

@@ -38,7 +38,7 @@ class _Naive:
         index, number = at
         if index >= len(requests):
             return True
-        if number >= requests[index].count:
+        if number >= (requests[index].count or 0):
             return self._allocate_one(requests, (index + 1, 0), (0, 0))
         for pool_index, each in enumerate(self.pools):
             for device_index, tried in enumerate(each.devices):

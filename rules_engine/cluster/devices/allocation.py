@@ -1,13 +1,21 @@
-"""The search for devices of a claim: the first that fit, as kube-scheduler finds them.
+"""The search for devices of claims: the first that fit, as kube-scheduler finds them.
 
-Source: k8s.io/dynamic-resource-allocation/structured/internal/incubating (allocator_incubating.go). Its quirks are
-kept: all counters of a pool are compared for each device that consumes any, and a tainted device keeps the counters
-that it was tried with. Two things differ: pools of one name and of two drivers have their own counters, and a shared
-device, whose capacity several claims may consume, is taken whole by one.
+Source: the documentation of resource.k8s.io/v1. What it leaves open is as in Kubernetes 1.36
+(k8s.io/dynamic-resource-allocation/structured/internal/incubating), whose quirks are kept: all counters of a pool are
+compared for each device that consumes any; a device that is refused for a taint or a constraint keeps the counters that
+it was tried with; a constraint that not all devices satisfy which a request asks for ends the whole attempt; a device
+with admin access is in use for later requests of the same pod, and its counters count twice.
+
+Compared with 1.36 on random claims, this differs:
+- pools of one name and of two drivers have their own counters;
+- 1.36 may not find the counters of a shared device again that it tried before and gave back;
+- 1.36 may accept equal values of a distinctAttribute if some device has a value of another type;
+- 1.36 compares names of capacities as they are written; here, published names in the driver's own domain equal those
+  without a domain.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from operator import ge, mul
@@ -21,12 +29,20 @@ from rules_engine.cluster.devices.selectors import CostlyError, SelectorError
 from rules_engine.language.cel import CostExceeded
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
+    Alternative,
+    Attribute,
+    CapacityKey,
+    ClaimSpec,
+    Constraint,
+    Consumption,
     CounterKey,
     Device,
     DeviceClass,
     DeviceKey,
     PoolKey,
+    RequestPolicy,
     Spend,
+    Use,
 )
 
 MAX_KINDS = 200
@@ -38,8 +54,13 @@ STEP_COST = 4
 Matches = Callable[[DeviceClass, Pool, Device], bool]
 """A predicate: a device matches a class. It may raise SelectorError and CostlyError."""
 
-Consumption: TypeAlias = tuple[tuple[CounterKey, int], ...]
+Uses: TypeAlias = Mapping[DeviceKey, Sequence[Use]]
+"""The devices of claims with their uses."""
+
+_CounterUse: TypeAlias = tuple[tuple[CounterKey, int], ...]
 """The counters that a device consumes, in nanos."""
+
+_NO_POLICY = RequestPolicy()
 
 Numbers: TypeAlias = tuple[int, ...]
 """Numbers of devices, one for each of several classes."""
@@ -49,75 +70,318 @@ PartCapacity: TypeAlias = tuple[Sequence[Numbers], int]
 
 
 class DeviceRequest(Struct, frozen=True):
-    """A number of devices of a class."""
+    """A number of devices of a class, or all that match if `count` is None; `also`: the selectors of the request."""
 
     device_class: DeviceClass
-    count: int
+    count: int | None
+    also: DeviceClass | None = None
+    detail: Alternative = Alternative(name="", device_class="")
+
+
+class DeviceClaim(Struct, frozen=True):
+    """The requests of a claim, each with its alternatives in order, and their constraints."""
+
+    requests: tuple[tuple[DeviceRequest, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+
+
+class AllocatedDevice(Struct, frozen=True):
+    """A device for a request. `consumed`: the capacity that the claim consumes of a shared device."""
+
+    key: DeviceKey
+    request: str = ""
+    admin: bool = False
+    consumed: Consumption | None = None
+
+    def use(self, claim: str, *, extended: bool = False) -> tuple[DeviceKey, Use]:
+        """Return the use of the device by a claim."""
+        return self.key, Use(claim, extended, self.consumed)
+
+
+class ClaimError(Exception):
+    """A claim for which the scheduler gives up the pod. The message says why."""
+
+
+class NotModelledError(Exception):
+    """A claim whose devices are unknown, since the search does not support it. The message says what."""
+
+
+def resolve_claim(spec: ClaimSpec, classes: Mapping[str, DeviceClass]) -> DeviceClaim:
+    """Return a claim with its classes, by their names. Raises ClaimError and NotModelledError."""
+    if spec.unsupported:
+        raise NotModelledError(spec.unsupported)
+
+    def resolve(one: Alternative) -> DeviceRequest:
+        if one.device_class not in classes:
+            raise ClaimError(f"the DeviceClass {one.device_class} of the request {one.name} not found")
+        also = DeviceClass(name="", selectors=one.selectors) if one.selectors else None
+        return DeviceRequest(classes[one.device_class], one.count, also, one)
+
+    return DeviceClaim(tuple(tuple(map(resolve, each)) for each in spec.requests), spec.constraints)
+
+
+def claim_of(requests: Iterable[DeviceRequest]) -> DeviceClaim:
+    """Return the claim of requests without alternatives, as for extended resources."""
+    return DeviceClaim(tuple((each,) for each in requests))
 
 
 def allocate(
     pools: Sequence[Pool],
-    requests: Sequence[DeviceRequest],
-    allocated: Container[DeviceKey],
+    claims: Sequence[DeviceClaim],
+    allocated: Uses,
     matches: Matches,
     spend: Spend,
-) -> tuple[DeviceKey, ...] | None:
-    """Return the devices of the requests, in order; None if they do not fit.
+) -> Sequence[Sequence[AllocatedDevice]] | None:
+    """Return the devices of each claim of a pod, in the order of their requests; None if they do not fit.
 
-    `allocated`: the devices of other claims. `spend` is charged for each device that is tried, and for its counters.
-    People's claims need a few thousand. Raises SelectorError, CostlyError and CostExceeded.
+    `allocated`: the devices of other claims. `spend` is charged for each device that is tried, and for its counters,
+    capacities and constraints. People's claims need a few thousand. Raises SelectorError, ClaimError, NotModelledError,
+    CostlyError and CostExceeded.
     """
-    return _AllocationSearch(pools, allocated, matches, spend).find(requests)
+    return _AllocationSearch(pools, claims, allocated, matches, spend).find()
+
+
+def lacks_devices(
+    pools: Sequence[Pool], claims: Sequence[DeviceClaim], allocated: Uses, matches: Matches, spend: Spend
+) -> bool:
+    """Return True if too few devices match requests; a search would try all combinations to find that out.
+
+    Raises CostlyError and CostExceeded.
+    """
+    for claim in claims:
+        wanted: Counter[tuple[DeviceClass, DeviceClass | None]] = Counter()
+        for one, *others in claim.requests:
+            if others or one.detail.admin:
+                continue
+            wanted[one.device_class, one.also] += one.count or 1
+            free = 0
+            for pool, device in pool_devices(pools):
+                spend(1)
+                uses = allocated.get(pool.key(device), ())
+                if _is_taken(device, uses):
+                    continue
+                try:
+                    free += _matches(one, pool, device, matches) and _fits(one.detail, pool.driver, device, uses)
+                except SelectorError:
+                    return False  # only the search knows whether it evaluates the selector there
+            if free < wanted[one.device_class, one.also]:
+                return True
+    return False
+
+
+def consumption(
+    driver: str, device: Device, uses: Sequence[Use], requested: Iterable[tuple[str, int]] = ()
+) -> Consumption | None:
+    """Return what a claim consumes of a device beside other uses; None if it lacks capacity or is in use.
+
+    The consumption of a device that is not shared is empty. `requested`: amounts by the name of a capacity; a name
+    without a domain is in that of the driver.
+    """
+    if _is_taken(device, uses):
+        return None
+    asked = _qualified(driver, requested)
+    consumed: dict[CapacityKey, int] = {}
+    for domain, members in device.capacity.items() if asked or device.shared else ():
+        for name, capacity in members.items():
+            key = domain, name
+            policy = device.policies.get(key, _NO_POLICY)
+            amount = policy.consumed(asked.pop(key, None), capacity.nanos)
+            used = sum(nanos for use in uses for other, nanos in use.consumed or () if other == key)
+            if amount is None or used + amount > capacity.nanos:
+                return None
+            consumed[key] = amount
+    if asked:
+        return None
+    return tuple(consumed.items()) if device.shared else ()
+
+
+def _qualified(driver: str, requested: Iterable[tuple[str, int]]) -> dict[CapacityKey, int]:
+    split = ((*name.rpartition("/"), nanos) for name, nanos in requested)
+    # The scheduler compares names as they are written, and drivers omit their own domain.
+    return {("" if domain == driver else domain or driver, name): nanos for domain, _, name, nanos in split}
+
+
+def _is_taken(device: Device, uses: Sequence[Use]) -> bool:
+    return bool(uses) and (not device.shared or any(use.consumed is None for use in uses))
+
+
+def _matches(request: DeviceRequest, pool: Pool, device: Device, matches: Matches) -> bool:
+    return matches(request.device_class, pool, device) and (request.also is None or matches(request.also, pool, device))
+
+
+def _fits(request: Alternative, driver: str, device: Device, uses: Sequence[Use]) -> bool:
+    return _tolerates(request, device) and consumption(driver, device, uses, request.capacity) is not None
+
+
+def _tolerates(request: Alternative, device: Device) -> bool:
+    return all(any(each.tolerates(taint) for each in request.tolerations) for taint in device.taints)
+
+
+_Steps: TypeAlias = Iterator["_Steps | None"]
+"""The ways to continue a search, each undone when the next is requested; None: all is found."""
 
 
 class _AllocationSearch:
-    def __init__(self, pools: Sequence[Pool], allocated: Container[DeviceKey], matches: Matches, spend: Spend) -> None:
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        claims: Sequence[DeviceClaim],
+        allocated: Uses,
+        matches: Matches,
+        spend: Spend,
+    ) -> None:
+        self._pools = pools
         self._devices = [(pool, device, pool.key(device)) for pool, device in pool_devices(pools)]
+        self._every: Sequence[int] = range(len(self._devices))
+        self._all: dict[DeviceRequest, Sequence[int]] = {}
+        """The positions of the devices of requests for all that match."""
+        self._claims = claims
         self._allocated = allocated
+        self._own: dict[DeviceKey, tuple[Use, ...]] = {}
+        """The uses of devices that are chosen."""
         self._matches = matches
         self._left = {pool.pool_key: free_counters(pool, allocated) for pool in pools}
         self._overdrawn = {key: sum(nanos < 0 for nanos in left.values()) for key, left in self._left.items()}
         """The number of counters below zero, by pool."""
-        self._chosen: list[DeviceKey] = []
+        self._chosen: list[list[tuple[Device, AllocatedDevice]]] = [[] for _ in claims]
         self._spend = spend
         self.most = 0
         """The most devices chosen at a time."""
 
-    def find(self, requests: Sequence[DeviceRequest]) -> tuple[DeviceKey, ...] | None:
-        return tuple(self._chosen) if self._continue(requests, 0, 0, 0) else None
+    def find(self) -> Sequence[Sequence[AllocatedDevice]] | None:
+        self._prepare()
+        stack: list[_Steps] = [self._satisfy(0, 0)]
+        while stack:
+            for following in stack[-1]:
+                if following is None:
+                    return [[allocated for _, allocated in chosen] for chosen in self._chosen]
+                stack.append(following)
+                break
+            else:
+                stack.pop()
+        return None
 
-    def _continue(self, requests: Sequence[DeviceRequest], request: int, taken: int, start: int) -> bool:
-        """Choose the remaining devices of a request, from a position on, and the devices of later requests."""
-        if request == len(requests):
-            return True
-        if taken == requests[request].count:
-            return self._continue(requests, request + 1, 0, 0)
-        for position in range(start, len(self._devices)):
+    def _satisfy(self, claim: int, request: int) -> "_Steps":
+        """Choose the devices of a request and of all later ones."""
+        if claim == len(self._claims):
+            yield None
+        elif request == len(self._claims[claim].requests):
+            yield self._satisfy(claim + 1, 0)
+        else:
+            for alternative in self._claims[claim].requests[request]:
+                count, positions = alternative.count, self._every
+                if count is None:
+                    positions = self._all[alternative]
+                    count = len(positions)
+                if positions:
+                    yield self._choose(claim, request, alternative, positions, count, 0)
+
+    def _prepare(self) -> None:
+        """Find the devices of requests for all that match. Raises ClaimError, also if a claim has too many devices."""
+        for claim in self._claims:
+            least = 0
+            for request in claim.requests:
+                for each in request:
+                    if each.count is None and each not in self._all:
+                        self._all[each] = self._find_all(each)
+                least += min([len(self._all[each]) if each.count is None else each.count for each in request])
+            if least > MAX_CLAIM_DEVICES:
+                raise ClaimError(f"number of requested devices {least} exceeds the claim limit of {MAX_CLAIM_DEVICES}")
+
+    def _find_all(self, request: DeviceRequest) -> Sequence[int]:
+        for pool in self._pools:
+            if pool.problem:
+                state = "invalid" if pool.invalid else "being updated"
+                name = f"{pool.driver}/{pool.name}"
+                raise ClaimError(f"asks for all devices, but resource pool {name} is currently {state}")
+        self._spend(len(self._devices))
+        return [
+            position
+            for position, (pool, device, key) in enumerate(self._devices)
+            if _matches(request, pool, device, self._matches)
+            # Devices without the requested capacity do not match, nor shared ones with too little left.
+            and consumption(pool.driver, device, self._shares(device, key), request.detail.capacity) is not None
+        ]
+
+    def _shares(self, device: Device, key: DeviceKey) -> Sequence[Use]:
+        """Return the uses of a device by other pods that leave something for another one."""
+        return [use for use in self._allocated.get(key, ()) if use.consumed is not None] if device.shared else ()
+
+    def _choose(
+        self, claim: int, request: int, alternative: DeviceRequest, positions: Sequence[int], left: int, start: int
+    ) -> "_Steps":
+        """Choose the remaining devices of a request, from one of its positions on, and those of later requests."""
+        if not left:
+            yield self._satisfy(claim, request + 1)
+            return
+        chosen = self._chosen[claim]
+        if len(chosen) + left > MAX_CLAIM_DEVICES:
+            return
+        for index in range(start, len(positions)):
             self._spend(1)
-            pool, device, key = self._devices[position]
-            if (
-                key in self._allocated
-                or key in self._chosen
-                or not self._matches(requests[request].device_class, pool, device)
-                or not self._take(pool, device)
-            ):
-                continue
-            self._chosen.append(key)
-            self.most = max(self.most, len(self._chosen))
-            if self._continue(requests, request, taken + 1, position + 1):
-                return True
-            self._chosen.pop()
-            self._consume(pool, device, -1)
-        return False
+            pool, device, key = self._devices[positions[index]]
+            before = self._own.get(key, ())
+            # Another request has consumed the counters of a shared device.
+            counts = not (device.shared and (before or self._shares(device, key)))
+            allocated = self._allocate(claim, alternative, pool, device, counts)
+            if allocated is not None:
+                chosen.append((device, allocated))
+                self._own[key] = (*before, allocated.use(str(claim))[1])
+                self.most = max(self.most, sum(map(len, self._chosen)))
+                yield self._choose(claim, request, alternative, positions, left - 1, index + 1)
+                chosen.pop()
+                self._own[key] = before
+                if counts:
+                    self._consume(pool, device, -1)
+            if alternative.count is None:
+                return  # it needs each of its positions
 
-    def _take(self, pool: Pool, device: Device) -> bool:
-        if device.consumes:
-            self._spend(STEP_COST * len(device.consumes) + len(self._chosen))
+    def _allocate(
+        self, claim: int, request: DeviceRequest, pool: Pool, device: Device, counts: bool
+    ) -> AllocatedDevice | None:
+        """Return a device for a request, with its counters consumed if it counts; None if it cannot have it."""
+        key, detail, name = pool.key(device), request.detail, str(claim)
+        own = self._own.get(key, ())
+        if detail.admin:
+            # Within a claim, only shared devices are for several requests.
+            uses = [*self._shares(device, key), *(own if device.shared else [use for use in own if use.claim == name])]
+        else:
+            uses = [*self._allocated.get(key, ()), *own]
+        if _is_taken(device, uses) or not _matches(request, pool, device, self._matches):
+            return None
+        if device.consumes and counts:
+            self._spend(STEP_COST * len(device.consumes) + sum(map(len, self._chosen)))
             self._consume(pool, device, 1)
             if self._overdrawn[pool.pool_key]:
                 self._consume(pool, device, -1)
+                return None
+        if not _tolerates(detail, device):
+            return None
+        if not self._meets_constraints(claim, detail.name, device):
+            if request.count is None:
+                raise ClaimError(f"cannot add device {'/'.join(key)} because a claim constraint would not be satisfied")
+            return None
+        consumed = consumption(pool.driver, device, uses, detail.capacity)
+        if consumed is None:
+            if counts:
+                self._consume(pool, device, -1)
+            return None
+        return AllocatedDevice(key, detail.name, detail.admin, consumed if device.shared else None)
+
+    def _meets_constraints(self, claim: int, name: str, device: Device) -> bool:
+        for constraint in self._claims[claim].constraints:
+            if not constraint.applies(name):
+                continue
+            value = _attribute(device, constraint)
+            others = [
+                _attribute(other, constraint)
+                for other, allocated in self._chosen[claim]
+                if constraint.applies(allocated.request)
+            ]
+            self._spend(1 + len(others))
+            if value is None or (value in others if constraint.distinct else others[:1] not in ([], [value])):
                 return False
-        return not device.tainted
+        return True
 
     def _consume(self, pool: Pool, device: Device, sign: int) -> None:
         left = self._left[pool.pool_key]
@@ -125,6 +389,17 @@ class _AllocationSearch:
             before = left[counter]
             left[counter] = before - sign * nanos
             self._overdrawn[pool.pool_key] += (left[counter] < 0) - (before < 0)
+
+
+def _attribute(device: Device, constraint: Constraint) -> tuple[type, Attribute] | None:
+    """Return the attribute of a constraint, with its type; None if the device lacks it. Raises NotModelledError."""
+    domain, _, name = constraint.attribute.rpartition("/")
+    members = device.attributes.get(domain, {})
+    if name not in members:
+        return None
+    if members[name] is None:
+        raise NotModelledError(f"the list {constraint.attribute} in a constraint")
+    return type(members[name]), members[name]
 
 
 def free_counters(pool: Pool, allocated: Container[DeviceKey]) -> dict[CounterKey, int]:
@@ -156,7 +431,7 @@ class Count(Struct, frozen=True):
 def count_devices(
     pools: Sequence[Pool],
     device_class: DeviceClass,
-    allocated: Container[DeviceKey],
+    allocated: Uses,
     matches: Matches,
     spend: Spend,
     limit: int = MAX_CLAIM_DEVICES,
@@ -167,10 +442,11 @@ def count_devices(
     leaking = False
     exact = True
     for pool, device in pool_devices(pools):
-        if pool.key(device) in allocated:
+        uses = allocated.get(pool.key(device))
+        if _is_taken(device, uses or ()):
             continue
         try:
-            if not matches(device_class, pool, device):
+            if not matches(device_class, pool, device) or consumption(pool.driver, device, uses or ()) is None:
                 continue
         except SelectorError as error:
             # The scheduler gives up at this device, so later ones do not count.
@@ -181,7 +457,8 @@ def count_devices(
         # The scheduler keeps the counters of a tainted device that it tried.
         leaking |= device.tainted and bool(device.consumes)
         if not device.tainted:
-            fitting.append((pool, device))
+            # Another claim has consumed the counters of a shared device.
+            fitting.append((pool, device if uses is None else replace(device, consumes={})))
     left = {pool.pool_key: free_counters(pool, allocated) for pool in pools}
     # The scheduler compares all counters of a pool: if one is below zero, no device that consumes any fits.
     overdrawn = {key for key, each in left.items() if min(each.values(), default=0) < 0}
@@ -189,9 +466,10 @@ def count_devices(
     try:
         # A search that meets a failing device before it has found enough is given up.
         if leaking or failure:
-            search = _AllocationSearch(pools, allocated, matches, spend)
+            claim = claim_of([DeviceRequest(device_class, min(most, MAX_CLAIM_DEVICES))])
+            search = _AllocationSearch(pools, [claim], allocated, matches, spend)
             with suppress(SelectorError):
-                search.find([DeviceRequest(device_class, min(most, MAX_CLAIM_DEVICES))])
+                search.find()
             most = search.most
         else:
             by_pool: dict[PoolKey, list[tuple[Device, int]]] = defaultdict(list)
@@ -259,14 +537,14 @@ def pack(
     Raises CostlyError and CostExceeded.
     """
     joined = _joined_sets(device for device, _ in devices)
-    parts: dict[str, Counter[tuple[Consumption, int]]] = defaultdict(Counter)
+    parts: dict[str, Counter[tuple[_CounterUse, int]]] = defaultdict(Counter)
     for device, index in devices:
         parts[_part_of(device, joined)][tuple(sorted(device.consumes.items())), index] += 1
     return [_pack_part(left, part, classes, spend) for part in parts.values()]
 
 
 def _pack_part(
-    left: Mapping[CounterKey, int], numbers: Counter[tuple[Consumption, int]], classes: int, spend: Spend
+    left: Mapping[CounterKey, int], numbers: Counter[tuple[_CounterUse, int]], classes: int, spend: Spend
 ) -> Sequence[Numbers]:
     if len(numbers) > MAX_KINDS:
         raise CostlyError

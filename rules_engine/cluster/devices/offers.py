@@ -5,12 +5,14 @@ a selector fails, or a tainted device keeps counters.
 """
 
 import sys
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import mul
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from rules_engine.cluster.devices.allocation import (
     STEP_COST,
@@ -18,7 +20,10 @@ from rules_engine.cluster.devices.allocation import (
     DeviceRequest,
     Numbers,
     PartCapacity,
+    Uses,
     allocate,
+    claim_of,
+    consumption,
     count_devices,
     fit_together,
     free_counters,
@@ -32,12 +37,15 @@ from rules_engine.model.kubernetes.cluster import Cluster, Node, Served
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
 from rules_engine.model.kubernetes.devices import (
     MAX_CLAIM_DEVICES,
+    CapacityKey,
+    Consumption,
     Device,
     DeviceClass,
     DeviceKey,
     Devices,
     PoolKey,
     Spend,
+    Use,
     too_many_devices,
 )
 from rules_engine.model.kubernetes.quantity import NANOS, Quantity
@@ -88,10 +96,14 @@ def without_device_offers(node: Node) -> Node:
     return node.service.node if node.service else node
 
 
+_UsedNames: TypeAlias = frozenset[tuple[str, Consumption | None]]
+"""The names of a pool's devices in use, and what is consumed of each in all; None: it is in use whole."""
+
+
 class NodeShape(Struct, frozen=True, cache_hash=True):
     """Key of answers about the pools of a node: their shapes, and the names of their devices in use."""
 
-    pools: tuple[tuple[DeviceShape, frozenset[str]], ...]
+    pools: tuple[tuple[DeviceShape, _UsedNames], ...]
 
 
 class _Cache(Struct):
@@ -113,7 +125,7 @@ class _Cache(Struct):
 class DeviceOffers:
     """The offers of a cluster's drivers.
 
-    `allocated`: the devices of claims, and whether a claim is for an extended resource.
+    `allocated`: the devices of claims with their uses.
     `earlier`: offers of an earlier state of the cluster, whose cached answers are used.
     """
 
@@ -134,19 +146,21 @@ class DeviceOffers:
             self.pools = earlier.pools if same else Pools(devices)
             self._cache = earlier._cache if earlier._classes == self._classes else _Cache()  # noqa: SLF001
 
-    def claim(self, keys: Iterable[DeviceKey]) -> None:
-        """Add devices of claims for extended resources."""
-        for key in keys:
+    def claim(self, uses: Iterable[tuple[DeviceKey, Use]]) -> None:
+        """Add the devices of a claim, unless they are known."""
+        for key, use in uses:
             driver, pool, name = key
-            self.allocated[key] = True
+            self.allocated[key] = (*(each for each in self.allocated.get(key, ()) if each != use), use)
             self._claimed[driver, pool].add(name)
 
-    def give_back(self, keys: Iterable[DeviceKey]) -> None:
-        """Remove devices of claims."""
-        for key in keys:
+    def give_back(self, uses: Iterable[tuple[DeviceKey, Use]]) -> None:
+        """Remove the devices of a claim."""
+        for key, use in uses:
             driver, pool, name = key
-            self.allocated.pop(key, None)
-            self._claimed[driver, pool].discard(name)
+            self.allocated[key] = tuple([each for each in self.allocated.get(key, ()) if each != use])
+            if not self.allocated[key]:
+                del self.allocated[key]
+                self._claimed[driver, pool].discard(name)
 
     def node(self, node: Node) -> Node:
         """Return a node with its offers.
@@ -160,13 +174,13 @@ class DeviceOffers:
             return node
         pools = self.pools.reaching(node)
         taken = {
-            pool.key(device)
+            key: self.allocated[key]
             for pool in pools
             if (claimed := self._claimed.get(pool.pool_key))
             for device in (*pool.devices, *pool.others)
-            if device.name in claimed
+            if device.name in claimed and (key := pool.key(device))
         }
-        taken |= {*self._taken_by_pods(node, pools, classes, taken)}
+        self._take_for_pods(node, pools, classes, taken)
         service = _PoolDevices(node, pools, classes, taken, self)
         allocatable, used = dict(node.allocatable), dict(node.used)
         for name in classes:
@@ -182,7 +196,7 @@ class DeviceOffers:
         A class with an extended resource does not count a second time by its implicit name.
         """
         pools = self.pools.reaching(node)
-        shape = self.shape(pools, frozenset())
+        shape = self.shape(pools, {})
         counted = {
             name: Quantity.of(self.count(pools, each, shape, sys.maxsize).most)
             for name, each in self._served(node).items()
@@ -190,9 +204,12 @@ class DeviceOffers:
         }
         return replace(node, allocatable={**node.allocatable, **counted})
 
-    def matches(self, device_class: DeviceClass, pool: Pool, device: Device) -> bool:
-        """Return True if a device matches a class. Raises SelectorError and CostlyError."""
-        verdict = self.verdict(device_class, pool.driver, device)
+    def matches(self, device_class: DeviceClass, pool: Pool, device: Device, spend: Spend = lambda _: None) -> bool:
+        """Return True if a device matches a class. `spend` is charged for new verdicts.
+
+        Raises SelectorError, CostlyError, and what `spend` raises.
+        """
+        verdict = self.verdict(device_class, pool.driver, device, spend)
         if verdict is TOO_COSTLY:
             raise CostlyError
         if isinstance(verdict, str):
@@ -200,7 +217,9 @@ class DeviceOffers:
             raise SelectorError(verdict)
         return verdict
 
-    def verdict(self, device_class: DeviceClass, driver: str, device: Device) -> bool | str:
+    def verdict(
+        self, device_class: DeviceClass, driver: str, device: Device, spend: Spend = lambda _: None
+    ) -> bool | str:
         """Return True if a driver's device matches a class, or the message of a selector that fails, or TOO_COSTLY."""
         cache = self._cache
         key = device_class, driver, id(device)
@@ -208,14 +227,16 @@ class DeviceOffers:
         if verdict is None:
             if len(cache.verdicts) >= MAX_VERDICTS:
                 cache.verdicts.clear()
+            budget = Budget(ANSWER_COST)
             try:
-                verdict = class_matches(device_class, device, driver, Budget(ANSWER_COST))
+                verdict = class_matches(device_class, device, driver, budget)
             except SelectorError as error:
                 verdict = str(error)
             except CostlyError:
                 verdict = TOO_COSTLY
             # With the device, so that no other one gets its id.
             cache.verdicts[key] = device, verdict
+            spend(ANSWER_COST - budget.left)
         return verdict
 
     def count(
@@ -243,19 +264,18 @@ class DeviceOffers:
                 )
             else:
                 pairs = zip(pools, shape.pools, strict=True)
-                used = {(*pool.pool_key, name) for pool, (_, names) in pairs for name in names}
+                used = {key: uses for pool, (_, names) in pairs for key, uses in _uses(pool, names).items()}
                 count = count_devices(pools, device_class, used, self.matches, Budget(ANSWER_COST).spend, limit)
             counts[key] = count
         return count
 
-    def _count_part(self, part: Pool, used: Set[str], device_class: DeviceClass, limit: int) -> Count:
+    def _count_part(self, part: Pool, used: _UsedNames, device_class: DeviceClass, limit: int) -> Count:
         cache = self._cache
-        names = part.names & used
+        names = _used_of(part, used)
         key = device_class.selectors, limit, part.shape, names
         count = cache.counts.get(key)
         if count is None:
-            taken = {(*part.pool_key, name) for name in names}
-            spend = Budget(ANSWER_COST).spend
+            taken, spend = _uses(part, names), Budget(ANSWER_COST).spend
             count = cache.counts[key] = count_devices([part], device_class, taken, self.matches, spend, limit)
         return count
 
@@ -270,31 +290,32 @@ class DeviceOffers:
         for pool, (_, names) in zip(pools, shape.pools, strict=True):
             for part in self._parts(pool)[1]:
                 spend(STEP_COST)
-                choices = self._choose(part, part.names & names, tuple(wanted), sizes, spend)
+                choices = self._choose(part, _used_of(part, names), tuple(wanted), sizes, spend)
                 if choices is None:
                     return None
                 parts += choices
         return fit_together(parts, tuple(wanted.values()), sizes, spend)
 
     def _choose(
-        self, part: Pool, used: Set[str], classes: Sequence[DeviceClass], sizes: Numbers, spend: Spend
+        self, part: Pool, used: _UsedNames, classes: Sequence[DeviceClass], sizes: Numbers, spend: Spend
     ) -> Sequence[PartCapacity] | None:
         """Return the numbers of free devices of classes in a part; None if a device is of two classes."""
         cache = self._cache
         key = tuple([each.selectors for each in classes]), sizes, part.shape, used
         choices = cache.choices.get(key)
         if choices is None:
-            fitting = []
+            fitting, taken = [], _uses(part, used)
             for device in part.devices:
-                if device.name in used or device.tainted:
+                uses = taken.get(part.key(device))
+                if device.tainted or consumption(part.driver, device, uses or ()) is None:
                     continue
                 spend(len(classes))
                 matched = [index for index, each in enumerate(classes) if self.matches(each, part, device)]
                 if len(matched) > 1:
                     return None
                 if matched:
-                    fitting.append((device, matched[0]))
-            left = free_counters(part, {(*part.pool_key, name) for name in used})
+                    fitting.append((device if uses is None else replace_struct(device, consumes={}), matched[0]))
+            left = free_counters(part, taken)
             packed = pack(left, fitting, len(classes), spend)
             choices = [(numbers, max(sum(map(mul, each, sizes)) for each in numbers)) for numbers in packed]
             cache.chosen += sum(map(len, packed))
@@ -304,11 +325,11 @@ class DeviceOffers:
             cache.choices[key] = choices
         return choices
 
-    def shape(self, pools: Sequence[Pool], taken: Set[DeviceKey]) -> NodeShape:
+    def shape(self, pools: Sequence[Pool], taken: Uses) -> NodeShape:
         """Return the key of answers about pools. Nodes that differ only in names have equal keys."""
-        used: dict[PoolKey, set[str]] = defaultdict(set)
-        for driver, pool_name, name in taken:
-            used[driver, pool_name].add(name)
+        used: dict[PoolKey, set[tuple[str, Consumption | None]]] = defaultdict(set)
+        for (driver, pool_name, name), uses in taken.items():
+            used[driver, pool_name].add((name, _total(uses)))
         shape = NodeShape(tuple([(self._parts(pool)[0], frozenset(used.get(pool.pool_key, ()))) for pool in pools]))
         return self._cache.shapes.setdefault(shape, shape)
 
@@ -332,23 +353,26 @@ class DeviceOffers:
         """Return the classes of resources that no device plugin offers on a node."""
         return {name: each for name, each in self._classes.items() if not node.allocatable.get(name)}
 
-    def _taken_by_pods(
-        self, node: Node, pools: Sequence[Pool], classes: Mapping[str, DeviceClass], claimed: Set[DeviceKey]
-    ) -> Iterator[DeviceKey]:
-        """Yield devices for a node's pods that have no claim, such as an inventory's pods."""
-        taken = set(claimed)
+    def _take_for_pods(
+        self,
+        node: Node,
+        pools: Sequence[Pool],
+        classes: Mapping[str, DeviceClass],
+        taken: dict[DeviceKey, tuple[Use, ...]],
+    ) -> None:
+        """Take devices for a node's pods that have no claim, such as an inventory's pods."""
         for name, device_class in sorted(classes.items()):
+            claim = claim_of([DeviceRequest(device_class, 1)])
             for _ in range(self._unclaimed(node, name, device_class, pools)):
                 try:
-                    devices = allocate(
-                        pools, [DeviceRequest(device_class, 1)], taken, self.matches, Budget(ANSWER_COST).spend
-                    )
+                    found = allocate(pools, [claim], taken, self.matches, Budget(ANSWER_COST).spend)
                 except (SelectorError, CostlyError, CostExceeded):
                     break
-                if devices is None:
+                if found is None:
                     break
-                taken.update(devices)
-                yield from devices
+                for device in found[0]:
+                    key, use = device.use("")
+                    taken[key] = (*taken.get(key, ()), use)
 
     def _unclaimed(self, node: Node, name: str, device_class: DeviceClass, pools: Sequence[Pool]) -> int:
         """Return how many devices the pods of a node request beyond what claims for extended resources hold."""
@@ -358,12 +382,30 @@ class DeviceOffers:
         claimed = 0
         for pool in pools:
             for device in pool.devices:
-                if self.allocated.get(pool.key(device)):
+                extended = sum(use.extended for use in self.allocated.get(pool.key(device), ()))
+                if extended:
                     try:
-                        claimed += self.matches(device_class, pool, device)
+                        claimed += self.matches(device_class, pool, device) and extended
                     except (SelectorError, CostlyError):
                         return 0
         return max(0, requested.nanos // NANOS - claimed)
+
+
+def _used_of(part: Pool, used: _UsedNames) -> _UsedNames:
+    return frozenset([each for each in used if each[0] in part.names])
+
+
+def _uses(pool: Pool, used: _UsedNames) -> Uses:
+    return {(*pool.pool_key, name): (Use("", extended=True, consumed=consumed),) for name, consumed in used}
+
+
+def _total(uses: Sequence[Use]) -> Consumption | None:
+    total: Counter[CapacityKey] = Counter()
+    for use in uses:
+        if use.consumed is None:
+            return None
+        total.update(dict(use.consumed))
+    return tuple(sorted(total.items()))
 
 
 class _PoolDevices:
@@ -374,7 +416,7 @@ class _PoolDevices:
         node: Node,
         pools: Sequence[Pool],
         classes: Mapping[str, DeviceClass],
-        taken: Set[DeviceKey],
+        taken: Uses,
         offers: DeviceOffers,
     ) -> None:
         self.node = node
@@ -382,9 +424,9 @@ class _PoolDevices:
         self._pools = pools
         self._classes = classes
         self._offers = offers
-        self._taken: Mapping[bool, Set[DeviceKey]] = {False: frozenset(), True: taken}
+        self._taken: Mapping[bool, Uses] = {False: {}, True: taken}
         # By class, since most classes serve two resources: their own and the implicit one.
-        shape = offers.shape(pools, frozenset())
+        shape = offers.shape(pools, {})
         self._shapes = {False: shape, True: offers.shape(pools, taken) if taken else shape}
         counted = {
             (each.name, free): offers.count(pools, each, self._shapes[free])
@@ -437,7 +479,7 @@ class _PoolDevices:
                     return Served.YES if fits else Served.NO
             requests = [DeviceRequest(self._classes[name], number) for name, number in sorted(counts.items())]
             spend(sum(len(pool.devices) for pool in self._pools))
-            allocation = allocate(self._pools, requests, self._taken[free], self._offers.matches, spend)
+            allocation = allocate(self._pools, [claim_of(requests)], self._taken[free], self._offers.matches, spend)
         except SelectorError:
             return Served.GIVEN_UP
         except CostlyError:

@@ -48,12 +48,13 @@ class CostlyError(Exception):
 
 
 def class_matches(device_class: DeviceClass, device: Device, driver: str, budget: Budget) -> bool:
-    """Return True if all selectors of a class are true for a device of a driver.
+    """Return True if all selectors of a class, or of a claim, which has no name, are true for a device of a driver.
 
     Raises SelectorError and CostlyError.
     """
     if not device_class.selectors:
         return True
+    of = f"DeviceClass {device_class.name}" if device_class.name else "the claim"
     try:
         activation = _activation(device, driver)
         for selector in device_class.selectors:
@@ -64,11 +65,11 @@ def class_matches(device_class: DeviceClass, device: Device, driver: str, budget
                 return False
     except CelProblems as error:
         messages = "; ".join(f"{problem.message} [{problem.code}]" for problem in error.problems)
-        raise SelectorError(f"a selector of DeviceClass {device_class.name} does not compile: {messages}") from None
+        raise SelectorError(f"a selector of {of} does not compile: {messages}") from None
     except CostExceeded:
         raise CostlyError from None
     except EvaluationError as error:
-        message = f"a selector of DeviceClass {device_class.name} fails on device {device.name} of {driver}"
+        message = f"a selector of {of} fails on device {device.name} of {driver}"
         raise SelectorError(f"{message}: {error.message}") from None
     return True
 

@@ -18,7 +18,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
-from rules_engine.model.kubernetes.devices import DeviceKey
+from rules_engine.model.kubernetes.devices import Held
 
 MAX_DRY_RUNS = 100
 """Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
@@ -244,7 +244,7 @@ class Preemption:
         if pod.frees_devices:
             self._scheduler.devices.release(victim.name)
 
-    def _return(self, victim: BoundPod, pod: SchedulablePod, held: Mapping[str, Sequence[DeviceKey]]) -> None:
+    def _return(self, victim: BoundPod, pod: SchedulablePod, held: Mapping[str, Held]) -> None:
         self._scheduler.bind(victim.node, _dry_run_requirements(victim))
         if pod.frees_devices:
             devices = victim.pod.requirements.devices

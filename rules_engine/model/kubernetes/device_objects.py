@@ -11,7 +11,12 @@ from rules_engine.model.json.lenient import Object, as_list, as_mapping, integer
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.kubernetes.devices import (
+    Alternative,
     Attribute,
+    CapacityKey,
+    Claim,
+    ClaimSpec,
+    Constraint,
     Counters,
     Device,
     DeviceClass,
@@ -19,9 +24,13 @@ from rules_engine.model.kubernetes.devices import (
     Devices,
     DeviceTaint,
     DeviceTaintRule,
+    DeviceToleration,
     NodeSelection,
+    RequestPolicy,
     ResourceSlice,
+    Use,
     Version,
+    uses_of,
 )
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
@@ -43,18 +52,25 @@ class DeviceError(ValueError):
 
 
 def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[Object, str], None]) -> Devices:
-    """Read objects by kind. A slice that cannot be used is left out; `unusable` is called with it and why."""
+    """Read objects by kind. One that cannot be used is left out; `unusable` is called with it and why."""
+
+    def read_all(kind: str, read: Callable[[Object], T]) -> Iterator[T]:
+        for raw in objects.get(kind, ()):
+            try:
+                yield read(raw)
+            except DeviceError as error:
+                unusable(raw, f"{kind} {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
+
     classes = tuple(map(read_device_class, objects.get("DeviceClass", ())))
-    read = SliceReader(classes)
-    slices: list[ResourceSlice] = []
-    for raw in objects.get("ResourceSlice", ()):
-        try:
-            slices.append(read.slice(raw))
-        except DeviceError as error:
-            unusable(raw, f"ResourceSlice {text_member(as_mapping(raw.get('metadata')), 'name')} is left out: {error}")
-    allocated = {key: extended for raw in objects.get("ResourceClaim", ()) for key, extended in read_allocated(raw)}
-    taint_rules = tuple(map(read_taint_rule, objects.get("DeviceTaintRule", ())))
-    return Devices(classes=classes, slices=tuple(slices), allocated=allocated, taint_rules=taint_rules)
+    claims = tuple(read_all("ResourceClaim", read_claim))
+    slices = read_all("ResourceSlice", SliceReader(classes, specs=[each.spec for each in claims if each.spec]).slice)
+    return Devices(
+        classes=classes,
+        slices=tuple(slices),
+        claims={each.name: each for each in claims},
+        allocated=uses_of(claims),
+        taint_rules=tuple(map(read_taint_rule, objects.get("DeviceTaintRule", ()))),
+    )
 
 
 def read_device_class(raw: Object) -> DeviceClass:
@@ -91,18 +107,104 @@ def _read_taints(raw: Json) -> tuple[DeviceTaint, ...]:
     )
 
 
-def read_allocated(raw: Object) -> Iterator[tuple[DeviceKey, bool]]:
-    """Yield the devices of a ResourceClaim, and whether the scheduler made it for an extended resource.
+def read_claim(raw: Object) -> Claim:
+    """Read a ResourceClaim. Raises DeviceError."""
+    metadata, status = as_mapping(raw.get("metadata")), as_mapping(raw.get("status"))
+    allocation = status.get("allocation")
+    selector = as_mapping(allocation).get("nodeSelector")
+    try:
+        return Claim(
+            name=_claim_name(metadata),
+            spec=read_claim_spec(raw.get("spec")) if allocation is None else None,
+            uses=tuple(read_allocated(raw)),
+            terms=None if selector is None else read_node_terms(selector, ("status", "allocation", "nodeSelector")),
+            reserved_for=tuple(
+                text_member(each, "name")
+                for each in object_items(status.get("reservedFor"))
+                if text_member(each, "resource") == "pods"
+            ),
+            deleted=metadata.get("deletionTimestamp") is not None,
+            extended=_is_extended(metadata),
+        )
+    except (PodError, QuantityError, TooLargeError) as error:
+        raise DeviceError(str(error)) from None
 
-    Devices with admin access do not count. A share of a device counts as the whole device.
-    """
-    annotations = as_mapping(as_mapping(raw.get("metadata")).get("annotations"))
-    extended = annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
+
+def read_claim_spec(raw: Json) -> ClaimSpec:
+    """Read the spec of a ResourceClaim, or of the spec of a ResourceClaimTemplate. Raises QuantityError."""
+    devices = as_mapping(as_mapping(raw).get("devices"))
+    unsupported: list[str] = []
+    requests = [_read_request(each, unsupported) for each in object_items(devices.get("requests"))]
+    constraints: list[Constraint] = []
+    for each in object_items(devices.get("constraints")):
+        match, distinct = (text_member(each, name) for name in ("matchAttribute", "distinctAttribute"))
+        if not (match or distinct):
+            unsupported.append("a constraint without matchAttribute or distinctAttribute")
+        names = frozenset(name for name in as_list(each.get("requests")) if isinstance(name, str))
+        constraints.append(Constraint(attribute=match or distinct, distinct=not match, requests=names))
+    return ClaimSpec(requests=tuple(requests), constraints=tuple(constraints), unsupported=next(iter(unsupported), ""))
+
+
+def _read_request(raw: Object, unsupported: list[str]) -> tuple[Alternative, ...]:
+    name = text_member(raw, "name")
+    if "exactly" in raw:
+        return (_read_alternative(name, as_mapping(raw["exactly"]), unsupported),)
+    others = object_items(raw.get("firstAvailable"))
+    if not others:
+        unsupported.append(f"the request {name} without exactly or firstAvailable")
+    return tuple(_read_alternative(f"{name}/{text_member(each, 'name')}", each, unsupported) for each in others)
+
+
+def _read_alternative(name: str, raw: Object, unsupported: list[str]) -> Alternative:
+    mode = text_member(raw, "allocationMode") or "ExactCount"
+    if mode not in ("ExactCount", "All"):
+        unsupported.append(f"the allocationMode {mode} of the request {name}")
+    selectors = [as_mapping(each.get("cel")) for each in object_items(raw.get("selectors"))]
+    if not all("expression" in each for each in selectors):
+        unsupported.append(f"a selector without cel of the request {name}")
+    capacity = as_mapping(as_mapping(raw.get("capacity")).get("requests"))
+    return Alternative(
+        name=name,
+        device_class=text_member(raw, "deviceClassName"),
+        selectors=tuple(text_member(each, "expression") for each in selectors),
+        count=None if mode == "All" else integer_member(raw, "count") if "count" in raw else 1,
+        admin=raw.get("adminAccess") is True,
+        tolerations=tuple(
+            DeviceToleration(
+                key=text_member(each, "key"),
+                operator=text_member(each, "operator") or "Equal",
+                value=text_member(each, "value"),
+                effect=text_member(each, "effect"),
+            )
+            for each in object_items(raw.get("tolerations"))
+        ),
+        capacity=tuple((key, _read_amount(value).nanos) for key, value in capacity.items()),
+    )
+
+
+def read_allocated(raw: Object) -> Iterator[tuple[DeviceKey, Use]]:
+    """Yield the devices of a ResourceClaim with their use. Devices with admin access do not count."""
+    metadata = as_mapping(raw.get("metadata"))
+    claim, extended = _claim_name(metadata), _is_extended(metadata)
     allocation = as_mapping(as_mapping(raw.get("status")).get("allocation"))
     for result in object_items(as_mapping(allocation.get("devices")).get("results")):
         if result.get("adminAccess") is not True:
             driver, pool, device = (text_member(result, member) for member in ("driver", "pool", "device"))
-            yield (driver, pool, device), extended
+            consumed = None
+            if "shareID" in result:
+                amounts = _by_domain(result.get("consumedCapacity"), driver, _read_amount)
+                consumed = tuple(
+                    ((domain, name), each.nanos) for domain in amounts for name, each in amounts[domain].items()
+                )
+            yield (driver, pool, device), Use(claim, extended, consumed)
+
+
+def _claim_name(metadata: Object) -> str:
+    return f"{text_member(metadata, 'namespace')}/{text_member(metadata, 'name')}"
+
+
+def _is_extended(metadata: Object) -> bool:
+    return as_mapping(metadata.get("annotations")).get(EXTENDED_RESOURCE_CLAIM) == "true"
 
 
 MAX_SHARED = 50_000
@@ -117,23 +219,33 @@ _WHOLE_MAPS = re.compile(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def named_attributes(classes: Iterable[DeviceClass]) -> frozenset[str] | None:
-    """Return the words in the selectors of classes: the names that they may read; None: they may read everything."""
-    selectors = [selector for each in classes for selector in each.selectors]
+def named_attributes(selecting: Iterable[DeviceClass | ClaimSpec]) -> frozenset[str] | None:
+    """Return the names that claims may read: words in selectors, constraints and capacities; None: any name."""
+    each_of = [*selecting]
+    selectors = [selector for each in each_of for selector in each.selectors]
     if any(_WHOLE_MAPS.search(selector) for selector in selectors):
         return None
-    return frozenset(word for selector in selectors for word in _NAME.findall(selector))
+    names = {word for selector in selectors for word in _NAME.findall(selector)}
+    specs = [each for each in each_of if isinstance(each, ClaimSpec)]
+    others = [one.attribute for each in specs for one in each.constraints]
+    others += [name for each in specs for request in each.requests for one in request for name, _ in one.capacity]
+    return frozenset(names.union(name.rpartition("/")[2] for name in others))
 
 
 class SliceReader:
-    """Reader of ResourceSlices, which keeps the attributes and capacities that the selectors of classes read.
+    """Reader of ResourceSlices, which keeps the attributes and capacities that selectors read.
 
     Devices of equal cards are then one value: selectors seldom read what differs, such as a UUID. `also`: further names
     of attributes that are kept.
     """
 
-    def __init__(self, classes: Iterable[DeviceClass] = (), also: frozenset[str] = frozenset()) -> None:
-        names = named_attributes(classes)
+    def __init__(
+        self,
+        classes: Iterable[DeviceClass] = (),
+        also: frozenset[str] = frozenset(),
+        specs: Iterable[ClaimSpec] = (),
+    ) -> None:
+        names = named_attributes([*classes, *specs])
         self.names = None if names is None else names | also
         self._shared: dict[object, Device] = {}
 
@@ -169,6 +281,7 @@ class SliceReader:
 
     def _device(self, raw: Object, driver: str) -> Device:
         """Read a device; equal devices become one object, which is faster than reading a million."""
+        shared = raw.get("allowMultipleAllocations") is True
         members = {**raw, "attributes": self._reduced(raw.get("attributes"))}
         key = driver, encode(members)
         device = self._shared.get(key)
@@ -178,10 +291,13 @@ class SliceReader:
             device = self._shared[key] = Device(
                 name=intern(text_member(raw, "name")),
                 attributes=_by_domain(members["attributes"], driver, _read_attribute),
-                capacity=_by_domain(self._reduced(raw.get("capacity")), driver, _read_quantity),
+                capacity=_by_domain(
+                    raw.get("capacity") if shared else self._reduced(raw.get("capacity")), driver, _read_quantity
+                ),
+                policies=_read_policies(raw.get("capacity"), driver) if shared else {},
                 consumes=_read_counters(raw.get("consumesCounters"), "counterSet"),
                 taints=_read_taints(raw.get("taints")),
-                shared=raw.get("allowMultipleAllocations") is True,
+                shared=shared,
                 conditional=bool(as_list(raw.get("bindingConditions"))),
                 nodes=_read_selection(raw),
             )
@@ -243,7 +359,28 @@ _VALUE_MEMBERS = {"value", *(name for name, _ in _KINDS_OF_VALUE)}
 
 
 def _read_quantity(raw: Json) -> Quantity:
-    value = as_mapping(raw).get("value")
+    return _read_amount(as_mapping(raw).get("value"))
+
+
+def _read_policies(raw: Json, driver: str) -> Mapping[CapacityKey, RequestPolicy]:
+    policies: dict[CapacityKey, RequestPolicy] = {}
+    for domain, members in _by_domain(raw, driver, as_mapping).items():
+        for name, capacity in members.items():
+            if "requestPolicy" in capacity:
+                policy = as_mapping(capacity["requestPolicy"])
+                bounds = as_mapping(policy.get("validRange"))
+                amounts = {key: _read_amount(bounds[key]).nanos for key in ("min", "max", "step") if key in bounds}
+                policies[domain, name] = RequestPolicy(
+                    default=_read_amount(policy["default"]).nanos if "default" in policy else None,
+                    values=tuple(_read_amount(each).nanos for each in as_list(policy.get("validValues"))),
+                    minimum=amounts.get("min", 0) if bounds else None,
+                    maximum=amounts.get("max"),
+                    step=amounts.get("step", 0),
+                )
+    return policies
+
+
+def _read_amount(value: Json) -> Quantity:
     return parse_quantity(str(value) if isinstance(value, str | int | float) else "")
 
 

@@ -1,6 +1,6 @@
 """Devices that drivers offer by Dynamic Resource Allocation: objects of resource.k8s.io/v1, reduced to what decides."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -38,6 +38,12 @@ PoolKey: TypeAlias = tuple[str, str]
 DeviceKey: TypeAlias = tuple[str, str, str]
 """Driver, pool and name of a device."""
 
+CapacityKey: TypeAlias = tuple[str, str]
+"""Domain and name of a capacity."""
+
+Consumption: TypeAlias = tuple[tuple[CapacityKey, int], ...]
+"""Consumed capacities of a device, in nanos."""
+
 Spend: TypeAlias = Callable[[int], None]
 """A function that charges units of work before the work is done, such as Budget.spend. It may raise an error."""
 
@@ -62,17 +68,72 @@ class DeviceTaint(Struct, frozen=True):
         return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
+class DeviceToleration(Struct, frozen=True, kw_only=True):
+    """A toleration of taints; the operator "Exists" ignores the value, and "" matches any key or effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        return (
+            self.key in ("", taint.key)
+            and self.effect in ("", taint.effect)
+            and (self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value))
+        )
+
+
+class RequestPolicy(Struct, frozen=True, kw_only=True):
+    """The amounts of a capacity that a request may consume, in nanos: `values`, or a range if `minimum` is not None."""
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    step: int = 0
+
+    def consumed(self, requested: int | None, capacity: int) -> int | None:
+        """Return what a request consumes, rounded up to a valid amount; None if there is none."""
+        if requested is None:
+            return capacity if self.default is None else self.default
+        if self.values:
+            return min([value for value in self.values if value >= requested], default=None)
+        if self.minimum is None:
+            return requested
+        amount = max(requested, self.minimum)
+        if self.step:
+            amount = self.minimum - (self.minimum - amount) // self.step * self.step
+        return None if self.maximum is not None and amount > self.maximum else amount
+
+
+class Use(Struct, frozen=True):
+    """The use of a device by a claim, of its namespace and name. `consumed` None: no other claim may use the device.
+
+    `extended`: the scheduler made the claim for an extended resource.
+    """
+
+    claim: str
+    extended: bool
+    consumed: Consumption | None = None
+
+
+Held: TypeAlias = Sequence[tuple[DeviceKey, Use]]
+"""The devices of a claim, or of a pod, with their uses."""
+
+
 class Device(Struct, frozen=True, kw_only=True):
     """A device.
 
     `attributes` and `capacity`: by domain, then by the name in it. `consumes`: its part of counters. `taints`: no pod
-    with an extended resource tolerates them. `shared`: several claims may have it at once.
-    `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
+    with an extended resource tolerates them. `shared`: several claims may consume its capacity, by
+    its `policies`. `conditional`: its claims wait for conditions. `nodes`: its own, if its slice has none.
     """
 
     name: str
     attributes: Mapping[str, Mapping[str, Attribute]] = {}
     capacity: Mapping[str, Mapping[str, Quantity]] = {}
+    policies: Mapping[CapacityKey, RequestPolicy] = {}
     consumes: Counters = {}
     taints: tuple[DeviceTaint, ...] = ()
     shared: bool = False
@@ -126,16 +187,79 @@ class DeviceClass(Struct, frozen=True, kw_only=True, cache_hash=True):
     selectors: tuple[str, ...] = ()
 
 
+class Alternative(Struct, frozen=True, kw_only=True):
+    """One way to satisfy a request: a number of devices of a class, or all that match if `count` is None.
+
+    `name`: of the request, and after "/" of one of several alternatives. `capacity`: requested amounts in nanos.
+    """
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    count: int | None = 1
+    admin: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: tuple[tuple[str, int], ...] = ()
+
+
+class Constraint(Struct, frozen=True, kw_only=True):
+    """An attribute, with its domain, whose values are equal on all devices of some requests, or `distinct`.
+
+    `requests`: their names, or names of alternatives; empty for all.
+    """
+
+    attribute: str
+    distinct: bool = False
+    requests: frozenset[str] = frozenset()
+
+    def applies(self, name: str) -> bool:
+        """Return True if it applies to an alternative."""
+        return not self.requests or name in self.requests or name.partition("/")[0] in self.requests
+
+
+class ClaimSpec(Struct, frozen=True, kw_only=True):
+    """The requests of a claim, each with its alternatives in order. `unsupported`: a member that is not modelled."""
+
+    requests: tuple[tuple[Alternative, ...], ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    unsupported: str = ""
+
+    @property
+    def selectors(self) -> Iterator[str]:
+        return (each for request in self.requests for one in request for each in one.selectors)
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A claim, by namespace and name.
+
+    `spec` None: devices are allocated, on the nodes of `terms`, or on all if that is None. `uses`: of the allocated
+    devices, without those with admin access. `reserved_for`: names of pods, in the order of their reservations.
+    """
+
+    name: str
+    spec: ClaimSpec | None = None
+    uses: Held = ()
+    terms: tuple[NodeTerm, ...] | None = None
+    reserved_for: tuple[str, ...] = ()
+    deleted: bool = False
+    extended: bool = False
+
+    @property
+    def pools(self) -> Iterable[PoolKey]:
+        return ((driver, pool) for (driver, pool, _), _ in self.uses)
+
+
 class Devices(Struct, frozen=True, kw_only=True, dict=True):
     """All classes, slices and DeviceTaintRules of a cluster.
 
-    `allocated`: the devices of claims, and whether the scheduler made the claim for an extended resource.
+    `allocated`: the devices of claims with their uses.
     `taint_rules` None: they were not read.
     """
 
     classes: tuple[DeviceClass, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
-    allocated: Mapping[DeviceKey, bool] = {}
+    claims: Mapping[str, Claim] = {}
+    allocated: Mapping[DeviceKey, tuple[Use, ...]] = {}
     taint_rules: tuple[DeviceTaintRule, ...] | None = ()
 
     @cached_property
@@ -178,6 +302,15 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
                 classes[each.resource] = each
             classes[IMPLICIT_PREFIX + each.name] = each
         return classes
+
+
+def uses_of(claims: Iterable[Claim]) -> Mapping[DeviceKey, tuple[Use, ...]]:
+    """Return the devices of claims with their uses."""
+    uses: dict[DeviceKey, tuple[Use, ...]] = {}
+    for claim in claims:
+        for key, use in claim.uses:
+            uses[key] = (*uses.get(key, ()), use)
+    return uses
 
 
 def too_many_devices(counts: Mapping[str, int]) -> str:

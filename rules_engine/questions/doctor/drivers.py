@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from rules_engine.cluster.devices.allocation import free_counters
+from rules_engine.cluster.devices.allocation import consumption, free_counters
 from rules_engine.cluster.devices.offers import DeviceOffers
 from rules_engine.cluster.devices.pools import Pool, pool_devices
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of
@@ -95,7 +95,7 @@ class Drivers:
                     state = free
                     if device.tainted:  # it stays so when its claim ends
                         state = tainted
-                    elif key in self.devices.allocated:
+                    elif consumption(pool.driver, device, self.devices.allocated.get(key, ())) is None:
                         state = allocated
                     elif any(counters[counter] < nanos for counter, nanos in device.consumes.items()):
                         state = blocked

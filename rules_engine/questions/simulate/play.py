@@ -5,7 +5,7 @@ arrive, each after the previous one was scheduled.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ from rules_engine.model.json.lenient import as_mapping, as_string_map, text_memb
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
 from rules_engine.model.kubernetes.device_objects import read_allocated
-from rules_engine.model.kubernetes.devices import DeviceKey
+from rules_engine.model.kubernetes.devices import Held
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NanosByResource
@@ -330,11 +330,11 @@ class Play:
         else:
             self._queue.add(arrived, tried=False)
 
-    def _claimed_devices(self, pod: PodObject) -> Sequence[DeviceKey] | None:
+    def _claimed_devices(self, pod: PodObject) -> Held | None:
         """Return the devices of a pod's claim for extended resources; None if it has none, or it was not read."""
         name = text_member(as_mapping(pod.status.get("extendedResourceClaimStatus")), "resourceClaimName")
         claim = self._simulation.objects.find("ResourceClaim", name, pod.namespace) if name else None
-        return None if claim is None else [key for key, _ in read_allocated(claim)]
+        return None if claim is None else [*read_allocated(claim)]
 
     def _start_runs(self, planned: PlannedArrival) -> None:
         """Let the pods of an arrival arrive, and plan its next time."""

@@ -1,8 +1,9 @@
 """The search for devices of a claim, against a search and a check written from kube-scheduler's."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations, product
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,14 +11,38 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rules_engine.cluster.devices.allocation import Count, DeviceRequest, allocate, count_devices
+from rules_engine.cluster.devices.allocation import (
+    ClaimError,
+    Count,
+    DeviceClaim,
+    DeviceRequest,
+    NotModelledError,
+    allocate,
+    claim_of,
+    consumption,
+    count_devices,
+    lacks_devices,
+    resolve_claim,
+)
 from rules_engine.cluster.devices.offers import ANSWER_COST
 from rules_engine.cluster.devices.pools import Pool
 from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.language.cel import Budget, CostExceeded
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Device, DeviceClass, DeviceKey
+from rules_engine.model.kubernetes.devices import (
+    MAX_CLAIM_DEVICES,
+    Alternative,
+    ClaimSpec,
+    Constraint,
+    Device,
+    DeviceClass,
+    DeviceKey,
+    DeviceToleration,
+    RequestPolicy,
+    Use,
+)
+from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
-from tests.support.devices import Consumption, counters, device, has_kind, kind_class, kind_of
+from tests.support.devices import BAD, Consumption, counters, device, has_kind, in_use, kind_class, kind_of
 from tests.support.naive_allocation import Outcome, available, naive_search
 
 CARD, SLICE = kind_class("card"), kind_class("slice")
@@ -36,16 +61,19 @@ def found(
 ) -> Outcome:
     """Return the outcome of a search."""
     try:
-        return allocate(pools, requests, allocated, has_kind, Budget(steps).spend)
+        found = allocate(pools, [claim_of(requests)], in_use(allocated), has_kind, Budget(steps).spend)
     except SelectorError as error:
         return str(error)
+    return None if found is None else tuple(each.key for each in found[0])
 
 
 def counted(
     pools: Sequence[Pool], device_class: DeviceClass, allocated: Collection[DeviceKey], steps: int = ANSWER_COST
 ) -> Count:
     """Return a count without its sums."""
-    return replace(count_devices(pools, device_class, allocated, has_kind, Budget(steps).spend), least=0, room=0)
+    return replace(
+        count_devices(pools, device_class, in_use(allocated), has_kind, Budget(steps).spend), least=0, room=0
+    )
 
 
 def cards(number: int) -> list[DeviceRequest]:
@@ -85,6 +113,191 @@ class TestSearch:
         first = pool(device("a", "slice", {"g/a": 1}), counts={"g/a": 1})
         second = Pool(driver="other", name="p", devices=first.devices, counters=first.counters)
         assert found([first, second], slices(2)) == ((DRIVER, "p", "a"), ("other", "p", "a"))
+
+
+def claim(*alternatives: Alternative, constraints: Sequence[Constraint] = ()) -> DeviceClaim:
+    """Return a claim with one request for each alternative."""
+    spec = ClaimSpec(requests=tuple((each,) for each in alternatives), constraints=tuple(constraints))
+    return resolve_claim(spec, {"card": CARD, "slice": SLICE})
+
+
+def wanted(count: int | None = 1, name: str = "r", **members: Any) -> Alternative:
+    return Alternative(name=name, device_class="card", count=count, **members)
+
+
+def allocated(
+    pools: Sequence[Pool], *claims: DeviceClaim, used: Collection[DeviceKey] = (), steps: int = 10_000
+) -> list[list[str]] | None:
+    """Return the names of the devices of claims."""
+    result = allocate(pools, claims, in_use(used), has_kind, Budget(steps).spend)
+    return None if result is None else [[each.key[2] for each in devices] for devices in result]
+
+
+class TestClaims:
+    """What claims.cases() does not generate: errors, limits, and costs."""
+
+    def test_what_is_not_supported_is_an_error_that_names_it(self) -> None:
+        with pytest.raises(NotModelledError, match=r"^the allocationMode Some"):
+            resolve_claim(ClaimSpec(unsupported="the allocationMode Some"), {})
+        unlike = pool(device("a", "card", also={"links": None}))
+        linked = claim(wanted(), constraints=[Constraint(attribute=f"{DRIVER}/links")])
+        with pytest.raises(NotModelledError, match=f"^the list {DRIVER}/links in a constraint$"):
+            allocated([unlike], linked)
+
+    def test_a_class_that_does_not_exist_ends_the_attempt(self) -> None:
+        with pytest.raises(ClaimError, match=r"^the DeviceClass card of the request r not found$"):
+            resolve_claim(ClaimSpec(requests=((wanted(),),)), {})
+
+    def test_the_selectors_of_a_request_select_among_those_of_its_class(self) -> None:
+        made = claim(wanted(selectors=("true",)))
+        (((request,),),) = (made.requests,)
+        assert request.also == DeviceClass(name="", selectors=("true",))
+        assert allocated([pool(device("a", "card"), device("b", ""))], made) is None, "b has the kind of the selectors"
+
+    def test_no_claim_has_more_devices_than_fit(self) -> None:
+        many = pool(*[device(f"d{number}", "card") for number in range(MAX_CLAIM_DEVICES + 8)])
+        limit = f"exceeds the claim limit of {MAX_CLAIM_DEVICES}$"
+        with pytest.raises(ClaimError, match=f"^number of requested devices 40 {limit}"):
+            allocated([many], claim(wanted(None)))
+        with pytest.raises(ClaimError, match=f"^number of requested devices 33 {limit}"):
+            allocated([many], claim(wanted(30), wanted(3)))
+        either = ClaimSpec(requests=((wanted(40, "r/s"), wanted(1, "r/t")),))
+        assert allocated([many], resolve_claim(either, {"card": CARD})) == [["d0"]]
+        late = ClaimSpec(requests=((wanted(20, "q"),), (wanted(20, "r/s"), wanted(1, "r/t"))))
+        found = allocated([many], resolve_claim(late, {"card": CARD}))
+        assert found == [[f"d{number}" for number in range(21)]]
+
+    @pytest.mark.parametrize(("invalid", "state"), [(False, "being updated"), (True, "invalid")])
+    def test_all_devices_are_unknown_while_a_pool_has_a_problem(self, invalid: bool, state: str) -> None:
+        pools = [pool(device("a", "card")), Pool(driver=DRIVER, name="q", problem="x", invalid=invalid)]
+        with pytest.raises(
+            ClaimError, match=f"^asks for all devices, but resource pool {DRIVER}/q is currently {state}"
+        ):
+            allocated(pools, claim(wanted(None)))
+        assert allocated(pools, claim(wanted(1))) == [["a"]]
+
+    def test_admin_access_uses_devices_in_use_and_keeps_them_from_later_requests(self) -> None:
+        one = [pool(device("a", "card"), device("b", "card", {"g/a": 1}), device("c", "card"), counts={"g/a": 1})]
+        admin = wanted(2, "admin", admin=True)
+        assert allocated(one, claim(admin), used=keys("a")) == [["a", "b"]]
+        assert allocated(one, claim(admin), used=keys("b")) == [["a", "c"]], "counters count twice"
+        assert allocated(one, claim(admin, wanted(1))) == [["a", "b", "c"]]
+        assert allocated(one, claim(admin), claim(wanted(1)), used=keys("b", "c")) is None
+        assert allocated(one, claim(wanted(1)), claim(admin)) == [["a"], ["a", "b"]]
+        assert allocated(one, claim(wanted(1), admin)) == [["a", "b", "c"]], "a claim has a device once"
+        shared = [pool(device("a", "card", shared=True))]
+        assert allocated(shared, claim(wanted(1, "admin", admin=True)), used=keys("a")) == [["a"]]
+
+    def test_constraints_hold_among_the_devices_of_their_requests(self) -> None:
+        numbered = [
+            pool(*[device(f"d{number}", "card", also={"n": number // 2}) for number in range(6)], device("x", "card"))
+        ]
+        match = Constraint(attribute=f"{DRIVER}/n")
+        assert allocated(numbered, claim(wanted(2), constraints=[match]), used=keys("d0")) == [["d2", "d3"]]
+        assert allocated(numbered, claim(wanted(3), constraints=[match])) is None
+        distinct = Constraint(attribute=f"{DRIVER}/n", distinct=True, requests=frozenset(["p"]))
+        assert allocated(numbered, claim(wanted(3, "p"), wanted(2, "q"), constraints=[distinct])) == [
+            ["d0", "d2", "d4", "d1", "d3"]
+        ]
+        assert allocated(numbered, claim(wanted(4, "p"), constraints=[distinct])) is None
+        message = f"^cannot add device {DRIVER}/p/d2 because a claim constraint would not be satisfied$"
+        with pytest.raises(ClaimError, match=message):
+            allocated(numbered, claim(wanted(None), constraints=[match]))
+
+    def test_all_devices_are_given_or_none(self) -> None:
+        one = [pool(device("a", "card"), device("b", "slice"), device("c", "card"))]
+        assert allocated(one, claim(wanted(None))) == [["a", "c"]]
+        assert allocated(one, claim(wanted(None)), used=keys("c")) is None
+        assert allocated([pool(device("b", "slice"))], claim(wanted(None))) is None
+
+    def test_a_pod_may_have_any_number_of_claims(self) -> None:
+        many = pool(*[device(f"d{number}", "card") for number in range(400)])
+        found = allocated([many], *[claim(wanted())] * 400, steps=10**6)
+        assert found == [[f"d{number}"] for number in range(400)]
+        assert allocated([many]) == []
+
+    def test_each_step_is_charged(self) -> None:
+        capacities = {DRIVER: {"memory": Quantity.of(4)}}
+        many = pool(*[device(f"d{number}", "card", shared=True, capacity=capacities) for number in range(20)])
+        numbered = pool(*[device(f"d{number}", "card", also={"n": number // 2}) for number in range(20)])
+        distinct = claim(wanted(11), constraints=[Constraint(attribute=f"{DRIVER}/n", distinct=True)])
+        for made in (claim(wanted(10)), claim(wanted(None))):
+            assert allocated([many], made) is not None
+            with pytest.raises(CostExceeded):
+                allocated([many], made, steps=9)
+        with pytest.raises(CostExceeded):
+            allocated([numbered], distinct)
+
+    def test_too_few_matching_devices_are_found_without_a_search(self) -> None:
+        tainted = device("t", "card", tainted=True)
+        one = [pool(*[device(f"d{number}", "card") for number in range(9)], tainted, device("s", "slice"))]
+
+        def lacks(*claims: DeviceClaim, used: Collection[DeviceKey] = (), pools: Sequence[Pool] = one) -> bool:
+            return lacks_devices(pools, claims, in_use(used), has_kind, Budget(1000).spend)
+
+        tolerant = DeviceToleration(operator="Exists")
+        assert lacks(claim(wanted(10)))
+        assert lacks(claim(wanted(5, "p"), wanted(5, "q")))
+        assert lacks(claim(wanted(9)), used=keys("d3"))
+        assert not lacks(claim(wanted(9)))
+        assert not lacks(claim(wanted(9)), claim(wanted(9))), "each claim is counted alone"
+        assert not lacks(claim(wanted(10, tolerations=(tolerant,))))
+        assert not lacks(claim(wanted(10, admin=True)))
+        assert lacks(claim(wanted(None)), pools=[pool(device("s", "slice"))])
+        assert not lacks(claim(wanted(10)), pools=[*one, pool(device("x", BAD), name="q")])
+        either = DeviceClaim(((*claim(wanted(10)).requests[0], *claim(wanted(1)).requests[0]),))
+        assert not lacks(either)
+        with pytest.raises(CostExceeded):
+            lacks_devices(one, [claim(wanted(10))], {}, has_kind, Budget(5).spend)
+
+
+class TestShares:
+    capacity: Mapping[str, Mapping[str, Quantity]] = MappingProxyType({DRIVER: {"memory": Quantity(10)}})
+
+    def shared(self, name: str = "a", **members: Any) -> Device:
+        return device(name, "card", shared=True, capacity=self.capacity, **members)
+
+    def uses(self, *amounts: int) -> list[Use]:
+        return [Use(f"ml/{number}", True, (((DRIVER, "memory"), amount),)) for number, amount in enumerate(amounts)]
+
+    def test_a_shared_device_is_free_until_its_capacity_is_consumed(self) -> None:
+        third = {(DRIVER, "memory"): RequestPolicy(default=3)}
+        one = self.shared(policies=third)
+        for amounts, left in (((), True), ((3, 3), True), ((3, 3, 3), False), ((7,), True), ((8,), False)):
+            assert (consumption(DRIVER, one, self.uses(*amounts)) is not None) == left
+        assert consumption(DRIVER, one, [Use("ml/c", True)]) is None, "another claim has the whole device"
+        assert consumption(DRIVER, device("a"), self.uses(1)) is None, "the device was shared before"
+        assert consumption(DRIVER, self.shared(), self.uses(0)) == (((DRIVER, "memory"), 10),)
+
+    def test_names_of_capacities_without_a_domain_are_in_that_of_the_driver(self) -> None:
+        one = self.shared()
+        assert consumption(DRIVER, one, (), [("memory", 4)]) == (((DRIVER, "memory"), 4),)
+        for name in (f"{DRIVER}/memory", "other/memory", "cores"):
+            assert consumption(DRIVER, one, (), [(name, 4)]) is None
+        assert consumption(DRIVER, device("a", capacity=self.capacity), (), [("memory", 4)]) == ()
+        assert consumption(DRIVER, device("a", capacity=self.capacity), (), [("memory", 11)]) is None
+
+    def test_a_search_tries_others_in_place_of_a_shared_device_that_lacks_capacity(self) -> None:
+        half = {(DRIVER, "memory"): RequestPolicy(default=5)}
+        one = [pool(self.shared("a", policies=half, consumes={"g/a": 1}), device("b", "card"), counts={"g/a": 1})]
+        assert allocated(one, *[claim(wanted())] * 3) == [["a"], ["a"], ["b"]]
+        assert allocated(one, claim(wanted(capacity=(("memory", 11),)))) is None
+        assert allocated(one, claim(wanted(None, capacity=(("memory", 6),)))) == [["a"]]
+
+    def test_the_counters_of_a_shared_device_are_consumed_once(self) -> None:
+        policies = {(DRIVER, "memory"): RequestPolicy(default=1)}
+        one = pool(
+            self.shared("a", consumes={"g/a": 2}, policies=policies),
+            device("b", "card", {"g/a": 1}),
+            counts={"g/a": 2},
+        )
+        assert allocated([one], *[claim(wanted())] * 10) == [["a"]] * 10
+        assert allocated([one], *[claim(wanted())] * 11) is None
+        held = {(DRIVER, "p", "a"): self.uses(1)}
+        result = allocate([one], [claim(wanted()), claim(wanted(2))], held, has_kind, Budget().spend)
+        assert result is None
+        for uses, most in (({}, 1), (held, 1), ({(DRIVER, "p", "a"): self.uses(10)}, 0)):
+            assert count_devices([one], CARD, uses, has_kind, Budget().spend).most == most
 
 
 class TestCounting:
@@ -211,7 +424,7 @@ def generated_pools(draw: st.DrawFn, *, tainted: bool, bad: bool) -> list[Pool]:
 
 
 @st.composite
-def in_use(draw: st.DrawFn, pools: Sequence[Pool]) -> frozenset[DeviceKey]:
+def generated_uses(draw: st.DrawFn, pools: Sequence[Pool]) -> frozenset[DeviceKey]:
     """Generate devices of other claims; they may overcommit counters."""
     every = [each.key(item) for each in pools for item in (*each.devices, *each.others)]
     return frozenset(draw(st.lists(st.sampled_from(every), max_size=3))) if every else frozenset()
@@ -227,9 +440,9 @@ def acceptable(
     result: Sequence[DeviceKey],
 ) -> bool:
     """Return whether devices are those of the requests, free, not tainted, and within all counters."""
-    if len(result) != sum(each.count for each in requests) or len(set(result)) < len(result):
+    if len(result) != sum(each.count or 0 for each in requests) or len(set(result)) < len(result):
         return False
-    wanted = [each.device_class.name for each in requests for _ in range(each.count)]
+    wanted = [each.device_class.name for each in requests for _ in range(each.count or 0)]
     by_key = {(each.driver, each.name, item.name): (each, item) for each in pools for item in each.devices}
     consumed: dict[str, Counter[tuple[str, str]]] = {}
     for key, kind in zip(result, wanted, strict=True):
@@ -254,13 +467,13 @@ def choices(pools: Sequence[Pool], request: DeviceRequest) -> list[tuple[DeviceK
         for item in each.devices
         if kind_of(item) == request.device_class.name
     ]
-    return [*combinations(fitting, request.count)]
+    return [*combinations(fitting, request.count or 0)]
 
 
 @given(st.data())
 def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
     pools = data.draw(generated_pools(tainted=True, bad=True))
-    allocated, requests = data.draw(in_use(pools)), data.draw(generated_requests)
+    allocated, requests = data.draw(generated_uses(pools)), data.draw(generated_requests)
     outcome = found(pools, requests, allocated)
     assert outcome == naive_search(pools, allocated, requests)
     if isinstance(outcome, tuple):
@@ -270,8 +483,8 @@ def test_the_search_finds_what_the_scheduler_finds(data: st.DataObject) -> None:
 @given(st.data())
 def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObject) -> None:
     pools = data.draw(generated_pools(tainted=False, bad=False))
-    allocated, requests = data.draw(in_use(pools)), data.draw(generated_requests)
-    assume(sum(each.count for each in requests) <= 6)
+    allocated, requests = data.draw(generated_uses(pools)), data.draw(generated_requests)
+    assume(sum(each.count or 0 for each in requests) <= 6)
     every = product(*[choices(pools, each) for each in requests])
     fits = any(acceptable(pools, requests, allocated, [key for keys in each for key in keys]) for each in every)
     assert (found(pools, requests, allocated) is not None) == fits
@@ -280,7 +493,7 @@ def test_without_taints_nothing_is_found_only_if_nothing_fits(data: st.DataObjec
 @given(st.data(), st.sampled_from([CARD, SLICE]))
 def test_as_many_devices_are_counted_as_a_search_finds(data: st.DataObject, device_class: Any) -> None:
     pools = data.draw(generated_pools(tainted=data.draw(st.booleans()), bad=True))
-    allocated = data.draw(in_use(pools))
+    allocated = data.draw(generated_uses(pools))
     count = counted(pools, device_class, allocated)
     assert count.exact
     outcomes = [naive_search(pools, allocated, [DeviceRequest(device_class, number)]) for number in range(1, 10)]

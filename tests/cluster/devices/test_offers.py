@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -9,16 +10,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
 from rules_engine.cluster.devices import offers as offering
-from rules_engine.cluster.devices.allocation import DeviceRequest, count_devices
+from rules_engine.cluster.devices.allocation import DeviceRequest, allocate, claim_of, count_devices
 from rules_engine.cluster.devices.offers import DeviceOffers, with_device_offers
 from rules_engine.cluster.devices.pools import Pools
+from rules_engine.cluster.devices.selectors import SelectorError
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Cluster, DriverDevices, Node, Served
-from rules_engine.model.kubernetes.devices import IMPLICIT_PREFIX, Device, DeviceClass, DeviceKey, ResourceSlice
+from rules_engine.model.kubernetes.devices import (
+    IMPLICIT_PREFIX,
+    Device,
+    DeviceClass,
+    DeviceKey,
+    RequestPolicy,
+    ResourceSlice,
+    Use,
+)
 from rules_engine.model.kubernetes.quantity import Quantity
 from tests.support.api import DRIVER
 from tests.support.budgets import units_spent
-from tests.support.devices import BAD, device, devices_of, kind_class, on, part
+from tests.support.devices import BAD, device, devices_of, in_use, kind_class, on, part
 from tests.support.evaluation import Amounts, node
 from tests.support.laws import clusters
 from tests.support.naive_allocation import naive_search
@@ -32,7 +42,7 @@ def offered(
     classes: tuple[DeviceClass, ...] = CLASSES,
     allocatable: Amounts | None = None,
     used: Amounts | None = None,
-    allocated: Mapping[DeviceKey, bool] | None = None,
+    allocated: Mapping[DeviceKey, tuple[Use, ...]] | None = None,
 ) -> Node:
     """Return the node "a" with what drivers offer on it."""
     made = node("a", allocatable, used)
@@ -58,8 +68,8 @@ def serve(found: Node, free: bool = True, budget: Budget | None = None, **counts
     return service(found).serve(wanted, (budget or Budget()).spend, free=free)
 
 
-def keys(*names: str, pool: str = "p", extended: bool = True) -> dict[DeviceKey, bool]:
-    return {(DRIVER, pool, name): extended for name in names}
+def keys(*names: str, pool: str = "p", extended: bool = True) -> dict[DeviceKey, tuple[Use, ...]]:
+    return in_use([(DRIVER, pool, name) for name in names], extended=extended)
 
 
 def plain(*devices: Device) -> ResourceSlice:
@@ -367,32 +377,60 @@ def test_devices_without_counters_are_served_up_to_their_number(kinds: list[str]
     assert serve(found, cards=cards, slices=slices) is (Served.YES if fits else Served.NO)
 
 
+MEMORY = (DRIVER, "memory")
+
+
 @st.composite
-def slices_of_cards(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
-    """Generate a pool of eight devices at most, which share the counters of two cards."""
+def slices_of_cards(draw: st.DrawFn, *, shared: bool = False) -> tuple[ResourceSlice, ...]:
+    """Generate a pool of eight devices at most with the counters of two cards; `shared`: some are for two claims."""
     names = ("g/a", "g/b", "h/a")
     devices = []
     for number in range(draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(["card", "slice", "slice", "other", BAD]))
         consumed = {name: draw(st.integers(0, 2)) for name in draw(st.lists(st.sampled_from(names), unique=True))}
-        devices.append(device(f"d{number}", kind, consumed, tainted=draw(st.integers(0, 4)) == 0))
+        fields: dict[str, Any] = {}
+        if shared and draw(st.booleans()):
+            fields = {"shared": True, "capacity": {DRIVER: {"memory": Quantity(2)}}}
+            fields["policies"] = {MEMORY: RequestPolicy(default=1)}
+        devices.append(device(f"d{number}", kind, consumed, tainted=draw(st.integers(0, 4)) == 0, **fields))
     counts = {name: draw(st.integers(0, 4)) for name in names}
     return part("s0", counts=counts, slice_count=2), part("s1", *devices, slice_count=2)
 
 
-@given(slices_of_cards(), slices_of_cards(), st.sets(st.integers(0, 7), max_size=3))
+@given(
+    slices_of_cards(shared=True),
+    slices_of_cards(shared=True),
+    st.sets(st.integers(0, 7), max_size=3),
+    st.dictionaries(st.integers(0, 7), st.integers(1, 2), max_size=3),
+    st.integers(1, 2),
+)
 def test_devices_of_cards_are_counted_as_all_together(
-    one: tuple[ResourceSlice, ...], two: tuple[ResourceSlice, ...], used: set[int]
+    one: tuple[ResourceSlice, ...],
+    two: tuple[ResourceSlice, ...],
+    used: set[int],
+    shares: dict[int, int],
+    number: int,
 ) -> None:
     others = [replace_struct(each, pool="q") for each in two]
-    offers = DeviceOffers(devices_of(CLASSES, *one, *others, allocated=keys(*[f"d{number}" for number in used])))
+    uses = keys(*[f"d{number}" for number in used])
+    for index, count in shares.items():
+        if any(item.name == f"d{index}" and item.shared for item in one[1].devices):
+            uses[DRIVER, "p", f"d{index}"] = tuple([Use(f"ml/{n}", True, ((MEMORY, 1),)) for n in range(count)])
+    offers = DeviceOffers(devices_of(CLASSES, *one, *others, allocated=uses))
     found = offers.node(node("a"))
     pools = offers.pools.reaching(found)
     for name, each in zip((CARDS, SLICES), CLASSES, strict=True):
         most, free = (
-            count_devices(pools, each, taken, offers.matches, Budget().spend).most for taken in ((), offers.allocated)
+            count_devices(pools, each, taken, offers.matches, Budget().spend).most for taken in ({}, offers.allocated)
         )
         assert amounts(found, name) == (most, free)
+    claim = claim_of([DeviceRequest(each, number) for each in CLASSES])
+    try:
+        fits = allocate(pools, [claim], offers.allocated, offers.matches, Budget().spend) is not None
+        expected = Served.YES if fits else Served.NO
+    except SelectorError:
+        expected = Served.GIVEN_UP
+    assert service(found).serve({CARDS: number, SLICES: number}, Budget().spend, free=True) is expected
 
 
 @given(slices_of_cards(), st.sets(st.integers(0, 7), max_size=3), st.integers(0, 3), st.integers(0, 3), st.booleans())

@@ -13,6 +13,7 @@ from rules_engine.cluster.scheduling import Filter, KubeScheduler
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.filters import devices as filters
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.device_objects import read_allocated
 from tests.support.api import (
     GPU,
     NOW,
@@ -170,9 +171,10 @@ def test_devices_that_several_nodes_reach_are_taken_once() -> None:
 
 
 def test_devices_of_claims_are_in_use_until_their_pod_leaves() -> None:
-    subject = _cycle([node("a")], GPUS, cards("a", 2), resource_claim("c", "gpu-0", extended=True))
+    claim = resource_claim("c", "gpu-0", extended=True)
+    subject = _cycle([node("a")], GPUS, cards("a", 2), claim)
     claimed = BoundPod("default/old", _gpus(), 0, 0)
-    subject.bind(claimed, [("gpu.nvidia.com", "a", "gpu-0")])
+    subject.bind(claimed, [*read_allocated(claim)])
     assert subject.explain(_gpus(2)).feasible == 0
     assert subject.explain(_gpus()).feasible == 1
     subject.release(claimed)
@@ -377,15 +379,41 @@ def test_the_taint_of_a_rule_keeps_pods_away_and_rules_that_were_not_read_are_na
     assert objects.view.unread == {GPU, "deviceclass.resource.kubernetes.io/gpu"}
 
 
-def test_shared_and_conditional_devices_are_named() -> None:
-    shared = resource_slice("a", device("d", "gpu", allowMultipleAllocations=True))
+@pytest.mark.parametrize(("policy", "pods"), [({}, 1), ({"requestPolicy": {"default": "1"}}, 4)])
+def test_pods_share_a_device_until_its_capacity_is_consumed(policy: Object, pods: int) -> None:
+    capacity = {"shares": {"value": "4", **policy}}
+    shared = resource_slice("a", device("d", allowMultipleAllocations=True, capacity=capacity))
+    subject = _cycle([node("a")], GPUS, shared)
+    bound = _fill(subject, _gpus())
+    assert len(bound) == pods
+    subject.release(bound[0])
+    assert len(_fill(subject, _gpus())) == 1
+
+
+def test_without_capacities_any_number_of_pods_share_a_device() -> None:
+    subject = _cycle([node("a")], GPUS, resource_slice("a", device("d", allowMultipleAllocations=True)))
+    for number in range(9):
+        assert subject.schedule(f"default/p{number}", _gpus(), 0) is not None
+    assert subject.explain(_gpus(2)).feasible == 0, "a request has a device once"
+
+
+def test_a_share_that_another_claim_consumes_is_in_use() -> None:
+    capacity = {"shares": {"value": "4", "requestPolicy": {"default": "1"}}}
+    shared = resource_slice("a", device("d", allowMultipleAllocations=True, capacity=capacity))
+    claim = resource_claim("c", "d")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    result |= {"shareID": "x", "consumedCapacity": {"shares": "3"}}
+    subject = _cycle([node("a")], GPUS, shared, claim)
+    assert len(_fill(subject, _gpus())) == 1
+
+
+def test_conditional_devices_are_named() -> None:
     conditional = resource_slice("b", device("d", "mig", bindingConditions=["x"]))
     broken = device_class("broken", "x.com/broken", "device.attributes['gpu.nvidia.com'].model == 'x'")
-    subject = _cycle([node("a")], GPUS, MIGS, broken, shared, conditional)
-    assert subject.explain(_gpus()).not_modelled == ("consumable capacity of devices",)
+    subject = _cycle([node("a")], GPUS, MIGS, broken, conditional)
+    assert subject.explain(_gpus()).not_modelled == ()
     assert subject.explain(_gpus(1, MIG)).not_modelled == ("binding conditions of devices",)
-    both = ("consumable capacity of devices", "binding conditions of devices")
-    assert subject.explain(_gpus(1, "x.com/broken")).not_modelled == both
+    assert subject.explain(_gpus(1, "x.com/broken")).not_modelled == ("binding conditions of devices",)
     assert subject.explain(SchedulablePod.of(pod())).not_modelled == ()
 
 

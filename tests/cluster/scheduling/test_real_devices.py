@@ -97,7 +97,7 @@ def _cycle(objects: ClusterObjects) -> SchedulingCycle:
     made = SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(), 1, objects.devices)
     numbers = {node.name: number for number, node in enumerate(view.nodes)}
     held = {
-        text_member(reference, "name"): [key for key, _ in read_allocated(claim)]
+        text_member(reference, "name"): [*read_allocated(claim)]
         for claim in objects.of("ResourceClaim")
         for reference in object_items(claim.metadata.get("ownerReferences"))
     }

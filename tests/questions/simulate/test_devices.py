@@ -173,7 +173,7 @@ def test_what_is_not_modelled_is_named() -> None:
     claimed = template(0, resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
     record = played(NODES, load("p"), load("q", pod=claimed), load("r", pod=template(0)), drivers=by_kind(GPUS, shared))
     assert {name: each.admitted.not_modelled for name, each in by_name(record).items()} == {
-        "p": ("consumable capacity of devices", "binding conditions of devices"),
+        "p": ("binding conditions of devices",),
         "q": ("resource claims",),
         "r": (),
     }

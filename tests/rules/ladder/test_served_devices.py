@@ -20,7 +20,7 @@ from rules_engine.model.rules.rule import ConditionKind, FailurePolicy, LabelReq
 from rules_engine.rules.ladder.value import FallbackLadder, WhenExhausted
 from tests.support.api import DRIVER
 from tests.support.budgets import units_spent
-from tests.support.devices import device, devices_of, kind_class, on, part
+from tests.support.devices import device, devices_of, in_use, kind_class, on, part
 from tests.support.evaluation import compiled, container, ladder, mutated, node, pod, request, rung
 
 CARDS, SLICES, PLUGIN = "example.com/card", "example.com/slice", "example.com/plugin"
@@ -30,7 +30,7 @@ BAD = Device(name="bad", attributes={"other": {"kind": "card"}})
 
 
 def cluster(*nodes: Node, slices: tuple[ResourceSlice, ...], used: tuple[DeviceKey, ...] = ()) -> Cluster:
-    devices = devices_of(CLASSES, *slices, allocated=dict.fromkeys(used, True))
+    devices = devices_of(CLASSES, *slices, allocated=in_use(used))
     return with_device_offers(Cluster(nodes=nodes, devices=devices))
 
 
@@ -292,7 +292,7 @@ class TestCosts:
             slices.append(part(f"{name}-d", *devices, pool=name, nodes=on(name), slice_count=2))
             used += [(DRIVER, name, f"part-{n}-{place}") for n in range(8) for place in range(random.randint(0, 6))]
         classes = tuple(kind_class(kind, f"example.com/{kind}") for kind in kinds)
-        made = devices_of(classes, *slices, allocated=dict.fromkeys(used, True))
+        made = devices_of(classes, *slices, allocated=in_use(used))
         on_them = with_device_offers(Cluster(nodes=tuple(map(node, names)), devices=made))
         rule = ladder(*(each.resource for each in classes), offered=Offered.AVAILABLE)
         for amounts in ((1, 2, 2), (0, 4, 8), (2, 4, 4), (0, 8, 8), (1, 8, 12)):

@@ -10,11 +10,11 @@ import pytest
 
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.model.kubernetes.cluster import Cluster, Freshness, Node
-from rules_engine.model.kubernetes.devices import Device, DeviceClass, NodeSelection, ResourceSlice
+from rules_engine.model.kubernetes.devices import Claim, Device, DeviceClass, NodeSelection, ResourceSlice, Use
 from rules_engine.model.kubernetes.placement import NodeExpression, NodeTerm
 from rules_engine.model.kubernetes.pod import Pod
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
-from rules_engine.server.cluster.device_store import Claim, DeviceStore
+from rules_engine.server.cluster.device_store import DeviceStore
 from rules_engine.server.cluster.reading import read_node, read_pod
 from rules_engine.server.cluster.reflector import RELIST_SECONDS
 from rules_engine.server.cluster.store import Store
@@ -306,7 +306,7 @@ def test_an_equal_object_touches_no_node() -> None:
     store.put(ResourceSlice(name="s", driver=DRIVER, pool="p", nodes=everywhere))
     store.remove(DeviceClass(name="absent"))
     assert store.update(nodes("one")) == ()
-    store.replace(Claim, [Claim("ml/c", (((DRIVER, "p", "a"), True),))])
+    store.replace(Claim, [Claim(name="ml/c", uses=(((DRIVER, "p", "a"), Use("ml/c", True)),))])
     assert store.update(nodes("one")) == {"one"}
     store.replace(ResourceSlice, [])
     assert store.update(nodes("one")) == {"one"}
@@ -323,7 +323,7 @@ def test_only_nodes_that_a_pool_reaches_are_touched() -> None:
     store.put(ResourceSlice(name="t", driver=DRIVER, pool="own", devices=devices))
     everything = {**nodes("one", "two", rack="x"), **nodes("three", "four", rack="y")}
     assert store.update(everything) == {"one", "two", "four"}
-    store.put(Claim("ml/c", (((DRIVER, "rack", "a"), True),)))
+    store.put(Claim(name="ml/c", uses=(((DRIVER, "rack", "a"), Use("ml/c", True)),)))
     assert store.update(everything) == {"one", "two"}
     store.put(DeviceClass(name="nic"))
     assert store.update(everything) == everything.keys()

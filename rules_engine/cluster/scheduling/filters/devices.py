@@ -10,16 +10,15 @@ from itertools import chain
 
 from msgspec import Struct, field
 
-from rules_engine.cluster.devices.allocation import DeviceRequest, allocate
+from rules_engine.cluster.devices.allocation import AllocatedDevice, allocate, claim_of, lacks_devices
 from rules_engine.cluster.devices.offers import DeviceOffers
-from rules_engine.cluster.devices.pools import Pool, pool_devices
 from rules_engine.cluster.devices.requests import ExtendedResourceRequest, create_requests
 from rules_engine.cluster.devices.selectors import CostlyError, SelectorError
 from rules_engine.cluster.nodes import NodeSet, node_set, numbers_of, union
 from rules_engine.cluster.scheduling import scheduling as reasons
 from rules_engine.language.cel import Budget, CostExceeded
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, DeviceKey, Devices, PoolKey
+from rules_engine.model.kubernetes.devices import MAX_CLAIM_DEVICES, Devices, Held, PoolKey
 from rules_engine.model.kubernetes.quantity import Quantity
 
 MAX_KINDS = 1_000
@@ -28,7 +27,6 @@ MAX_KINDS = 1_000
 MAX_STEPS = 10_000
 """Devices tried in one search, some 10 ms. kube-scheduler gives up after 10 s; people's claims need a few hundred."""
 
-SHARED = "consumable capacity of devices"
 CONDITIONAL = "binding conditions of devices"
 TAINT_RULES = "devicetaintrules, which were not read"
 
@@ -78,13 +76,12 @@ class DeviceUse:
         for number, pools in enumerate(self._pools):
             for pool in pools:
                 self._reached[pool.pool_key] = self._reached.get(pool.pool_key, 0) | 1 << number
-        self._held: dict[str, Sequence[DeviceKey]] = {}
+        self._held: dict[str, Held] = {}
         """The devices of pods, by their names."""
         self._kinds: dict[Containers, _EqualRequests] = {}
         every = [(device, each.driver) for each in devices.slices for device in each.devices]
         self._rules_unread = devices.taint_rules is None
         self._special = {
-            SHARED: [(device, driver) for device, driver in every if device.shared],
             CONDITIONAL: [(device, driver) for device, driver in every if device.conditional],
         }
 
@@ -149,7 +146,7 @@ class DeviceUse:
         reaching = {pool.pool_key for pool in pools}
         return any(pool.invalid for pool in pools) or not reaching.issuperset(self.offers.pools.invalid_elsewhere)
 
-    def _allocate(self, containers: Containers, number: int) -> Sequence[DeviceKey] | None:
+    def _allocate(self, containers: Containers, number: int) -> Sequence[AllocatedDevice] | None:
         """Return devices of a node for a pod; None if it has too few. Raises DevicesError."""
         classes = {
             each.resource: self._classes[each.resource]
@@ -157,51 +154,33 @@ class DeviceUse:
             if self._served.get(each.resource, 0) >> number & 1
         }
         requests = create_requests(containers, classes)
-        count = sum(request.count for request in requests)
+        count = sum(request.count or 0 for request in requests)
         if count > MAX_CLAIM_DEVICES:
             classes_text = ", ".join(sorted({request.device_class.name for request in requests}))
             limit = f"exceeds the claim limit of {MAX_CLAIM_DEVICES}"
             raise DevicesError(f"number of requested devices {count} of DeviceClass {classes_text} {limit}")
-        pools = self._pools[number]
+        search = (self._pools[number], [claim_of(requests)], self.offers.allocated, self.offers.matches)
+        spend = Budget(MAX_STEPS).spend
         try:
-            if count > 1 and self._lacks_devices(pools, requests):
-                return None
-            return allocate(pools, requests, self.offers.allocated, self.offers.matches, Budget(MAX_STEPS).spend)
+            found = None if count > 1 and lacks_devices(*search, spend) else allocate(*search, spend)
+            return None if found is None else found[0]
         except SelectorError as error:
             raise DevicesError(str(error)) from None
         except (CostlyError, CostExceeded):
             raise DevicesError(STEPS_EXCEEDED) from None
 
-    def _lacks_devices(self, pools: Sequence[Pool], requests: Sequence[DeviceRequest]) -> bool:
-        """Return True if a class has too few devices; a search would try all combinations to find that out."""
-        wanted: dict[str, int] = {}
-        for request in requests:
-            name = request.device_class.name
-            wanted[name] = wanted.get(name, 0) + request.count
-            try:
-                free = sum(
-                    self.offers.matches(request.device_class, pool, device) and not device.tainted
-                    for pool, device in pool_devices(pools)
-                    if pool.key(device) not in self.offers.allocated
-                )
-            except SelectorError:
-                return False  # only the search knows whether it evaluates the selector there
-            if free < wanted[name]:
-                return True
-        return False
-
     @property
-    def held(self) -> Mapping[str, Sequence[DeviceKey]]:
+    def held(self) -> Mapping[str, Held]:
         """The devices of pods, by their names."""
         return {**self._held}
 
-    def bind(self, name: str, number: int, containers: Containers, claimed: Sequence[DeviceKey] | None) -> None:
+    def bind(self, name: str, number: int, containers: Containers, claimed: Held | None) -> None:
         """Allocate devices to a pod on its node: `claimed`, the devices of its claim, or else the first that fit."""
         if not containers or not self._classes:
             return
         if claimed is None:
             try:
-                claimed = self._allocate(containers, number) or ()
+                claimed = [each.use(name, extended=True) for each in self._allocate(containers, number) or ()]
             except DevicesError:
                 claimed = ()
         self.offers.claim(claimed)
@@ -214,8 +193,8 @@ class DeviceUse:
         self.offers.give_back(held)
         self._forget(held)
 
-    def _forget(self, changed: Sequence[DeviceKey]) -> None:
-        nodes = union([self._reached.get((driver, pool), 0) for driver, pool, _ in changed])
+    def _forget(self, changed: Held) -> None:
+        nodes = union([self._reached.get((driver, pool), 0) for (driver, pool, _), _ in changed])
         for kind in self._kinds.values():
             kind.forget(nodes)
 

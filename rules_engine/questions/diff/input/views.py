@@ -3,8 +3,6 @@
 from collections.abc import Set
 from dataclasses import replace
 
-from msgspec import structs
-
 from rules_engine.cluster.devices.offers import DeviceOffers, cluster_view, without_device_offers
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.kubernetes.cluster import Cluster
@@ -41,10 +39,10 @@ class ViewsWithout:
         new = replace(new, used={name: amount for name, amount in used.items() if amount.nanos})
         if self._offers is not None:
             claim = self._objects.find("ResourceClaim", extended_claim(pod), pod.namespace)
-            held = {key for key, _ in read_allocated(claim or {})}
             devices = self._cluster.devices
-            allocated = {key: extended for key, extended in devices.allocated.items() if key not in held}
-            new = DeviceOffers(structs.replace(devices, allocated=allocated), self._offers).node(new)
+            offers = DeviceOffers(devices, self._offers)
+            offers.give_back(read_allocated(claim or {}))
+            new = offers.node(new)
         nodes[position] = new
         return self._cluster.changed(tuple(nodes), [(old, new)], self._cluster.namespaces)
 

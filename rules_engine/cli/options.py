@@ -144,7 +144,7 @@ VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "Resou
 
 POD_KINDS = (
     *VIEW_KINDS,
-    *("PriorityClass", "RuntimeClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
+    *("ResourceClaimTemplate", "PriorityClass", "RuntimeClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "PodDisruptionBudget"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),

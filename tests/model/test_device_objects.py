@@ -418,6 +418,17 @@ class TestClaims:
         pending = read_claim({"metadata": {"name": "c", "namespace": "ml"}, "spec": spec})
         assert (pending.spec, pending.uses, pending.terms) == (read_claim_spec(spec), (), None)
 
+    def test_a_template_has_the_spec_of_its_claims(self) -> None:
+        spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"deviceClassName": "gpu"}}]}}
+        template = {"metadata": {"name": "t", "namespace": "ml"}, "spec": {"spec": spec}}
+        assert read_devices({"ResourceClaimTemplate": [template]}, unexpected).templates == {
+            "ml/t": read_claim_spec(spec)
+        }
+        spec["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"m": "much"}}
+        messages: list[str] = []
+        read_devices({"ResourceClaimTemplate": [template]}, lambda _, message: messages.append(message))
+        assert messages[0].startswith("ResourceClaimTemplate t is left out: ")
+
     def test_a_claim_with_a_malformed_amount_cannot_be_used(self) -> None:
         spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"capacity": {"requests": {"m": "much"}}}}]}}
         with pytest.raises(DeviceError):
@@ -425,6 +436,28 @@ class TestClaims:
 
     def test_a_claim_without_allocation_uses_no_device(self) -> None:
         assert not [*read_allocated({"metadata": {"name": "c"}, "spec": {}})]
+
+
+def test_slices_keep_what_claims_and_templates_select_by() -> None:
+    attributes = {name: {"string": name} for name in ("a", "b", "c", "d")}
+    capacity = {name: {"value": "1"} for name in ("x", "y")}
+    exactly = {"selectors": [{"cel": {"expression": "device.attributes['g'].a == 'a'"}}]}
+    asking = {"capacity": {"requests": {"x": "1"}}}
+    specs: list[Any] = [
+        {"devices": {"requests": [{"name": "p", "exactly": exactly}], "constraints": [{"matchAttribute": "g/b"}]}},
+        {"devices": {"requests": [{"name": "p", "firstAvailable": [{"name": "s", **asking}]}]}},
+    ]
+    found = read_devices(
+        {
+            "ResourceClaim": [{"metadata": {"name": "c", "namespace": "ml"}, "spec": specs[0]}],
+            "ResourceClaimTemplate": [{"metadata": {"name": "t", "namespace": "ml"}, "spec": {"spec": specs[1]}}],
+            "ResourceSlice": [spec(devices=[{"name": "d", "attributes": attributes, "capacity": capacity}])],
+        },
+        unexpected,
+    )
+    (read,) = found.slices[0].devices
+    assert {*read.attributes[DRIVER]} == {"a", "b"}
+    assert {*read.capacity[DRIVER]} == {"x"}
 
 
 def test_objects_are_read_by_kind() -> None:

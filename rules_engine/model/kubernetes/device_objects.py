@@ -35,7 +35,7 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 
-DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "DeviceTaintRule")
+DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule")
 """The kinds of resource.k8s.io/v1 that are read. Earlier versions of DeviceTaintRule have the same members."""
 
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
@@ -63,11 +63,14 @@ def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[Ob
 
     classes = tuple(map(read_device_class, objects.get("DeviceClass", ())))
     claims = tuple(read_all("ResourceClaim", read_claim))
-    slices = read_all("ResourceSlice", SliceReader(classes, specs=[each.spec for each in claims if each.spec]).slice)
+    templates = dict(read_all("ResourceClaimTemplate", read_claim_template))
+    specs = (*templates.values(), *[each.spec for each in claims if each.spec])
+    slices = read_all("ResourceSlice", SliceReader(classes, specs=specs).slice)
     return Devices(
         classes=classes,
         slices=tuple(slices),
         claims={each.name: each for each in claims},
+        templates=templates,
         allocated=uses_of(claims),
         taint_rules=tuple(map(read_taint_rule, objects.get("DeviceTaintRule", ()))),
     )
@@ -128,6 +131,15 @@ def read_claim(raw: Object) -> Claim:
         )
     except (PodError, QuantityError, TooLargeError) as error:
         raise DeviceError(str(error)) from None
+
+
+def read_claim_template(raw: Object) -> tuple[str, ClaimSpec]:
+    """Read namespace and name of a ResourceClaimTemplate, and the spec of its claims. Raises DeviceError."""
+    try:
+        spec = read_claim_spec(as_mapping(raw.get("spec")).get("spec"))
+    except QuantityError as error:
+        raise DeviceError(str(error)) from None
+    return _claim_name(as_mapping(raw.get("metadata"))), spec
 
 
 def read_claim_spec(raw: Json) -> ClaimSpec:

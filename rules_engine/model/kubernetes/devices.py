@@ -252,13 +252,14 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Devices(Struct, frozen=True, kw_only=True, dict=True):
     """All classes, slices and DeviceTaintRules of a cluster.
 
-    `allocated`: the devices of claims with their uses.
+    `claims` and `templates`: by namespace and name. `allocated`: the devices of claims with their uses.
     `taint_rules` None: they were not read.
     """
 
     classes: tuple[DeviceClass, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     claims: Mapping[str, Claim] = {}
+    templates: Mapping[str, ClaimSpec] = {}
     allocated: Mapping[DeviceKey, tuple[Use, ...]] = {}
     taint_rules: tuple[DeviceTaintRule, ...] | None = ()
 

@@ -349,6 +349,10 @@ class _AllocationSearch:
             uses = [*self._allocated.get(key, ()), *own]
         if _is_taken(device, uses) or not _matches(request, pool, device, self._matches):
             return None
+        # Without its requested capacity, a device is not tried with its counters.
+        consumed = consumption(pool.driver, device, self._shares(device, key), detail.capacity)
+        if consumed is None:
+            return None
         if device.consumes and counts:
             self._spend(STEP_COST * len(device.consumes) + sum(map(len, self._chosen)))
             self._consume(pool, device, 1)
@@ -361,7 +365,7 @@ class _AllocationSearch:
             if request.count is None:
                 raise ClaimError(f"cannot add device {'/'.join(key)} because a claim constraint would not be satisfied")
             return None
-        consumed = consumption(pool.driver, device, uses, detail.capacity)
+        consumed = consumption(pool.driver, device, uses, detail.capacity) if own else consumed
         if consumed is None:
             if counts:
                 self._consume(pool, device, -1)

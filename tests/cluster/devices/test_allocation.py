@@ -284,6 +284,15 @@ class TestShares:
         assert allocated(one, claim(wanted(capacity=(("memory", 11),)))) is None
         assert allocated(one, claim(wanted(None, capacity=(("memory", 6),)))) == [["a"]]
 
+    def test_a_device_without_the_requested_capacity_keeps_no_counters(self) -> None:
+        full = device("b", "card", {"g/a": 1}, capacity=self.capacity, also={"n": 2})
+        one = pool(
+            device("a", "card", {"g/a": 1}, also={"n": 1}), device("c", "card", also={"n": 1}), full, counts={"g/a": 1}
+        )
+        distinct = Constraint(attribute=f"{DRIVER}/n", distinct=True)
+        made = claim(wanted(1, "p"), wanted(1, "q", capacity=(("memory", 1),)), constraints=[distinct])
+        assert allocated([one], made) == [["c", "b"]]
+
     def test_the_counters_of_a_shared_device_are_consumed_once(self) -> None:
         policies = {(DRIVER, "memory"): RequestPolicy(default=1)}
         one = pool(

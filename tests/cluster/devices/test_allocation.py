@@ -134,7 +134,7 @@ def allocated(
 
 
 class TestClaims:
-    """What claims.cases() does not generate: errors, limits, and costs."""
+    """Claims that claims.cases() does not generate: errors, limits and costs."""
 
     def test_what_is_not_supported_is_an_error_that_names_it(self) -> None:
         with pytest.raises(NotModelledError, match=r"^the allocationMode Some"):

@@ -3,9 +3,10 @@
 Missing and malformed members count as absent, so that one malformed object does not hide all others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sys import intern
+from typing import TypeVar
 
 from rules_engine.cluster.nodes.reservations import PodKey, ReservedAmounts, usage_of_requests
 from rules_engine.model.json.lenient import Object, as_mapping, as_string_map, text_member
@@ -14,6 +15,8 @@ from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import Claim, DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
+
+T = TypeVar("T")
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource
@@ -56,26 +59,25 @@ def read_class(raw: Object) -> DeviceClass:
 
 def read_slice(raw: Object, reader: device_objects.SliceReader) -> ResourceSlice:
     """Read a ResourceSlice. Raises UnreadableError."""
-    name = _read_name(as_mapping(raw.get("metadata")))
-    try:
-        return reader.slice(raw)
-    except device_objects.DeviceError as error:
-        raise UnreadableError(f"{name}: {error}") from None
+    return _read_named(raw, reader.slice)
 
 
 def read_claim(raw: Object) -> Claim:
     """Read a ResourceClaim. Raises UnreadableError."""
-    name = _read_name(as_mapping(raw.get("metadata")))
-    try:
-        return device_objects.read_claim(raw)
-    except device_objects.DeviceError as error:
-        raise UnreadableError(f"{name}: {error}") from None
+    return _read_named(raw, device_objects.read_claim)
 
 
 def read_taint_rule(raw: Object) -> DeviceTaintRule:
     """Read a DeviceTaintRule. Raises UnreadableError."""
-    _read_name(as_mapping(raw.get("metadata")))
-    return device_objects.read_taint_rule(raw)
+    return _read_named(raw, device_objects.read_taint_rule)
+
+
+def _read_named(raw: Object, read: Callable[[Object], T]) -> T:
+    name = _read_name(as_mapping(raw.get("metadata")))
+    try:
+        return read(raw)
+    except device_objects.DeviceError as error:
+        raise UnreadableError(f"{name}: {error}") from None
 
 
 def read_namespace(raw: Object) -> Namespace:

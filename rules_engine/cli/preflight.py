@@ -86,12 +86,13 @@ def preflight(
     problems.add(seen, lines)
     if reading.objects is None or has_errors(seen):
         problems.end()
+    objects = reading.objects.with_objects(part.claims_beside(reading.objects, namespace or cluster.namespace))
     try:
         with progress_bar("count") as show, without_garbage_collection():
             answer = rules_engine.preflight(
                 files.rule_set,
                 part.pods,
-                reading.objects,
+                objects,
                 name=reading.name,
                 namespace=namespace or cluster.namespace,
                 progress=lambda done, total: show("workloads", done, total),

@@ -38,7 +38,11 @@ from rules_engine.language.log_lines import DECISION_LOG, is_decision_log
 from rules_engine.language.schemas import spelling_hint
 from rules_engine.language.yaml.documents import MAX_DEPTH, TOO_DEEP
 from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, YamlNode
+from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
+from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
+from rules_engine.model.kubernetes.device_objects import DEVICE_GROUP
+from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems, unknown_pods, warn_of
 from rules_engine.model.problems.source import Location, SourceText, truncate
@@ -48,11 +52,28 @@ _NO_POD = "no pod and no object with a pod template found"
 
 @dataclass(frozen=True, slots=True)
 class PodPart:
-    """The pods of a part of a file, with its problems; no pods if a problem is an error."""
+    """The pods of a part of a file, with its problems; no pods if a problem is an error.
+
+    `claims`: its ResourceClaims and ResourceClaimTemplates, as they are written.
+    """
 
     pods: tuple[Manifest, ...]
     problems: tuple[Problem, ...]
     sources: Sources
+    claims: tuple[Json, ...] = ()
+
+    def claims_beside(self, cluster: ClusterObjects, namespace: str) -> Mapping[str, Sequence[dict[str, Json]]]:
+        """Return the claims and templates of a cluster by kind, with those of the part that it does not have.
+
+        `namespace`: of those without one.
+        """
+        by_kind: dict[str, list[dict[str, Json]]] = {}
+        for each in map(as_mapping, self.claims):
+            metadata: Object = {"namespace": namespace or DEFAULT_NAMESPACE, **as_mapping(each.get("metadata"))}
+            kind, name = text_member(each, "kind"), text_member(metadata, "name")
+            if cluster.find(kind, name, text_member(metadata, "namespace")) is None:
+                by_kind.setdefault(kind, [*cluster.of(kind)]).append({**each, "metadata": {**metadata}})
+        return by_kind
 
 
 def load_manifests(
@@ -83,7 +104,8 @@ def join_parts(parts: Iterable[PodPart]) -> PodPart:
     every = [*parts]
     sources = {name: lines for part in every for name, lines in part.sources.items()}
     problems = tuple(problem for part in every for problem in part.problems)
-    return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources)
+    claims = tuple(claim for part in every for claim in part.claims)
+    return PodPart(tuple(pod for part in every for pod in part.pods), problems, sources, claims)
 
 
 def stream_manifests(items: Sequence[Path | YamlNode], kinds: Sequence[WorkloadKind] = ()) -> Iterator[PodPart]:
@@ -120,7 +142,7 @@ def _folder_parts(folder: Path, table: WorkloadTable) -> Iterator[PodPart]:
     for part in (part for file in files for part in _file_parts(file, table)):
         others = tuple(problem for problem in part.problems if problem.code is not Code.NOT_A_POD)
         empty = empty and not (part.pods or others)
-        yield PodPart(part.pods, others, part.sources)
+        yield PodPart(part.pods, others, part.sources, part.claims)
     if empty:
         problems.error(Code.NOT_A_POD, _NO_POD, Location(str(folder), 1, 1))
     yield _part((), problems)
@@ -130,6 +152,7 @@ def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
     """Yield the pods of a file: all at once, or, for a large file in JSON, object by object."""
     problems, place = Problems(), Location(str(path), 1, 1)
     pods: Sequence[Manifest] = ()
+    claims: Iterable[Json] = ()
     sources: Sources = {}
     data = read_bytes(path, MAX_CLUSTER_BYTES, problems)
     if data is not None and is_decision_log(data):  # its requests have pods, which are no manifests
@@ -138,7 +161,9 @@ def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
         source = decode_source(path, data, problems)
         if source is not None:
             sources = {source.name: source.lines}
-            pods = _read_pods(manifest_documents(source, problems), place, problems, table)
+            roots = manifest_documents(source, problems)
+            pods = _read_pods(roots, place, problems, table)
+            claims = index_objects(roots, DEVICE_GROUP).values() if DEVICE_GROUP.encode() in data else ()
     elif data is not None and data.lstrip().startswith((b"{", b"[")):
         try:
             items = (item for item in read_output(path, data, problems) if item.value is not None)
@@ -147,7 +172,7 @@ def _file_parts(path: Path, table: WorkloadTable) -> Iterator[PodPart]:
             problems.error(error.code, str(error), error.place)
     elif data is not None:
         report_too_large(str(path), MAX_FILE_BYTES, problems)
-    yield _part(pods, problems, sources)
+    yield _part(pods, problems, sources, claims)
 
 
 def _object_parts(roots: Iterable[YamlNode], place: Location, table: WorkloadTable) -> Iterator[PodPart]:
@@ -157,15 +182,22 @@ def _object_parts(roots: Iterable[YamlNode], place: Location, table: WorkloadTab
         problems = Problems()
         pods = _find_pods(root, problems, table)
         empty = empty and not (pods or problems.items)
-        yield _part(pods, problems)
+        kind = root.get("kind") if isinstance(root, MapNode) else None
+        is_claim = isinstance(kind, ScalarNode) and kind.source.text.startswith("ResourceClaim")
+        yield _part(pods, problems, claims=index_objects([root], DEVICE_GROUP).values() if is_claim else ())
     if empty:
         problems = Problems()
         problems.error(Code.NOT_A_POD, _NO_POD, place)
         yield _part((), problems)
 
 
-def _part(pods: Sequence[Manifest], problems: Problems, sources: Sources = MappingProxyType({})) -> PodPart:
-    return PodPart(() if problems.failed else tuple(pods), sort_problems(problems.items), sources)
+def _part(
+    pods: Sequence[Manifest],
+    problems: Problems,
+    sources: Sources = MappingProxyType({}),
+    claims: Iterable[Json] = (),
+) -> PodPart:
+    return PodPart(() if problems.failed else tuple(pods), sort_problems(problems.items), sources, tuple(claims))
 
 
 def _find_pods(root: YamlNode, problems: Problems, table: WorkloadTable) -> Sequence[Manifest]:

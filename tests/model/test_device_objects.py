@@ -407,16 +407,21 @@ class TestClaims:
         consumed = ((("a", "memory"), 2**30 * NANOS), (("b", "cores"), 2 * NANOS))
         assert [*read_allocated(claim)] == [(("a", "p", "d"), Use("ml/c", True, consumed))]
 
-    def test_an_allocated_claim_has_its_nodes_and_reservations_in_place_of_its_spec(self) -> None:
+    def test_an_allocated_claim_has_its_nodes_and_reservations(self) -> None:
         claim = resource_claim("c", "d", driver="a", pool="p", node="n1", reserved="pod", extended=True)
         claim["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
         found = read_claim(claim)
-        assert (found.name, found.spec, found.reserved_for) == ("ml/c", None, ("pod",))
+        assert (found.name, found.allocated, found.reserved_for) == ("ml/c", True, ("ml/pod",))
         assert (found.deleted, found.extended, [*found.pools]) == (True, True, [("a", "p")])
         assert found.terms is not None
         spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"deviceClassName": "gpu"}}]}}
         pending = read_claim({"metadata": {"name": "c", "namespace": "ml"}, "spec": spec})
-        assert (pending.spec, pending.uses, pending.terms) == (read_claim_spec(spec), (), None)
+        assert (pending.allocated, pending.spec, pending.uses, pending.terms) == (
+            False,
+            read_claim_spec(spec),
+            (),
+            None,
+        )
 
     def test_a_template_has_the_spec_of_its_claims(self) -> None:
         spec: Any = {"devices": {"requests": [{"name": "p", "exactly": {"deviceClassName": "gpu"}}]}}

@@ -1,10 +1,11 @@
 """The claims that pods name."""
 
+from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.pod_claims import PodClaim, read_pod_claims
 
 
 def test_claims_of_a_pod_are_read() -> None:
-    pod = {
+    pod: dict[str, Json] = {
         "spec": {
             "resourceClaims": [
                 {"name": "one", "resourceClaimName": "shared"},

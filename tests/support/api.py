@@ -242,11 +242,12 @@ def resource_claim(
     namespace: str = "ml",
     reserved: str = "",
     extended: bool = False,
+    spec: Mapping[str, Any] | None = None,
     **metadata: Any,
 ) -> Object:
     """Return a ResourceClaim with devices of a pool, by default that of the node of this name, reserved for a pod.
 
-    `extended`: kube-scheduler made it for the extended resources of the pod.
+    `extended`: kube-scheduler made it for the extended resources of the pod. `spec`: as of `claim_spec`.
     """
     results = [{"request": "r", "driver": driver, "pool": pool, "device": each} for each in devices]
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node or pool]}]}
@@ -257,11 +258,40 @@ def resource_claim(
         name,
         namespace,
         metadata={**made, **metadata},
+        spec=dict(spec or {}),
         status={
             **({"allocation": allocation} if devices else {}),
             **({"reservedFor": [{"resource": "pods", "name": reserved}]} if reserved else {}),
         },
     )
+
+
+def claim_spec(*requests: Any, device_class: str = "gpu", **devices: Any) -> Object:
+    """Return the spec of a claim: a request for each number of devices, or as it is given."""
+    made = [
+        {"name": f"r{index}", "exactly": {"deviceClassName": device_class, "count": each}}
+        if isinstance(each, int)
+        else {"name": f"r{index}", **each}
+        for index, each in enumerate(requests)
+    ]
+    return {"devices": {"requests": made, **devices}}
+
+
+def claim_template(name: str, *requests: Any, **devices: Any) -> Object:
+    """Return a ResourceClaimTemplate; the other parameters are as in `claim_spec`."""
+    return api_object("ResourceClaimTemplate", name, "ml", spec={"spec": claim_spec(*requests, **devices)})
+
+
+def claims(**names: str) -> Object:
+    """Return the members of a pod's spec that name claims: a template, or after "claim:" a ResourceClaim."""
+    return {
+        "resourceClaims": [
+            {"name": name, "resourceClaimName": of.removeprefix("claim:")}
+            if of.startswith("claim:")
+            else {"name": name, "resourceClaimTemplateName": of}
+            for name, of in names.items()
+        ]
+    }
 
 
 def template(pod: Any) -> Object:

@@ -146,13 +146,17 @@ def lacks_devices(
 ) -> bool:
     """Return True if too few devices match requests; a search would try all combinations to find that out.
 
-    Raises CostlyError and CostExceeded.
+    False for a claim that the search gives up. Raises CostlyError and CostExceeded.
     """
     for claim in claims:
+        if sum(min([one.count or 0 for one in request]) for request in claim.requests) > MAX_CLAIM_DEVICES:
+            return False
         wanted: Counter[tuple[DeviceClass, DeviceClass | None]] = Counter()
         for one, *others in claim.requests:
             if others or one.detail.admin:
                 continue
+            if one.count is None and any(pool.problem for pool in pools):
+                return False
             wanted[one.device_class, one.also] += one.count or 1
             free = 0
             for pool, device in pool_devices(pools):

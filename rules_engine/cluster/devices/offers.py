@@ -173,13 +173,7 @@ class DeviceOffers:
         if not classes:
             return node
         pools = self.pools.reaching(node)
-        taken = {
-            key: self.allocated[key]
-            for pool in pools
-            if (claimed := self._claimed.get(pool.pool_key))
-            for device in (*pool.devices, *pool.others)
-            if device.name in claimed and (key := pool.key(device))
-        }
+        taken = self.taken(pools)
         self._take_for_pods(node, pools, classes, taken)
         service = _PoolDevices(node, pools, classes, taken, self)
         allocatable, used = dict(node.allocatable), dict(node.used)
@@ -189,6 +183,15 @@ class DeviceOffers:
                 allocatable[name] = Quantity.of(most)
                 used[name] = Quantity.of(most - free)
         return replace(node, allocatable=allocatable, used=used, service=service)
+
+    def taken(self, pools: Iterable[Pool]) -> dict[DeviceKey, tuple[Use, ...]]:
+        """Return the devices of pools that are in use."""
+        return {
+            key: self.allocated[key]
+            for pool in pools
+            for name in self._claimed.get(pool.pool_key, ())
+            if name in pool.names and (key := (*pool.pool_key, name))
+        }
 
     def capacity(self, node: Node) -> Node:
         """Return a node whose allocatable amounts are all devices that fit together, also more than one claim can have.

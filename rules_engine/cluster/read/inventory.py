@@ -23,7 +23,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes import shapes
 from rules_engine.model.kubernetes.cluster import CLASS_KINDS, Cluster, Node, Taint, read_classes
 from rules_engine.model.kubernetes.cluster_objects import API_KINDS, ClusterObjects
-from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
+from rules_engine.model.kubernetes.device_objects import CLAIM_KINDS, DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices, NodeSelection
 from rules_engine.model.kubernetes.node import read_node
 from rules_engine.model.kubernetes.pod import Pod, is_finished
@@ -117,7 +117,8 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
         for first, *others in (names.get(each.name, ("",)),)
         for name in others
     ]
-    return msgspec.structs.replace(devices, slices=(*devices.slices, *copies)) if copies else devices
+    unread = {API_KINDS[kind].resource: "" for kind in CLAIM_KINDS if not items[kind]}
+    return msgspec.structs.replace(devices, slices=(*devices.slices, *copies), unread=unread)
 
 
 def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
@@ -150,7 +151,7 @@ def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     for item in (*nodes, *pods, *namespaces, *classes, *slices, *own_objects):
         by_kind.setdefault(object_kind(item), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
-    return ClusterObjects(by_kind, declared=declared)
+    return ClusterObjects(by_kind, absent=CLAIM_KINDS - by_kind.keys(), declared=declared)
 
 
 def _selector_sources(spec: MapNode) -> Iterator[tuple[str, SourceText]]:

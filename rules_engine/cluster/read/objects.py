@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     parse_change_time,
     plain_kind,
 )
-from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
+from rules_engine.model.kubernetes.device_objects import CLAIM_KINDS, DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL, remove_values
 from rules_engine.model.problems.codes import Code
@@ -90,7 +90,15 @@ class ObjectReader:
 
     def add_inventory(self, objects: ClusterObjects, place: Location) -> None:
         """Add the objects of an inventory, which has all that pods need, but says nothing of workloads and events."""
-        always = {"Node", "Pod", "Namespace", *DEVICE_KINDS, "ResourceQuota", "LimitRange", "PodDisruptionBudget"}
+        always = {
+            "Node",
+            "Pod",
+            "Namespace",
+            *{*DEVICE_KINDS} - CLAIM_KINDS,
+            "ResourceQuota",
+            "LimitRange",
+            "PodDisruptionBudget",
+        }
         self.seen |= always.union(ADMISSION_POLICIES) | {kind for kind in API_KINDS if objects.of(kind)}
         self._declared += objects.declared
         self._has_inventory = True

@@ -15,7 +15,7 @@ from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Scheduling
 from rules_engine.cluster.scheduling.scoring import Scores
 from rules_engine.model.kubernetes.cluster import Node
-from rules_engine.model.kubernetes.devices import NO_DEVICES, Devices, Held
+from rules_engine.model.kubernetes.devices import NO_DEVICES, Claim, Devices
 from rules_engine.model.rules.simulation import Milliseconds, SchedulerOptions
 
 __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
@@ -54,10 +54,10 @@ class SchedulingCycle:
         self._scores = Scores(self.scheduler, options)
         self._preemption = Preemption(self.scheduler, self._choice, self.budgets)
 
-    def bind(self, pod: BoundPod, claimed: Held | None = None) -> None:
-        """Add a pod to its node, whether it fits there or not; `claimed`: the devices of its claim, if it has one."""
+    def bind(self, pod: BoundPod, released: Sequence[Claim] = ()) -> None:
+        """Add a pod to its node, whether it fits there or not; `released`: its claims, if it had been there."""
         self.scheduler.bind(pod.node, pod.pod.requirements)
-        self.devices.bind(pod.name, pod.node, pod.pod.requirements.devices, claimed)
+        self.devices.bind(pod.name, pod.node, pod.pod.requirements, released)
         self._scores.count(pod.node, pod.pod.preferences, 1)
         self._preemption.bind(pod)
 

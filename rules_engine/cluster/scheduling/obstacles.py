@@ -74,8 +74,8 @@ class ObstacleSearch:
             # Of a smaller request, too, others may hold some.
             held = nodes & (~never[resource] | self._held(resource))
             add(Stage.OTHERS, Filter.NODE_RESOURCES_FIT, resource, held)
-        lacking = answer.every & ~self._scheduler.devices.having(pod.devices, answer.every)
-        never_free = lacking & ~self._lasting.devices.having(pod.devices, lacking)
+        lacking = answer.every & ~self._scheduler.devices.having(pod, answer.every)
+        never_free = lacking & ~self._lasting.devices.having(pod, lacking)
         add(Stage.CHANGE, Filter.DYNAMIC_RESOURCES, NO_DEVICES, never_free)
         add(Stage.OTHERS, Filter.DYNAMIC_RESOURCES, NO_DEVICES, lacking & ~never_free)
         for why, nodes in answer.excluded.get(Filter.NODE_AFFINITY, {}).items():

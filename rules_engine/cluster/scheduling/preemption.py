@@ -18,7 +18,7 @@ from rules_engine.cluster.scheduling.requirements import Requirements
 from rules_engine.cluster.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.cluster.scheduling.scheduler import KubeScheduler
 from rules_engine.cluster.scheduling.scheduling import Filter, Scheduling
-from rules_engine.model.kubernetes.devices import Held
+from rules_engine.model.kubernetes.devices import Claim
 
 MAX_DRY_RUNS = 100
 """Nodes whose victims are determined for a pod, and again as many where more than resources depends on the victims:
@@ -126,7 +126,7 @@ class Preemption:
         ]
         resolvable = scheduling.resolvable | (without_devices if pod.frees_devices else 0)
         candidates &= resolvable & ~without_volumes
-        having_devices = self._scheduler.devices.having(pod.requirements.devices, candidates)
+        having_devices = self._scheduler.devices.having(pod.requirements, candidates)
         other_filters = nodes_needing_all_filters(pod.requirements, scheduling)
         if pod.frees_devices:
             other_filters |= candidates & ~having_devices
@@ -219,40 +219,41 @@ class Preemption:
 
     def _dry_run(self, pod: SchedulablePod, number: int, spared: Mapping[str, BoundPod]) -> tuple[BoundPod, ...]:
         """Return a node's victims by all filters; none if the pod cannot run there. Raises CostExceeded."""
-        waiting, held = deque(self._reprieve_order(pod, number, spared)), self._scheduler.devices.held
+        waiting = deque(self._reprieve_order(pod, number, spared))
         victims: list[BoundPod] = []
+        released: dict[str, Sequence[Claim]] = {}
         # All pods of lower priority leave, then return one by one while the pod still fits.
         for other in waiting:
-            self._leave(other, pod)
+            self._leave(other, pod, released)
         try:
             if not self._fits(pod, number):
                 return ()
             while waiting:
                 other = waiting.popleft()
-                self._return(other, pod, held)
+                self._return(other, pod, released)
                 if not self._fits(pod, number):
-                    self._leave(other, pod)
+                    self._leave(other, pod, released)
                     victims.append(other)
             return tuple(sorted(victims, key=_importance_order))
         finally:
             # Undone even if the comparison budget ends the dry run.
             for other in (*victims, *waiting):
-                self._return(other, pod, held)
+                self._return(other, pod, released)
 
-    def _leave(self, victim: BoundPod, pod: SchedulablePod) -> None:
+    def _leave(self, victim: BoundPod, pod: SchedulablePod, released: dict[str, Sequence[Claim]]) -> None:
         self._scheduler.release(victim.node, _dry_run_requirements(victim))
         if pod.frees_devices:
-            self._scheduler.devices.release(victim.name)
+            released[victim.name] = self._scheduler.devices.release(victim.name)
 
-    def _return(self, victim: BoundPod, pod: SchedulablePod, held: Mapping[str, Held]) -> None:
+    def _return(self, victim: BoundPod, pod: SchedulablePod, released: Mapping[str, Sequence[Claim]]) -> None:
         self._scheduler.bind(victim.node, _dry_run_requirements(victim))
         if pod.frees_devices:
-            devices = victim.pod.requirements.devices
-            self._scheduler.devices.bind(victim.name, victim.node, devices, held.get(victim.name))
+            requirements = victim.pod.requirements
+            self._scheduler.devices.bind(victim.name, victim.node, requirements, released[victim.name])
 
     def _fits(self, pod: SchedulablePod, number: int) -> bool:
         nodes = self._scheduler.feasible_without_devices(pod.requirements) & 1 << number
-        return bool(self._scheduler.devices.having(pod.requirements.devices, nodes) if pod.frees_devices else nodes)
+        return bool(self._scheduler.devices.having(pod.requirements, nodes) if pod.frees_devices else nodes)
 
 
 def _dry_run_requirements(victim: BoundPod) -> Requirements:

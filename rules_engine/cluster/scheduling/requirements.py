@@ -24,6 +24,7 @@ from rules_engine.model.kubernetes.cluster_objects import PodObject, requests_of
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.placement import NodeTerm, Placement, read_node_terms
 from rules_engine.model.kubernetes.pod import Pod
+from rules_engine.model.kubernetes.pod_claims import PodClaim, read_pod_claims
 from rules_engine.model.rules.rule import ConditionKind, LabelRequirement, LabelSelector
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -125,8 +126,8 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
 
     `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not. `devices`:
-    what containers request of extended resources. `not_modelled`: features that the pod uses and only other filters
-    read.
+    what containers request of extended resources. `claims`: for devices. `not_modelled`: features that the pod uses and
+    only other filters read.
     """
 
     priority: int
@@ -135,6 +136,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
     devices: tuple[ExtendedResourceRequest, ...] = ()
+    claims: tuple[PodClaim, ...] = ()
     not_modelled: tuple[str, ...]
 
     @classmethod
@@ -162,6 +164,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             spread=spread,
             affinity=affinity,
             devices=tuple(read_container_requests(pod)),
+            claims=tuple(read_pod_claims(raw)),
             anti_affinity=anti_affinity,
             terminating=bool(as_mapping(raw.get("metadata")).get("deletionTimestamp")),
             not_modelled=tuple(_find_not_modelled(raw, spec)),
@@ -281,8 +284,8 @@ def _find_not_modelled(raw: Object, spec: Object) -> Iterator[str]:
         yield VOLUME_CLAIMS
     if not volumes.isdisjoint(LIMITED_VOLUMES) or any(each.candidates for each in _read_volumes(spec)):
         yield LIMITS_OF_VOLUMES
-    if as_list(spec.get("resourceClaims")) or as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
-        yield "resource claims"
+    if as_mapping(raw.get("status")).get("extendedResourceClaimStatus"):
+        yield "a claim for extended resources that exists already"
     if spec.get("schedulingGroup"):
         yield "scheduling groups"
     if _needs_features(spec):

@@ -10,8 +10,6 @@ from functools import cached_property, lru_cache, partial
 from heapq import nlargest
 from typing import Final
 
-from msgspec.structs import replace
-
 from rules_engine.cluster.nodes import NodeSet, node_index_with_places, node_set, select_nodes, union
 from rules_engine.cluster.scheduling import scheduling as reasons
 from rules_engine.cluster.scheduling.amounts import PODS
@@ -77,7 +75,9 @@ class KubeScheduler:
         self.index = node_index_with_places(Cluster(nodes=tuple(nodes)))
         self.topologies = Topologies(self.index.places.labels, [node.labels for node in nodes])
         self.taints = Taints(nodes)
-        self.devices = DeviceUse(devices, nodes)
+        self.selected = lru_cache(CACHED_SELECTIONS)(partial(select_nodes, self.index))
+        """Return the nodes that a nodeSelector and terms of node affinity select."""
+        self.devices = DeviceUse(devices, nodes, partial(self.selected, ()))
         # NodeResourcesFit leaves to DynamicResources what drivers serve.
         self._usage = Usage([*map(self.devices.without_served, nodes)])
         self._ports = Ports()
@@ -93,8 +93,6 @@ class KubeScheduler:
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
-        self.selected = lru_cache(CACHED_SELECTIONS)(partial(select_nodes, self.index))
-        """Return the nodes that a nodeSelector and terms of node affinity select."""
         self._volumes = Volumes(partial(self.selected, ()))
         self.allowed = lru_cache(CACHED_SELECTIONS)(self._find_allowed)
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
@@ -161,7 +159,7 @@ class KubeScheduler:
     def feasible(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters. Raises CostExceeded and DevicesError."""
         nodes = self.feasible_without_devices(pod)
-        for excluded in self.devices.exclude(pod.devices, nodes).values():
+        for excluded in self.devices.exclude(pod, nodes).values():
             nodes &= ~excluded
         return nodes
 
@@ -175,6 +173,7 @@ class KubeScheduler:
     def _grant(self) -> None:
         if self._each:
             self._budget.left = self._budget.limit
+            self.devices.budget.left = self.devices.budget.limit
 
     def _find_allowed(self, placement: Placement) -> NodeSet:
         """Return the nodes whose names, labels, taints and cordons a placement allows."""
@@ -228,7 +227,7 @@ class KubeScheduler:
         failure = ""
         # DynamicResources comes last: an error on a node that another filter excludes must not end the attempt.
         try:
-            if without_devices := self.devices.exclude(pod.devices, every & ~_union_of(excluded.values())):
+            if without_devices := self.devices.exclude(pod, every & ~_union_of(excluded.values())):
                 excluded[Filter.DYNAMIC_RESOURCES] = without_devices
         except DevicesError as error:
             failure = str(error)
@@ -238,7 +237,7 @@ class KubeScheduler:
             nodes=self._names,
             excluded=excluded,
             failure=failure,
-            rejected=reasons.CONFLICT if pod.node_names == frozenset() else next(unbound, ""),
+            rejected=reasons.CONFLICT if pod.node_names == frozenset() else next(unbound, self.devices.rejection(pod)),
             by_name=self._nodes_named(pod.node_names) if pod.node_names else None,
             waiting_for=_resources_waited_for(fit, every & ~_union_of(others)),
             not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name, failure)),
@@ -270,7 +269,7 @@ class KubeScheduler:
         }
 
     def _not_modelled(self, pod: Requirements, name: str, failure: str) -> Iterator[str]:
-        yield from self.devices.not_modelled(pod.devices)
+        yield from self.devices.not_modelled(pod)
         if failure.endswith(STEPS_EXCEEDED):
             yield MANY_STEPS
         if any(
@@ -352,5 +351,5 @@ def make_scheduler(objects: ClusterObjects, *, lasting: bool = False) -> KubeSch
             if not lasting or never_ends(pod)
         )
 
-    devices = replace(objects.devices, allocated={}) if lasting else objects.devices
+    devices = objects.devices.unallocated if lasting else objects.devices
     return KubeScheduler(nodes, namespaces, bound, nominated, devices=devices)

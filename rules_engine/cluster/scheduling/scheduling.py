@@ -34,12 +34,12 @@ class Scheduling:
 
     `nodes`: the names of all nodes, by number. `excluded`: the nodes that each filter excludes on its own; only
     DynamicResources is limited to nodes that pass the others. Filters that exclude no node are left out. `rejected`:
-    why NodeAffinity or VolumeBinding rejects the pod before it looks at any node, or "". `failure`: why
-    DynamicResources fails on a node, which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes
-    that required node affinity leaves, or None if it names no nodes. `waiting_for`: the resources that keep the pod
-    from every otherwise suitable node: the ones of which each node has too little or, if there are none, all of which
-    some node has too little; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other
-    filters read: such filters may exclude further nodes.
+    why a filter rejects the pod before it looks at any node, or "". `failure`: why DynamicResources fails on a node,
+    which ends the attempt to schedule the pod on any, or "". `by_name`: the nodes that required node affinity leaves,
+    or None if it names no nodes. `waiting_for`: the resources that keep the pod from every otherwise suitable node: the
+    ones of which each node has too little or, if there are none, all of which some node has too little; `pods` is the
+    number of a node's pods. `not_modelled`: what the pod uses that other filters read: such filters may exclude further
+    nodes.
     """
 
     nodes: Sequence[str] = field(repr=False)
@@ -151,6 +151,8 @@ NO_AFFINE_POD = "node(s) didn't match pod affinity rules"
 OWN_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 NO_DEVICES = "cannot allocate all claims"
+CLAIM_ELSEWHERE = "resourceclaim not available on the node"
+CLAIM_IN_USE = "resourceclaim in use"
 INVALID_POOLS = "invalid resource pools were encountered"
 
 FAILURE_START = 'running "DynamicResources" filter plugin: '

@@ -1,7 +1,7 @@
 """Model of kube-scheduler's scores on nodes and bound pods that change.
 
 Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins, apis/config/v1/default_plugins.go). The
-plugins ImageLocality, VolumeBinding and DynamicResources are not modelled.
+plugins ImageLocality and VolumeBinding are not modelled; DynamicResources does not score claims that have devices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,6 +49,7 @@ class Plugin(StrEnum):
     POD_TOPOLOGY_SPREAD = "PodTopologySpread"
     INTER_POD_AFFINITY = "InterPodAffinity"
     BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
+    DYNAMIC_RESOURCES = "DynamicResources"
 
 
 WEIGHTS: Mapping[Plugin, int] = {
@@ -58,6 +59,7 @@ WEIGHTS: Mapping[Plugin, int] = {
     Plugin.POD_TOPOLOGY_SPREAD: 2,
     Plugin.INTER_POD_AFFINITY: 2,
     Plugin.BALANCED_ALLOCATION: 1,
+    Plugin.DYNAMIC_RESOURCES: 2,
 }
 
 
@@ -140,6 +142,13 @@ class Scores:
         bound = [each for each in self._terms.matching(pod.labels) if includes(each.term, pod.namespace)]
         sums = (*self._own_terms(kind.pod), *((1, each.domains.by_sum) for each in bound))
         yield _apply_plugin_weight(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
+        by_devices = self._scheduler.devices.scores(pod, feasible)
+        if best := max(by_devices, default=0):
+            shares: dict[int, NodeSet] = {}
+            for sum_of_alternatives, nodes in by_devices.items():
+                share = sum_of_alternatives * 100 // best
+                shares[share] = shares.get(share, 0) | nodes
+            yield _apply_plugin_weight(Plugin.DYNAMIC_RESOURCES, shares)
 
     def _kind(self, pod: Preferences) -> _CompiledPreferences:
         # By identity, since a hash of all preferences takes longer than the rest.

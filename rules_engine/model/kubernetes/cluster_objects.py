@@ -21,7 +21,7 @@ from rules_engine.model.json.lenient import (
 from rules_engine.model.json.patch import EMPTY, Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.kubernetes.cluster import CLASS_KINDS, Classes, Cluster, Freshness, Node, read_classes
-from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS, read_devices
+from rules_engine.model.kubernetes.device_objects import CLAIM_KINDS, DEVICE_KINDS, read_devices
 from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.names import ObjectName
 from rules_engine.model.kubernetes.native_objects import GROUP, OFFERS, OFFERS_RESOURCE
@@ -327,8 +327,9 @@ class ClusterObjects:
         messages: list[str] = []
         objects = {kind: self.of(kind) for kind in DEVICE_KINDS}
         devices = read_devices(objects, lambda _, message: messages.append(message))
-        unread = "DeviceTaintRule" in self.absent
-        return structs.replace(devices, taint_rules=None) if unread else devices, messages
+        rules = None if "DeviceTaintRule" in self.absent else devices.taint_rules
+        unread = {API_KINDS[kind].resource: self.partial.get(kind, "") for kind in CLAIM_KINDS if self.unread(kind)}
+        return structs.replace(devices, taint_rules=rules, unread=unread), messages
 
     @cached_property
     def _by_node(self) -> Mapping[str, Sequence[PodObject]]:

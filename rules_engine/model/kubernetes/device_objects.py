@@ -35,8 +35,13 @@ from rules_engine.model.kubernetes.devices import (
 from rules_engine.model.kubernetes.placement import read_node_terms
 from rules_engine.model.kubernetes.quantity import Quantity, QuantityError, parse_quantity
 
+DEVICE_GROUP = "resource.k8s.io"
+
 DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule")
 """The kinds of resource.k8s.io/v1 that are read. Earlier versions of DeviceTaintRule have the same members."""
+
+CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+"""The kinds with the claims of pods."""
 
 REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of a device's taint that keep pods away."""
@@ -64,7 +69,7 @@ def read_devices(objects: Mapping[str, Iterable[Object]], unusable: Callable[[Ob
     classes = tuple(map(read_device_class, objects.get("DeviceClass", ())))
     claims = tuple(read_all("ResourceClaim", read_claim))
     templates = dict(read_all("ResourceClaimTemplate", read_claim_template))
-    specs = (*templates.values(), *[each.spec for each in claims if each.spec])
+    specs = (*templates.values(), *[each.spec for each in claims])
     slices = read_all("ResourceSlice", SliceReader(classes, specs=specs).slice)
     return Devices(
         classes=classes,
@@ -118,11 +123,12 @@ def read_claim(raw: Object) -> Claim:
     try:
         return Claim(
             name=_claim_name(metadata),
-            spec=read_claim_spec(raw.get("spec")) if allocation is None else None,
+            spec=read_claim_spec(raw.get("spec")),
+            allocated=allocation is not None,
             uses=tuple(read_allocated(raw)),
             terms=None if selector is None else read_node_terms(selector, ("status", "allocation", "nodeSelector")),
             reserved_for=tuple(
-                text_member(each, "name")
+                f"{text_member(metadata, 'namespace')}/{text_member(each, 'name')}"
                 for each in object_items(status.get("reservedFor"))
                 if text_member(each, "resource") == "pods"
             ),
@@ -154,7 +160,12 @@ def read_claim_spec(raw: Json) -> ClaimSpec:
             unsupported.append("a constraint without matchAttribute or distinctAttribute")
         names = frozenset(name for name in as_list(each.get("requests")) if isinstance(name, str))
         constraints.append(Constraint(attribute=match or distinct, distinct=not match, requests=names))
-    return ClaimSpec(requests=tuple(requests), constraints=tuple(constraints), unsupported=next(iter(unsupported), ""))
+    return ClaimSpec(
+        requests=tuple(requests),
+        constraints=tuple(constraints),
+        unsupported=next(iter(unsupported), ""),
+        configured=bool(as_list(devices.get("config"))),
+    )
 
 
 def _read_request(raw: Object, unsupported: list[str]) -> tuple[Alternative, ...]:

@@ -218,11 +218,15 @@ class Constraint(Struct, frozen=True, kw_only=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True):
-    """The requests of a claim, each with its alternatives in order. `unsupported`: a member that is not modelled."""
+    """The requests of a claim, each with its alternatives in order.
+
+    `unsupported`: a member that is not modelled. `configured`: it has a configuration, which the driver reads.
+    """
 
     requests: tuple[tuple[Alternative, ...], ...] = ()
     constraints: tuple[Constraint, ...] = ()
     unsupported: str = ""
+    configured: bool = False
 
     @property
     def selectors(self) -> Iterator[str]:
@@ -232,12 +236,13 @@ class ClaimSpec(Struct, frozen=True, kw_only=True):
 class Claim(Struct, frozen=True, kw_only=True):
     """A claim, by namespace and name.
 
-    `spec` None: devices are allocated, on the nodes of `terms`, or on all if that is None. `uses`: of the allocated
-    devices, without those with admin access. `reserved_for`: names of pods, in the order of their reservations.
+    `allocated`: it has devices, on the nodes of `terms`, or on all if that is None. `uses`: of the devices, without
+    those with admin access. `reserved_for`: namespace and name of pods, in the order of their reservations.
     """
 
     name: str
-    spec: ClaimSpec | None = None
+    spec: ClaimSpec = ClaimSpec()
+    allocated: bool = False
     uses: Held = ()
     terms: tuple[NodeTerm, ...] | None = None
     reserved_for: tuple[str, ...] = ()
@@ -253,7 +258,8 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
     """All classes, slices and DeviceTaintRules of a cluster.
 
     `claims` and `templates`: by namespace and name. `allocated`: the devices of claims with their uses.
-    `taint_rules` None: they were not read.
+    `taint_rules` None: they were not read. `unread`: further resources that were not read, with the only namespace
+    that was, or "".
     """
 
     classes: tuple[DeviceClass, ...] = ()
@@ -262,6 +268,13 @@ class Devices(Struct, frozen=True, kw_only=True, dict=True):
     templates: Mapping[str, ClaimSpec] = {}
     allocated: Mapping[DeviceKey, tuple[Use, ...]] = {}
     taint_rules: tuple[DeviceTaintRule, ...] | None = ()
+    unread: Mapping[str, str] = {}
+
+    @property
+    def unallocated(self) -> "Devices":
+        """The devices as if no claim had any."""
+        free = {name: replace(each, allocated=False, uses=(), reserved_for=()) for name, each in self.claims.items()}
+        return replace(self, claims=free, allocated={})
 
     @cached_property
     def tainted_slices(self) -> tuple[ResourceSlice, ...]:

@@ -207,7 +207,7 @@ def _empty_cycle(simulation: Simulation) -> SchedulingCycle:
     names = {node.name for node in existing}
     declared = [without_device_offers(node) for node in simulation.cluster.nodes if node.name not in names]
     nodes = [*map(without_state_taints, (*existing, *declared))]
-    devices = replace(simulation.cluster.devices, allocated={})
+    devices = simulation.cluster.devices.unallocated
     cycle = SchedulingCycle(nodes, {}, SchedulerOptions(preemption=False), 0, devices)
     for number, node in enumerate(existing):
         for pod in filter(never_ends, simulation.objects.pods_on(node.name)):
@@ -339,14 +339,14 @@ class _WorkloadRun:
         """Bind a pod to a node, if necessary in place of other pods; None if no node can run it."""
         cycle = self._state.play.cycle
         for _ in range(MAX_PREEMPTIONS):
-            held, bound = cycle.devices.held, None
+            claims_of, bound = cycle.devices.snapshot(), None
             with suppress(CostExceeded):  # too many labels would be compared
                 bound = cycle.schedule(pod.name, schedulable, 0)
             if bound is None:
                 return None
             for victim in bound.victims:
                 pod.victims += (victim.name,)
-                self._undo.callback(cycle.bind, victim, held.get(victim.name))
+                self._undo.callback(cycle.bind, victim, claims_of(victim.name))
                 self._evict(victim)
             if not bound.waits:
                 self._undo.callback(cycle.release, BoundPod(pod.name, schedulable, bound.node, 0))

@@ -10,9 +10,8 @@ from msgspec.structs import replace as replace_members
 
 from rules_engine.cluster.creation.controllers import ORDINAL_LABELS, has_ordinal, with_ordinal
 from rules_engine.cluster.creation.plugins import ApiServer, CreatedPod
-from rules_engine.cluster.devices.requests import ExtendedResourceRequest
 from rules_engine.cluster.scheduling.cycle import SchedulablePod
-from rules_engine.cluster.scheduling.requirements import NOT_READY, priority_of
+from rules_engine.cluster.scheduling.requirements import NOT_READY, Requirements, priority_of
 from rules_engine.cluster.scheduling.scheduler import NAMESPACE_SELECTORS
 from rules_engine.model.json.lenient import Object, as_mapping, integer_member, object_items, text_member
 from rules_engine.model.json.patch import Json
@@ -77,7 +76,7 @@ class Admissions:
         api_server: ApiServer,
         *,
         namespaces_read: bool,
-        devices_not_modelled: Callable[[tuple[ExtendedResourceRequest, ...]], Iterable[str]],
+        devices_not_modelled: Callable[[Requirements], Iterable[str]],
     ) -> None:
         self._namespaces_read = namespaces_read
         self._devices_not_modelled = devices_not_modelled
@@ -221,7 +220,7 @@ class Admissions:
 
     def _not_modelled(self, pod: SchedulablePod, spec: Object) -> Iterator[str]:
         yield from pod.requirements.not_modelled
-        yield from self._devices_not_modelled(pod.requirements.devices)
+        yield from self._devices_not_modelled(pod.requirements)
         if spec.get("schedulingGates"):
             yield SCHEDULING_GATES
         if not self._namespaces_read:
@@ -238,6 +237,8 @@ class Admissions:
         if has_ordinal(pod):
             kept["labels"], spec = _without_ordinal(as_mapping(kept["labels"]), as_mapping(spec))
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": spec}
+        if made := as_mapping(pod.get("status")).get("resourceClaimStatuses"):
+            raw["status"] = {"resourceClaimStatuses": made}
         key = (marshal_value([raw]), template.selector)
         schedulable = self._pods.get(key)
         if schedulable is None:

@@ -23,11 +23,9 @@ from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, Sche
 from rules_engine.cluster.scheduling.disruption_budgets import DisruptionBudgets
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, with_state_taints
 from rules_engine.language.cel import CostExceeded
-from rules_engine.model.json.lenient import as_mapping, as_string_map, text_member
+from rules_engine.model.json.lenient import as_string_map, text_member
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.cluster_objects import PodObject
-from rules_engine.model.kubernetes.device_objects import read_allocated
-from rules_engine.model.kubernetes.devices import Held
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.kubernetes.pod import is_finished
 from rules_engine.model.kubernetes.quantity import NanosByResource
@@ -321,7 +319,7 @@ class Play:
         if node_name:
             started = _start_time(pod, self._simulation.objects.now)
             bound = BoundPod(arrived.name, arrived.pod, self._numbers[node_name], started)
-            self.cycle.bind(bound, self._claimed_devices(pod))
+            self.cycle.bind(bound)
             self._run_on(arrived, bound)
         elif pod.spec.get("schedulingGates"):
             record.message = GATED
@@ -329,12 +327,6 @@ class Play:
             record.message = f"scheduler {truncate(scheduler)} decides"
         else:
             self._queue.add(arrived, tried=False)
-
-    def _claimed_devices(self, pod: PodObject) -> Held | None:
-        """Return the devices of a pod's claim for extended resources; None if it has none, or it was not read."""
-        name = text_member(as_mapping(pod.status.get("extendedResourceClaimStatus")), "resourceClaimName")
-        claim = self._simulation.objects.find("ResourceClaim", name, pod.namespace) if name else None
-        return None if claim is None else [*read_allocated(claim)]
 
     def _start_runs(self, planned: PlannedArrival) -> None:
         """Let the pods of an arrival arrive, and plan its next time."""

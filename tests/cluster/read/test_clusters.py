@@ -308,8 +308,8 @@ def test_manifests_and_rules_may_be_utf_16(tmp_path: Path) -> None:
 def test_an_inventory_does_not_say_what_else_the_cluster_has(tmp_path: Path) -> None:
     reading = sound(written(tmp_path, "an inventory"))
     assert reading.objects is not None
-    assert not reading.objects.absent & {"Node", "Pod", "Namespace", "ResourceClaim", "PriorityClass"}
-    assert reading.objects.absent >= {"Event", "DaemonSet"}
+    assert not reading.objects.absent & {"Node", "Pod", "Namespace", "ResourceSlice", "PriorityClass"}
+    assert reading.objects.absent >= {"Event", "DaemonSet", "ResourceClaim", "ResourceClaimTemplate"}
 
 
 def test_other_nodes_of_the_same_name_are_an_error(tmp_path: Path) -> None:

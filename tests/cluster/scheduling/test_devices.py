@@ -13,7 +13,6 @@ from rules_engine.cluster.scheduling import Filter, KubeScheduler
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.filters import devices as filters
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.device_objects import read_allocated
 from tests.support.api import (
     GPU,
     NOW,
@@ -171,10 +170,10 @@ def test_devices_that_several_nodes_reach_are_taken_once() -> None:
 
 
 def test_devices_of_claims_are_in_use_until_their_pod_leaves() -> None:
-    claim = resource_claim("c", "gpu-0", extended=True)
+    claim = resource_claim("c", "gpu-0", reserved="old", extended=True)
     subject = _cycle([node("a")], GPUS, cards("a", 2), claim)
-    claimed = BoundPod("default/old", _gpus(), 0, 0)
-    subject.bind(claimed, [*read_allocated(claim)])
+    claimed = BoundPod("ml/old", _gpus(), 0, 0)
+    subject.bind(claimed)
     assert subject.explain(_gpus(2)).feasible == 0
     assert subject.explain(_gpus()).feasible == 1
     subject.release(claimed)
@@ -421,7 +420,7 @@ def test_without_classes_nothing_is_computed() -> None:
     view = ClusterObjects({"Node": [node("a")]}, now=NOW).view
     without = KubeScheduler(view.nodes, {})
     assert without.devices.without_served(view.nodes[0]) is view.nodes[0]
-    assert without.devices.having(_gpus().requirements.devices, 1) == 1
+    assert without.devices.having(_gpus().requirements, 1) == 1
     assert without.devices.neighbours(0) == ()
 
 

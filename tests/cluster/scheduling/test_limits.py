@@ -27,7 +27,6 @@ from tests.support.scheduling import REQUIRED, scheduled, scheduler
         ({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "x"}}]}, ("persistent volume claims",)),
         ({"volumes": [{"name": "a", "ephemeral": {}}]}, ("persistent volume claims",)),
         ({"volumes": [{"name": "a", "csi": {"driver": "x"}}]}, ("limits of volumes",)),
-        ({"resourceClaims": [{"name": "gpu"}]}, ("resource claims",)),
         ({"hostUsers": False}, ()),
         ({"hostUsers": False, "hostNetwork": True}, ("features that nodes declare",)),
         (
@@ -42,7 +41,7 @@ def test_features_that_are_not_modelled_are_listed(spec: dict[str, Any], named: 
 
 def test_claims_for_extended_resources_are_named() -> None:
     claimed = pod() | {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "x"}}}
-    assert scheduled(claimed, [node("a")]).not_modelled == ("resource claims",)
+    assert scheduled(claimed, [node("a")]).not_modelled == ("a claim for extended resources that exists already",)
 
 
 @pytest.mark.parametrize(("priority", "named"), [(0, True), (1, True), (2, False)], ids=["lower", "equal", "higher"])

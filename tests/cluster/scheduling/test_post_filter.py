@@ -4,7 +4,19 @@ from collections.abc import Sequence
 
 from rules_engine.cluster.scheduling import scheduler_of
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from tests.support.api import GPU, NOW, Object, by_kind, card_with_partitions, cards, device_class, node, pod
+from tests.support.api import (
+    GPU,
+    NOW,
+    Object,
+    by_kind,
+    card_with_partitions,
+    cards,
+    claim_spec,
+    device_class,
+    node,
+    pod,
+    resource_claim,
+)
 from tests.support.post_filter import message_end
 from tests.support.scheduling import REQUIRED
 
@@ -113,4 +125,7 @@ class TestDevices:
 
     def test_a_named_claim_counts(self) -> None:
         subject = pod(requests={"cpu": "9"}, resourceClaims=[{"name": "r", "resourceClaimName": "x"}])
-        assert end(subject, self.NODES).startswith("still not schedulable, preemption: ")
+        claim = resource_claim("x", spec=claim_spec(1))
+        assert end(subject, self.NODES, (), device_class("gpu"), claim).startswith(
+            "still not schedulable, preemption: "
+        )

@@ -14,9 +14,7 @@ from rules_engine.cluster.scheduling import Scheduling, scheduler_of
 from rules_engine.cluster.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.scheduler import MANY_STEPS
 from rules_engine.cluster.scheduling.scheduling import FAILURE_START, TOO_MANY_PODS
-from rules_engine.model.json.lenient import object_items, text_member
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.kubernetes.device_objects import read_allocated
 from rules_engine.model.kubernetes.devices import DeviceKey
 from rules_engine.model.rules.admission import pod_request
 from rules_engine.model.rules.simulation import SchedulerOptions
@@ -96,14 +94,9 @@ def _cycle(objects: ClusterObjects) -> SchedulingCycle:
     view = objects.view
     made = SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(), 1, objects.devices)
     numbers = {node.name: number for number, node in enumerate(view.nodes)}
-    held = {
-        text_member(reference, "name"): [*read_allocated(claim)]
-        for claim in objects.of("ResourceClaim")
-        for reference in object_items(claim.metadata.get("ownerReferences"))
-    }
     for pod in objects.pods:
         if pod.node_name:
-            made.bind(BoundPod(pod.name, SchedulablePod.of(pod), numbers[pod.node_name], 0), held.get(pod.name))
+            made.bind(BoundPod(f"{pod.namespace}/{pod.name}", SchedulablePod.of(pod), numbers[pod.node_name], 0))
     return made
 
 

@@ -401,10 +401,11 @@ def test_without_classes_that_were_read_a_missing_name_is_possible() -> None:
     [{}, {"message": NOTHING}, {"requests": {GPU: 3}}, {"requests": {"cpu": 100}}, {"nodeSelector": {"zone": "b"}}],
 )
 def test_what_is_not_evaluated_of_a_pod_with_claims_is_named(members: Object) -> None:
-    finding = answer(
-        node("a"), CLASS, TWO, resource_claim("shared", "gpu-0"), pod("p", resourceClaims=CLAIMS, **members)
-    ).finding
-    assert "not evaluated: resource claims" in finding.evidence
+    recorded = cluster(
+        node("a"), CLASS, TWO, pod("p", resourceClaims=TEMPLATE, **members), absent=["ResourceClaimTemplate"]
+    )
+    (finding,) = [each.finding for each in pending_pods(recorded, scheduler_of(recorded), None)]
+    assert "not evaluated: resourceclaimtemplate ml/one, which was not read" in finding.evidence
     assert not any("pass all filters" in line for line in finding.evidence)
 
 

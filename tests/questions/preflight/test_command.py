@@ -326,7 +326,7 @@ VOLUMES = "[{name: data, persistentVolumeClaim: {claimName: a}}]"
     ("manifest", "reason"),
     [
         (pod("cpu: 1", schedulerName="volcano"), "scheduler volcano"),
-        (pod("cpu: 1", resourceClaims=CLAIMS), "resource claims"),
+        (pod("cpu: 1", resourceClaims=CLAIMS), "resourceclaimtemplate ml/a, which was not read"),
         (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), "scheduling groups"),
         (pod("cpu: 1", volumes=VOLUMES), "volume claim ml/a, which was not read"),
         (
@@ -407,6 +407,12 @@ PROVISIONED = (
     "{kind: PersistentVolumeClaim, metadata: {name: a, namespace: ml}, spec: {storageClassName: fast}}",
     "{kind: StorageClass, metadata: {name: fast}, provisioner: csi.example.com}",
 )
+CONFIGURED = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: a, namespace: ml}
+spec: {spec: {devices: {requests: [], config: [{opaque: {driver: gpu.nvidia.com, parameters: {}}}]}}}
+"""
 FACTS = {
     "a pod template in a kind that": (FOO, ()),
     "an object without pod templates": (NO_POD, ()),
@@ -417,7 +423,8 @@ FACTS = {
     "a volume claim, its StorageClass": (pod("cpu: 1", volumes=VOLUMES), ()),
     "a volume claim whose volume exists": (pod("cpu: 1", volumes=VOLUMES), BOUND),
     "a volume claim whose volume a": (pod("cpu: 1", volumes=VOLUMES), PROVISIONED),
-    "resource claims": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
+    "a claim, or its template": (pod("cpu: 1", resourceClaims=CLAIMS), ()),
+    "what a driver decides": (f"{CONFIGURED}---\n{pod('cpu: 1', resourceClaims=CLAIMS)}", ()),
     "a scheduling group": (pod("cpu: 1", schedulingGroup="{podGroupName: a}"), ()),
     "a PriorityClass, RuntimeClass": (pod("cpu: 1", priorityClassName="gold"), ()),
     "whether the admission plugin": (pod("nvidia.com/gpu: 1"), (TAINTED_NODE,)),

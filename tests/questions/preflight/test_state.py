@@ -46,7 +46,16 @@ def whole_state(state: ClusterState) -> tuple[Any, ...]:
     victims = [sorted(pods) for pods in cycle._preemption._pods]
     available = [{name: each.available(name) for name in resources} for each in view.cluster.nodes]
     allowed = [each.allowed for each in cycle.budgets._budgets]
-    return free, victims, allowed, sorted(cycle.devices.held.items()), available, state.play.node_of_pod
+    claims = sorted((name, sorted(users)) for name, users in cycle.devices._users.items() if users)
+    return (
+        free,
+        victims,
+        allowed,
+        sorted(cycle.devices.offers.allocated.items()),
+        claims,
+        available,
+        state.play.node_of_pod,
+    )
 
 
 @given(SEEDS, st.booleans())

@@ -17,6 +17,8 @@ from tests.support.api import (
     by_kind,
     card_with_partitions,
     cards,
+    claim_template,
+    claims,
     device,
     device_class,
     node,
@@ -126,7 +128,7 @@ def test_the_claim_of_a_pod_ends_with_it() -> None:
     old = pod("old", {GPU: "2"}, on="a") | {
         "status": {"phase": "Running", "extendedResourceClaimStatus": {"resourceClaimName": "c"}}
     }
-    held = resource_claim("c", "gpu-0", "gpu-1", extended=True)
+    held = resource_claim("c", "gpu-0", "gpu-1", reserved="old", extended=True)
     other = resource_claim("other", "gpu-0", pool="b")
     drivers = by_kind(GPUS, cards("a", 3), cards("b", 1), held, other)
     record = played(NODES, load("p", gpus=1), load("q", gpus=2), pods=[old], drivers=drivers, running_for=always(5000))
@@ -170,11 +172,13 @@ def test_a_pod_whose_attempt_fails_waits_with_the_reason() -> None:
 
 def test_what_is_not_modelled_is_named() -> None:
     shared = resource_slice("a", device("d", allowMultipleAllocations=True, bindingConditions=["x"]))
-    claimed = template(0, resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
-    record = played(NODES, load("p"), load("q", pod=claimed), load("r", pod=template(0)), drivers=by_kind(GPUS, shared))
+    claimed = template(0, **claims(c="configured"))
+    configured = claim_template("configured", 1, device_class="mig", config=[{"opaque": {}}])
+    drivers = by_kind(GPUS, device_class("mig", "", "mig"), configured, shared)
+    record = played(NODES, load("p"), load("q", pod=claimed), load("r", pod=template(0)), drivers=drivers)
     assert {name: each.admitted.not_modelled for name, each in by_name(record).items()} == {
         "p": ("binding conditions of devices",),
-        "q": ("resource claims",),
+        "q": ("the configuration of claimed devices, which their driver reads on the node",),
         "r": (),
     }
 

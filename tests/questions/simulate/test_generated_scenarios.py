@@ -22,7 +22,9 @@ def test_scenarios_have_each_outcome_and_scores_of_each_plugin() -> None:
         _play(seed, found)
 
     outcomes = ("one node", "several nodes", "no node", "preempted", "not preempted", "cordoned", "tainted")
-    assert all(found[outcome] >= SCENARIOS / 10 for outcome in (*outcomes, *Plugin)), found
+    assert all(found[outcome] >= SCENARIOS / 10 for outcome in (*outcomes, *{*Plugin} - {Plugin.DYNAMIC_RESOURCES})), (
+        found
+    )
 
 
 def _play(seed: int, found: Counter[str]) -> None:

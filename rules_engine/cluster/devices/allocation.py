@@ -146,8 +146,10 @@ def lacks_devices(
 ) -> bool:
     """Return True if too few devices match requests; a search would try all combinations to find that out.
 
-    False for a claim that the search gives up. Raises CostlyError and CostExceeded.
+    False for claims that the search may give up. Raises CostlyError and CostExceeded.
     """
+    if any(one.count is None for claim in claims for request in claim.requests for one in request):
+        return False
     for claim in claims:
         if sum(min([one.count or 0 for one in request]) for request in claim.requests) > MAX_CLAIM_DEVICES:
             return False
@@ -155,9 +157,7 @@ def lacks_devices(
         for one, *others in claim.requests:
             if others or one.detail.admin:
                 continue
-            if one.count is None and any(pool.problem for pool in pools):
-                return False
-            wanted[one.device_class, one.also] += one.count or 1
+            wanted[one.device_class, one.also] += one.count or 0
             free = 0
             for pool, device in pool_devices(pools):
                 spend(1)

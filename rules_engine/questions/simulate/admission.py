@@ -237,8 +237,6 @@ class Admissions:
         if has_ordinal(pod):
             kept["labels"], spec = _without_ordinal(as_mapping(kept["labels"]), as_mapping(spec))
         raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": spec}
-        if made := as_mapping(pod.get("status")).get("resourceClaimStatuses"):
-            raw["status"] = {"resourceClaimStatuses": made}
         key = (marshal_value([raw]), template.selector)
         schedulable = self._pods.get(key)
         if schedulable is None:

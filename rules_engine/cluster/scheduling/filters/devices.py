@@ -68,6 +68,9 @@ TAINT_RULES = "devicetaintrules, which were not read"
 STEPS_EXCEEDED = "it takes too many steps to find out which devices fit together"
 """The failure of a search that kube-scheduler may complete: it tries more steps."""
 
+_EXTENDED = "", ClaimSpec()
+"""The claim that the scheduler makes for extended resources: its requests are made for each node."""
+
 _UNLIMITED = Quantity.of(2**64)
 """More than a pod can request."""
 
@@ -320,33 +323,23 @@ class DeviceUse:
             raise DevicesError(STEPS_EXCEEDED) from None
 
     def bind(self, name: str, number: int, pod: Requirements, released: Sequence[Claim] = ()) -> None:
-        """Give a pod its claims on its node: those that it `released`, or else the first devices that fit."""
+        """Give a pod its claims on its node: those that it `released`, or that are reserved for it, or new devices."""
         if not self._needs(pod):
             return
-        wanted = self._find_claims(pod)
-        if not released:
-            known = [self._claims[each] for each in self._of_pod.get(name, ())]
-            if any(each.extended for each in known):
-                pod = replace_members(pod, devices=())
+        claims = released or [self._claims[each] for each in self._of_pod.get(name, ())]
+        if not claims:
+            wanted = self._find_claims(pod)
             try:
                 found = self._allocate(pod, wanted, number) or ()
             except DevicesError:
                 found = ()
-            names = [each or f"{name}/{index}" for index, (each, _) in enumerate((*wanted.specs, ("", None)))]
-            extended = len(wanted.specs)
-            made = [
-                Claim(
-                    name=claim,
-                    spec=wanted.specs[index][1] if index < extended else ClaimSpec(),
-                    allocated=True,
-                    uses=[each.use(claim, extended=index == extended) for each in devices if not each.admin],
-                    terms=self._reached_by(devices) if claim in self._claims else None,
-                )
-                for index, (claim, devices) in enumerate(zip(names, found, strict=False))
+            made = ((each or f"{name}/{index}", spec) for index, (each, spec) in enumerate((*wanted.specs, _EXTENDED)))
+            claims = [
+                *wanted.allocated,
+                *[self._allocated(*each, devices) for each, devices in zip(made, found, strict=False)],
             ]
-            released = (*wanted.allocated, *known, *made)
-        self._of_pod[name] = tuple({each.name: None for each in released})
-        for claim in released:
+        self._of_pod[name] = tuple({each.name: None for each in claims})
+        for claim in claims:
             self._claims[claim.name] = claim
             self._users.setdefault(claim.name, set()).add(name)
             self.offers.claim(claim.uses)
@@ -356,6 +349,11 @@ class DeviceUse:
         """Return a function that returns the claims of a pod, by its name, as they are now."""
         claims, of_pod = {**self._claims}, {**self._of_pod}
         return lambda name: [claims[each] for each in of_pod.get(name, ())]
+
+    def _allocated(self, name: str, spec: ClaimSpec, devices: Sequence[AllocatedDevice]) -> Claim:
+        uses = [each.use(name, extended=spec is _EXTENDED[1]) for each in devices if not each.admin]
+        terms = self._reached_by(devices) if name in self._claims else None  # others are for one pod
+        return Claim(name=name, spec=spec, allocated=True, uses=uses, terms=terms)
 
     def _reached_by(self, devices: Sequence[AllocatedDevice]) -> tuple[NodeTerm, ...]:
         """Return the terms of the nodes that devices reach."""

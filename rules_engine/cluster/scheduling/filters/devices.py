@@ -178,16 +178,12 @@ class DeviceUse:
         wanted = self._find_claims(pod)
         if wanted.rejection:
             return {wanted.rejection: among}
-        reached = among
-        for claim in wanted.allocated:
-            reached &= self._select(claim.terms)
-        searched = (
-            reached if wanted.specs else reached & union([self._served.get(each.resource, 0) for each in pod.devices])
-        )
-        excluded = {reasons.CLAIM_ELSEWHERE: among & ~reached}
-        if searched:
-            by_reason = self._search_nodes(pod, wanted, searched).excluded
-            excluded |= {why: nodes & searched for why, nodes in by_reason.items()}
+        served = union([self._served.get(each.resource, 0) for each in pod.devices])
+        searched = among if wanted.specs else among & served
+        by_reason = self._search_nodes(pod, wanted, searched).excluded if searched else {}
+        excluded = {why: nodes & searched for why, nodes in by_reason.items()}
+        elsewhere = union([~self._select(claim.terms) for claim in wanted.allocated])
+        excluded[reasons.CLAIM_ELSEWHERE] = among & elsewhere & ~union(excluded.values())
         return {why: nodes for why, nodes in excluded.items() if nodes}
 
     def scores(self, pod: Requirements, among: NodeSet) -> Mapping[int, NodeSet]:

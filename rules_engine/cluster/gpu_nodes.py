@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from msgspec.structs import asdict
+
 from rules_engine.accelerators.catalogue import catalogue
 from rules_engine.accelerators.nodes import device_products, mark_of, product_of
 from rules_engine.accelerators.resources import is_gpu, is_rdma
 from rules_engine.cluster.devices.pools import reaches
-from rules_engine.model.json.lenient import as_mapping, as_string_map, object_items, text_member
+from rules_engine.model.json.lenient import as_mapping, as_string_map
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects, NodeObject, PodObject, once, requests_of
 from rules_engine.model.kubernetes.devices import NodeSelection
@@ -54,15 +56,14 @@ def serves_cards_of(driver: str, resource: str) -> bool:
 
 @once
 def device_taints(objects: ClusterObjects) -> Mapping[str, Sequence[Mapping[str, str]]]:
-    """Return the taints in ResourceSlices of each node's own devices: key, value, effect, and driver/pool/name."""
+    """Return the taints that repel pods from each node's own devices: key, value, effect, and driver/pool/name."""
     taints: dict[str, list[Mapping[str, str]]] = defaultdict(list)
-    for spec in (each.spec for each in objects.of("ResourceSlice")):
-        pool = f"{text_member(spec, 'driver')}/{text_member(as_mapping(spec.get('pool')), 'name')}"
-        for device in object_items(spec.get("devices")):
-            for each in object_items(device.get("taints")):
-                taint = {name: text_member(each, name) for name in ("key", "value", "effect")}
-                node = text_member(spec, "nodeName") or text_member(device, "nodeName")
-                taints[node].append({**taint, "device": f"{pool}/{text_member(device, 'name')}"})
+    for part in objects.devices.tainted_slices:
+        for device in part.devices:
+            nodes = part.nodes or device.nodes
+            if nodes and nodes.name:
+                name = f"{part.driver}/{part.pool}/{device.name}"
+                taints[nodes.name] += [{**asdict(taint), "device": name} for taint in device.taints]
     return taints
 
 

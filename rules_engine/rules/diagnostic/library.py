@@ -256,7 +256,7 @@ def drivers(node: object) -> list[str]:
 
 @LIBRARY.method("deviceTaints", NODE, gives=list_of(DEVICE_TAINT), constant=True)
 def taints_of_devices(node: object) -> list[Mapping[str, str]]:
-    """Return the taints in ResourceSlices of a node's own devices."""
+    """Return the taints that repel pods from a node's own devices."""
     if not isinstance(node, NodeObject):
         raise no_overload("deviceTaints()", node)
     return [*device_taints(node.cluster).get(node.name, ())]

@@ -31,7 +31,7 @@ from rules_engine.rules.diagnostic.value import Diagnostic
 from rules_engine.rules.kinds import compile_rules
 from rules_engine.rules.sources.documents import load_documents
 from tests.support import api
-from tests.support.api import GPU, api_object, cluster, event, node, pod
+from tests.support.api import DRIVER, GPU, api_object, cards, cluster, event, node, pod, taint_rule
 from tests.support.diagnostics import diagnostic
 
 
@@ -103,6 +103,13 @@ def test_it_is_evaluated_for_the_concerned_objects_of_its_kind(tmp_path: Path) -
     compiled = diagnostic("forEach: Pod", tmp_path)
     evaluation = evaluate_diagnostics([compiled], objects, lambda item: item.name == "q")
     assert [str(finding.object) for finding in evaluation.findings] == ["Pod/ml/q"]
+
+
+def test_a_taint_of_a_rule_is_one_of_the_devices_that_it_matches(tmp_path: Path) -> None:
+    ignored = taint_rule("other", effect="None")
+    objects = cluster(node("a"), node("b"), cards("a", 2), cards("b", 1), taint_rule("r", device="gpu-1"), ignored)
+    expression = "object.deviceTaints().map(t, [t.device, t.key, t.value, t.effect].join(' ')).join()"
+    assert messages(expression, objects, tmp_path) == [f"{DRIVER}/a/gpu-1 drain yes NoSchedule", ""]
 
 
 def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:

@@ -139,12 +139,15 @@ class PathOrStdin(click.Path):
 KUBECONFIG = "kubeconfig"
 """The value of `--cluster` for the live cluster of a kubeconfig."""
 
-VIEW_KINDS = ("Node", "Pod", "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "DeviceTaintRule")
+VIEW_KINDS = (
+    *("Node", "Pod", "Namespace"),
+    *("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
+)
 """The kinds of objects that rules see."""
 
 POD_KINDS = (
     *VIEW_KINDS,
-    *("ResourceClaimTemplate", "PriorityClass", "RuntimeClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
+    *("PriorityClass", "RuntimeClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
     *("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "PodDisruptionBudget"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),

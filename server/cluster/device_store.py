@@ -1,7 +1,9 @@
 """The devices of drivers in a live cluster, and the nodes whose offers change with them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from rules_engine.cluster.devices.offers import DeviceOffers
 from rules_engine.cluster.devices.pools import reaches
@@ -11,6 +13,7 @@ from rules_engine.model.kubernetes.device_objects import SliceReader
 from rules_engine.model.kubernetes.devices import (
     NO_DEVICES,
     Claim,
+    ClaimSpec,
     DeviceClass,
     Devices,
     DeviceTaintRule,
@@ -20,7 +23,15 @@ from rules_engine.model.kubernetes.devices import (
     uses_of,
 )
 
-DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim | DeviceTaintRule
+
+class ClaimTemplate(NamedTuple):
+    """The name of a ResourceClaimTemplate, with its namespace, and the spec of its claims."""
+
+    name: str
+    spec: ClaimSpec
+
+
+DeviceObject: TypeAlias = DeviceClass | ResourceSlice | Claim | ClaimTemplate | DeviceTaintRule
 
 
 MAX_NAMES = 1_000
@@ -28,20 +39,20 @@ MAX_NAMES = 1_000
 
 
 class DeviceStore:
-    """Classes, slices, claims and taint rules by name. Not safe for use from several threads.
+    """Classes, slices, claims, templates of claims and taint rules by name. Not safe for use from several threads.
 
     A class comes into force once slices were read with all that it selects by; until then, its former version stays.
     """
 
     def __init__(self) -> None:
         self.devices = NO_DEVICES
-        """The devices after the last update: classes in force, slices and claims."""
+        """The devices after the last update, with the classes in force."""
         self.resources = frozenset[str]()
         """The resources of all classes, in force or not."""
         self.next_reader = self._reader = SliceReader()
         """The readers of the next list of slices, which keeps all that classes select by, and of the last list."""
         self._objects: dict[type, dict[str, Any]] = {
-            kind: {} for kind in (DeviceClass, ResourceSlice, Claim, DeviceTaintRule)
+            kind: {} for kind in (DeviceClass, ResourceSlice, Claim, ClaimTemplate, DeviceTaintRule)
         }
         self._by_pool: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._changed_kinds: set[type[DeviceObject]] = set()
@@ -89,6 +100,13 @@ class DeviceStore:
         if not self._changed_kinds:
             return ()
         before = self.devices
+        templates = before.templates
+        if ClaimTemplate in self._changed_kinds:
+            templates = {name: each.spec for name, each in self._objects[ClaimTemplate].items()}
+        if self._changed_kinds == {ClaimTemplate}:
+            # There may be one for each job, and no node offers anything by them.
+            self.devices, self._changed_kinds = replace(before, templates=templates), set()
+            return ()
         classes = self._usable_classes() if DeviceClass in self._changed_kinds else before.classes
         if classes != before.classes:
             self._touched.add(NodeSelection(every=True))
@@ -98,6 +116,7 @@ class DeviceStore:
             if ResourceSlice in self._changed_kinds
             else before.slices,
             claims=dict(self._objects[Claim]),
+            templates=templates,
             allocated=uses_of(self._objects[Claim].values()),
             taint_rules=tuple(self._objects[DeviceTaintRule].values()),
         )

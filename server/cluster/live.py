@@ -11,6 +11,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from rules_engine.cluster.nodes.offers import Reach
 from rules_engine.cluster.nodes.reservations import PodKey, device_usage
 from rules_engine.language.cel import Budget, EvaluationError
@@ -33,9 +35,10 @@ from rules_engine.model.rules.admission import AdmissionRequest
 from rules_engine.model.rules.decision import Decision
 from rules_engine.rules.rule_set.rule_set import ClusterRequirements
 from rules_engine.server.cluster.connection import Cause, Connection, api_path
-from rules_engine.server.cluster.device_store import DeviceStore
+from rules_engine.server.cluster.device_store import ClaimTemplate, DeviceStore
 from rules_engine.server.cluster.reading import (
     read_claim,
+    read_claim_template,
     read_class,
     read_namespace,
     read_node,
@@ -50,7 +53,7 @@ from rules_engine.server.cluster.store import Store
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-D = TypeVar("D", DeviceClass, ResourceSlice, Claim, DeviceTaintRule)
+D = TypeVar("D", DeviceClass, ResourceSlice, Claim, ClaimTemplate, DeviceTaintRule)
 
 PUBLISH_SECONDS = 0.05
 """Interval in which events are batched: a thousand events in a second publish twenty views, not a thousand."""
@@ -85,6 +88,7 @@ DEVICE_GROUP = "resource.k8s.io"
 DEVICE_CLASSES = Collection("deviceclasses", api_path("deviceclasses", group=DEVICE_GROUP))
 RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=DEVICE_GROUP))
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))
+CLAIM_TEMPLATES = Collection("resourceclaimtemplates", api_path("resourceclaimtemplates", group=DEVICE_GROUP))
 DEVICE_TAINT_RULES = Collection(
     "devicetaintrules",
     api_path("devicetaintrules", group=DEVICE_GROUP),
@@ -153,12 +157,15 @@ class LiveCluster:
             "resourceslices": reflector(RESOURCE_SLICES, slices),
             "resourceclaims": reflector(RESOURCE_CLAIMS, device_sink(store, Claim, read_claim)),
             "devicetaintrules": reflector(DEVICE_TAINT_RULES, device_sink(store, DeviceTaintRule, read_taint_rule)),
+            "resourceclaimtemplates": reflector(
+                CLAIM_TEMPLATES, device_sink(store, ClaimTemplate, read_claim_template)
+            ),
             "priorityclasses": reflector(PRIORITY_CLASSES, class_sink(read_priority_class, "priority")),
             "runtimeclasses": reflector(RUNTIME_CLASSES, class_sink(read_runtime_class, "runtime")),
         }
         self._optional_reflectors = tuple(self._all_reflectors.values())[3:]
-        self._device_reflectors = self._optional_reflectors[:4]
-        self._class_reflectors = dict(zip(("priority", "runtime"), self._optional_reflectors[4:], strict=True))
+        self._device_reflectors = self._optional_reflectors[:5]
+        self._class_reflectors = dict(zip(("priority", "runtime"), self._optional_reflectors[5:], strict=True))
         """By their members of Classes."""
         self._reflectors = self._reflectors_for(needs)
         """The reflectors that the view depends on."""
@@ -257,20 +264,26 @@ class LiveCluster:
         )
         freshness = Freshness.SYNCED if self._publishes and not is_late else Freshness.STALE
         unread = self._unread_resources(oldest)
+        old_devices = {
+            each.name: "" for each in self._device_reflectors if each in self._reflectors and each.contact < oldest
+        }
         old_classes = {member: None for member, each in self._class_reflectors.items() if each.contact < oldest}
         cluster = newest()
         classes = replace(cluster.classes, **old_classes)
-        if freshness is Freshness.SYNCED and not unread and classes == cluster.classes:
+        if freshness is Freshness.SYNCED and not (unread or old_devices) and classes == cluster.classes:
             return cluster
         seen, marked = self._marked
-        if seen is not cluster or (marked.freshness, marked.unread, marked.classes) != (freshness, unread, classes):
-            marked = cluster.marked(freshness, unread, classes)
+        before = marked.freshness, marked.unread, marked.classes, marked.devices.unread
+        if seen is not cluster or before != (freshness, unread, classes, old_devices):
+            devices = structs.replace(cluster.devices, unread=old_devices)
+            marked = cluster.marked(freshness, unread, classes, devices)
             self._marked = (cluster, marked)
         return marked
 
     def _unread_resources(self, oldest: float) -> frozenset[str]:
         """Return the resources whose offers by drivers were last confirmed before `oldest`; "" stands for all."""
-        classes, *others = self._device_reflectors
+        # Nodes offer nothing by templates.
+        classes, *others, _ = self._device_reflectors
         # An API server without this API has no devices of drivers.
         if classes not in self._reflectors or (classes.cause is Cause.MISSING and not classes.synced):
             return frozenset()
@@ -376,7 +389,7 @@ def _pod_key(request: AdmissionRequest) -> PodKey:
 def device_sink(
     store: Store, kind: type[D], read: Callable[[Object], D], begin: Callable[[], SliceReader | None] = lambda: None
 ) -> Sink[D]:
-    """Return a sink of classes, slices, claims or taint rules; `begin` returns the reader for a new list of slices."""
+    """Return a sink of objects of one kind; `begin` returns the reader for a new list of slices."""
     change = store.change_devices
 
     def replace_all(objects: Iterable[D]) -> None:

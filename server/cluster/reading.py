@@ -15,6 +15,7 @@ from rules_engine.model.kubernetes import device_objects, node
 from rules_engine.model.kubernetes.cluster import Node
 from rules_engine.model.kubernetes.devices import Claim, DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.pod import Pod, is_finished
+from rules_engine.server.cluster.device_store import ClaimTemplate
 
 T = TypeVar("T")
 
@@ -65,6 +66,11 @@ def read_slice(raw: Object, reader: device_objects.SliceReader) -> ResourceSlice
 def read_claim(raw: Object) -> Claim:
     """Read a ResourceClaim. Raises UnreadableError."""
     return _read_named(raw, device_objects.read_claim)
+
+
+def read_claim_template(raw: Object) -> ClaimTemplate:
+    """Read a ResourceClaimTemplate. Raises UnreadableError."""
+    return ClaimTemplate(*_read_named(raw, device_objects.read_claim_template))
 
 
 def read_taint_rule(raw: Object) -> DeviceTaintRule:

@@ -51,7 +51,7 @@ class Store:
         self._late: list[tuple[str, ReservedAmounts, int]] = []
         """Amounts held or released since the nodes that are being built were marked."""
         self.devices = DeviceStore()
-        """Classes, slices and claims; only `change_devices` changes them."""
+        """The devices of drivers; only `change_devices` changes them."""
 
     @property
     def reservations(self) -> int:
@@ -82,10 +82,11 @@ class Store:
                             del nodes[name]
                         else:
                             nodes[name] = new
-                cluster = before
-                if old or before.namespaces is not namespaces or before.classes is not classes:
+                cluster, devices = before, self.devices.devices
+                if before.classes is not classes or before.devices is not devices:
+                    cluster = before.marked(before.freshness, before.unread, classes, devices)
+                if old or before.namespaces is not namespaces:
                     changes = [(node, nodes.get(name)) for name, node in old.items()]
-                    cluster = before.marked(before.freshness, before.unread, classes)
                     cluster = cluster.changed((*nodes.values(), *self._declared), changes, namespaces)
                     # Only the first view is indexed completely; no decision waits for that.
                     node_index_with_places(cluster)
@@ -259,7 +260,7 @@ class Store:
             self.changed.set()
 
     def change_devices(self, change: Callable[..., None], *values: Any) -> None:
-        """Change classes, slices or claims by a method of DeviceStore."""
+        """Change the devices of drivers by a method of DeviceStore."""
         with self._publishing:
             change(self.devices, *values)
             self.changed.set()

@@ -184,9 +184,9 @@ class Cluster:
         cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
         return cluster
 
-    def marked(self, freshness: Freshness, unread: frozenset[str], classes: Classes) -> "Cluster":
+    def marked(self, freshness: Freshness, unread: frozenset[str], classes: Classes, devices: Devices) -> "Cluster":
         """Return the cluster with these values, which do not concern its nodes: both share the cached views."""
-        cluster = replace(self, freshness=freshness, unread=unread, classes=classes)
+        cluster = replace(self, freshness=freshness, unread=unread, classes=classes, devices=devices)
         object.__setattr__(cluster, "views", self.views)
         return cluster
 

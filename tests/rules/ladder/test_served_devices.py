@@ -93,7 +93,7 @@ def test_devices_of_one_node_are_offered() -> None:
 
 def test_devices_that_are_no_longer_read_are_not_known() -> None:
     found = cluster(node("a", {PLUGIN: 1}), slices=(own("a", device("x", "card")),))
-    unread = found.marked(found.freshness, frozenset([CARDS]), found.classes)
+    unread = found.marked(found.freshness, frozenset([CARDS]), found.classes, found.devices)
     with pytest.raises(UnknownOfferError, match=f"what drivers offer of {CARDS}"):
         covers(unread, cards=1)
     assert covers(unread, plugin=1)

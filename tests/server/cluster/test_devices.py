@@ -18,7 +18,18 @@ from rules_engine.server.cluster.device_store import DeviceStore
 from rules_engine.server.cluster.reading import read_node, read_pod
 from rules_engine.server.cluster.reflector import RELIST_SECONDS
 from rules_engine.server.cluster.store import Store
-from tests.support.api import DRIVER, GPU, cards, device, device_class, resource_claim, resource_slice, taint_rule
+from tests.support.api import (
+    DRIVER,
+    GPU,
+    cards,
+    claim_spec,
+    claim_template,
+    device,
+    device_class,
+    resource_claim,
+    resource_slice,
+    taint_rule,
+)
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Status, bound, node
 from tests.support.cluster import Clock, capture, reserve, settle, viewing
 from tests.support.loading import load_view
@@ -237,6 +248,59 @@ def test_slices_and_claims_are_read_only_if_there_is_a_class(api: ApiServer) -> 
         view.until(lambda _: api.lists("resourceslices") and api.lists("resourceclaims"))
 
 
+def requested(cluster: Cluster) -> dict[str, int | None]:
+    """Return the number of devices that each template and each claim requests."""
+    specs = {**cluster.devices.templates, **{name: each.spec for name, each in cluster.devices.claims.items()}}
+    return {name: spec.requests[0][0].count for name, spec in specs.items()}
+
+
+def test_templates_and_claims_are_in_the_view(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceclaimtemplates", claim_template("t", 2))
+    api.put("resourceclaims", resource_claim("c", spec=claim_spec(3)))
+    with viewing(api, NEEDS) as view:
+        assert requested(view.synced()) == {"ml/t": 2, "ml/c": 3}
+        assert not view.live.current().devices.unread
+        api.put("resourceclaimtemplates", claim_template("u", 4))
+        view.until(lambda cluster: requested(cluster) == {"ml/t": 2, "ml/u": 4, "ml/c": 3})
+        api.delete("resourceclaims", "c", "ml")
+        view.until(lambda cluster: requested(cluster) == {"ml/t": 2, "ml/u": 4})
+        api.delete("resourceclaimtemplates", "t", "ml")
+        view.until(lambda cluster: requested(cluster) == {"ml/u": 4})
+        exactly = {"deviceClassName": "gpus", "capacity": {"requests": {"memory": "much"}}}
+        api.put("resourceclaimtemplates", claim_template("u", {"exactly": exactly}))
+        view.until(lambda cluster: requested(cluster) == {})
+        assert view.health("resourceclaimtemplates").counts["unreadable"] == 1
+
+
+def test_a_template_changes_nothing_of_slices_and_nodes(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].uuid != ''"}}
+    with viewing(api, NEEDS) as view:
+        before = view.synced()
+        for number in range(5):
+            exactly = {"deviceClassName": "gpus", "selectors": [selector], "count": number}
+            api.put("resourceclaimtemplates", claim_template("t", {"exactly": exactly}))
+            now = view.until(partial(lambda number, cluster: requested(cluster) == {"ml/t": number}, number))
+            assert (now.nodes is before.nodes, now.views is before.views) == (True, True)
+            assert now.devices.slices is before.devices.slices
+        assert len(api.lists("resourceslices")) == 1
+
+
+def test_without_the_right_to_read_templates_only_they_are_unknown(api: ApiServer) -> None:
+    api.put("deviceclasses", GPUS)
+    api.put("resourceslices", cards("one", 2))
+    api.forbidden = {"resourceclaimtemplates"}
+    with viewing(api, NEEDS) as view:
+        cluster = view.synced()
+        assert (cluster.known, cluster.unread, free(cluster)) == (True, frozenset(), {"one": 2})
+        assert cluster.devices.unread == {"resourceclaimtemplates": ""}
+        assert "resourceclaimtemplates is forbidden" in view.live.absent[0]
+        api.forbidden = set()
+        view.until(lambda cluster: not cluster.devices.unread)
+
+
 def test_rules_that_read_nodes_wait_for_the_devices(api: ApiServer) -> None:
     api.put("deviceclasses", GPUS)
     api.put("resourceslices", cards("one", 1))
@@ -276,6 +340,7 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     api.put("resourceclaims", resource_claim("c", "a", pool="one", extended=True))
     api.put("resourceclaims", resource_claim("d", "all", pool="all"))
     api.put("devicetaintrules", taint_rule("r", pool="one", device="b"))
+    api.put("resourceclaimtemplates", claim_template("t", 2))
     with viewing(api, NEEDS) as view:
         live = view.synced()
     loaded, problems, _ = load_view(capture(api, tmp_path))
@@ -284,6 +349,9 @@ def test_a_captured_cluster_offers_the_same(api: ApiServer, tmp_path: Path) -> N
     for resource in (GPU, MIG):
         assert offers(loaded, resource) == offers(live, resource)
     assert free(live, MIG) == {"one": 0}
+    assert loaded.devices.templates.keys() == {"ml/t"}
+    assert loaded.devices.templates == live.devices.templates
+    assert loaded.devices.claims == live.devices.claims
     api.delete("devicetaintrules", "r")
     loaded, _, _ = load_view(capture(api, tmp_path))
     assert loaded is not None

@@ -522,6 +522,7 @@ READ_NODES = {
         ("resource.k8s.io", "deviceclasses"),
         ("resource.k8s.io", "resourceslices"),
         ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceclaimtemplates"),
         ("resource.k8s.io", "devicetaintrules"),
     )
     for operation in ("list", "watch")

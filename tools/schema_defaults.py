@@ -123,9 +123,13 @@ VALUES: Mapping[str, tuple[type, ...]] = {
 }
 """The value types of each object with fields, by its title."""
 
-INFERRED = {("request", "namespace"), ("arrival", "pod"), ("arrival", "workload")}
-"""Fields whose default depends on other fields: the namespace of a request is that of its pod. An arrival has one of
-the two, or a file."""
+INFERRED = {("request", "namespace"), ("arrival", "pod"), ("arrival", "workload")} | {
+    (title, name)
+    for title in ("cluster", "ClusterInventory spec")
+    for name in ("resourceClaims", "resourceClaimTemplates")
+}
+"""Fields without a default: the namespace of a request is that of its pod. An arrival has one of the two, or a file.
+Without a list of claims, it is unknown which there are."""
 
 EMPTY: Mapping[str, Any] = {"object": {}, "array": []}
 """The value of an absent map or list that no value type has as one field."""

@@ -36,6 +36,9 @@ from rules_engine.model.rules.rule_test import ObjectLoader
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
 
+MEMBERS = {"Pod": "pods", "ResourceClaim": "resourceClaims", "ResourceClaimTemplate": "resourceClaimTemplates"}
+"""The members with objects as Kubernetes' API shows them, by their kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCopies:
@@ -95,6 +98,9 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
     for kind in DEVICE_KINDS:
         for item in objects.get(kind, ()):
             add(kind, as_mapping(manifest_json(item)), item)
+    for kind in CLAIM_KINDS:
+        for item, raw in _objects_of_member(spec, kind):
+            add(kind, raw, item)
     for item in fields.map_items(spec, "deviceClasses"):
         add("DeviceClass", drivers.device_class_object(item), item)
     names: dict[str, Sequence[str]] = {}
@@ -117,17 +123,21 @@ def _read_devices(spec: MapNode, objects: Mapping[str, Sequence[MapNode]], probl
         for first, *others in (names.get(each.name, ("",)),)
         for name in others
     ]
-    unread = {API_KINDS[kind].resource: "" for kind in CLAIM_KINDS if not items[kind]}
+    written = {kind for kind, member in MEMBERS.items() if spec.get(member) is not None}
+    unread = {API_KINDS[kind].resource: "" for kind in CLAIM_KINDS - written if not items[kind]}
     return msgspec.structs.replace(devices, slices=(*devices.slices, *copies), unread=unread)
+
+
+def _objects_of_member(spec: MapNode, kind: str) -> Iterator[tuple[MapNode, dict[str, Json]]]:
+    """Yield the items of the member of a kind, and the objects that they stand for, each in a namespace."""
+    for item in fields.map_items(spec, MEMBERS[kind]):
+        raw = as_mapping(manifest_json(item))
+        yield item, {**raw, "kind": kind, "metadata": {"namespace": "default", **as_mapping(raw.get("metadata"))}}
 
 
 def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
     """Return the objects of a spec, from which `cluster` is built."""
-    values = [map(manifest_json, fields.list_items(spec, member)) for member in ("objects", "pods")]
-    own_objects, bound = ([value for value in each if isinstance(value, dict)] for each in values)
-    # Every pod of a cluster has a namespace.
-    metadata = ({"namespace": "default", **as_mapping(pod.get("metadata"))} for pod in bound)
-    pods = [{**pod, "kind": "Pod", "metadata": each} for pod, each in zip(bound, metadata, strict=True)]
+    own_objects = [{**as_mapping(manifest_json(item))} for item in fields.map_items(spec, "objects")]
     entries = fields.map_items(spec, "nodes")
     names = {name for entry in entries for name in _existing_names(entry)}
     listed = {
@@ -147,8 +157,12 @@ def _inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
         for each in drivers.slice_objects(specs, name)
     )
     nodes = (node_object(node) for node in cluster.nodes if node.name in names)
-    by_kind: dict[str, list[dict[str, Json]]] = {}
-    for item in (*nodes, *pods, *namespaces, *classes, *slices, *own_objects):
+    by_kind: dict[str, list[dict[str, Json]]] = {
+        kind: [raw for _, raw in _objects_of_member(spec, kind)]
+        for kind, member in MEMBERS.items()
+        if spec.get(member) is not None
+    }
+    for item in (*nodes, *namespaces, *classes, *slices, *own_objects):
         by_kind.setdefault(object_kind(item), []).append(item)
     declared = tuple(node for node in cluster.nodes if node.scalable and node.name not in names)
     return ClusterObjects(by_kind, absent=CLAIM_KINDS - by_kind.keys(), declared=declared)

@@ -20,7 +20,7 @@ from rules_engine.model.kubernetes.cluster_objects import (
     parse_change_time,
     plain_kind,
 )
-from rules_engine.model.kubernetes.device_objects import CLAIM_KINDS, DEVICE_KINDS
+from rules_engine.model.kubernetes.device_objects import DEVICE_KINDS
 from rules_engine.model.kubernetes.names import is_label, is_subdomain
 from rules_engine.model.kubernetes.removed_values import CAPTURED, PARTIAL, remove_values
 from rules_engine.model.problems.codes import Code
@@ -94,7 +94,7 @@ class ObjectReader:
             "Node",
             "Pod",
             "Namespace",
-            *{*DEVICE_KINDS} - CLAIM_KINDS,
+            *{*DEVICE_KINDS} - objects.absent,
             "ResourceQuota",
             "LimitRange",
             "PodDisruptionBudget",

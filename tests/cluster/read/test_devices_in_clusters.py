@@ -11,7 +11,17 @@ from rules_engine.cluster.read.clusters import load_inventory, read_cluster
 from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.cluster import Cluster
 from rules_engine.model.rules.decision import Decision
-from tests.support.api import DRIVER, device, device_class, node, resource_claim, resource_slice, taint_rule
+from tests.support.api import (
+    DRIVER,
+    claim_spec,
+    claim_template,
+    device,
+    device_class,
+    node,
+    resource_claim,
+    resource_slice,
+    taint_rule,
+)
 from tests.support.authoring import cli, write
 from tests.support.evaluation import GPU, MIG1, MIG2, MIG3, asks, compiled, ladder, mutated, resources, rung
 from tests.support.loading import codes, load_text, load_view, rule
@@ -52,32 +62,56 @@ def loaded(folder: Path, *objects: dict[str, Any], kind: str = "List") -> Invent
     return inventory
 
 
+def inventory(folder: Path, **spec: Any) -> Inventory:
+    """Return a ClusterInventory without problems."""
+    document = {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
+    found, problems, _ = load_inventory(write(folder, {"c.yaml": json.dumps(document)}) / "c.yaml")
+    assert found is not None
+    assert problems == ()
+    return found
+
+
+CARDS = {
+    "nodes": [{"name": "n", "count": 2, "devices": [{"driver": DRIVER, "count": 1}]}],
+    "deviceClasses": [{"name": "gpu", "extendedResourceName": GPU, "selectors": ["true"]}],
+}
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
 @pytest.mark.parametrize("own", [False, True])
 def test_taint_rules_of_each_version_apply(tmp_path: Path, version: str, own: bool) -> None:
     rule = {**taint_rule("r", pool="n1"), "apiVersion": f"resource.k8s.io/{version}"}
     objects = [*CLASSES, *card(), rule]
     if own:
-        spec = {"nodes": [{"name": "n1"}], "objects": objects}
-        document = {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
-        cluster, problems, _ = load_view(write(tmp_path, {"c.yaml": json.dumps(document)}) / "c.yaml")
-        assert problems == ()
-        assert cluster is not None
+        cluster = inventory(tmp_path, nodes=[{"name": "n1"}], objects=objects).cluster
     else:
         cluster = loaded(tmp_path, NODE, *objects).cluster
     assert MIG3 not in cluster.nodes[0].allocatable
 
 
 def test_a_taint_rule_reaches_each_of_equal_nodes(tmp_path: Path) -> None:
-    spec = {
-        "nodes": [{"name": "n", "count": 2, "devices": [{"driver": DRIVER, "count": 1}]}],
-        "deviceClasses": [{"name": "gpu", "extendedResourceName": GPU, "selectors": ["true"]}],
-        "objects": [taint_rule("r", pool="n-2")],
-    }
-    document = {"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", "metadata": {"name": "c"}, "spec": spec}
-    cluster, _, _ = load_view(write(tmp_path, {"c.yaml": json.dumps(document)}) / "c.yaml")
-    assert cluster is not None
+    cluster = inventory(tmp_path, **CARDS, objects=[taint_rule("r", pool="n-2")]).cluster
     assert [GPU in each.allocatable for each in cluster.nodes] == [True, False]
+
+
+def test_the_claims_of_an_inventory_have_their_devices(tmp_path: Path) -> None:
+    claim = resource_claim("c", "gpu-0", pool="n-2", spec=claim_spec(1))
+    del claim["metadata"]["namespace"]
+    found = inventory(tmp_path, **CARDS, resourceClaims=[claim])
+    assert [int(each.available(GPU).whole) for each in found.cluster.nodes] == [1, 0]
+    for devices in (found.cluster.devices, found.objects().devices):
+        assert [(name, each.allocated) for name, each in devices.claims.items()] == [("default/c", True)]
+        assert devices.unread == {"resourceclaimtemplates": ""}
+
+
+def test_an_inventory_has_templates_or_says_that_there_are_none(tmp_path: Path) -> None:
+    for templates, names in (([claim_template("t", 2)], ["ml/t"]), ([], [])):
+        found = inventory(tmp_path, **CARDS, resourceClaimTemplates=templates)
+        objects = read_cluster([tmp_path / "c.yaml"]).objects
+        assert objects is not None
+        for devices in (found.cluster.devices, found.objects().devices, objects.devices):
+            assert [*devices.templates] == names
+            assert devices.unread == {"resourceclaims": ""}
 
 
 def decided(cluster: Cluster, resource: str = MIG3, count: int = 1) -> Decision:

@@ -75,7 +75,8 @@ class RealDevices:
                 self._hold(pod, claim)
             for pod in bound:
                 scheduler.create(self.placed(pod))
-            self._pass_barrier(barrier, name)
+            scheduler._create_barrier(barrier)
+            self.pass_barrier(name)
             yield
         finally:
             self._core.delete_collection_namespaced_pod(self.namespace, body={"gracePeriodSeconds": 0})
@@ -124,10 +125,13 @@ class RealDevices:
             if error.status != 404:  # deleted by a controller
                 raise
 
-    def _pass_barrier(self, node: str, value: str) -> None:
-        """Wait until the scheduler has seen all changes: it binds a pod for which it needs the last object of each."""
+    def pass_barrier(self, value: str) -> None:
+        """Wait until the scheduler has seen all changes: it binds a pod for which it needs the last object of each.
+
+        `value`: of its first use.
+        """
         scheduler = self.scheduler
-        scheduler._create_barrier(node)
+        node = f"{self.namespace}-barrier"
         name = f"{node}-{value}"
         self._api.create_device_class({"metadata": {"name": name}, "spec": {}}, _preload_content=False)
         self._api.create_resource_slice(
@@ -142,7 +146,8 @@ class RealDevices:
             },
             _preload_content=False,
         )
-        request = {"name": "r", "exactly": {"deviceClassName": name}}
+        # A DeviceTaintRule may taint all devices.
+        request = {"name": "r", "exactly": {"deviceClassName": name, "tolerations": [{"operator": "Exists"}]}}
         self._api.create_namespaced_resource_claim(
             self.namespace,
             {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}},

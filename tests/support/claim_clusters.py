@@ -157,7 +157,7 @@ class ClaimGenerator:
         selected = {"driver": spec["driver"], "pool": spec["pool"]["name"], "device": spec["devices"][0]["name"]}
         if self._drained and not number:
             made = {"deviceSelector": {}, "taint": TAINTS[0]}
-        elif self._chance(0.8):
+        else:  # without one, kube-scheduler 1.36 taints all devices
             made["deviceSelector"] = {key: selected[key] for key in draw.choice((["pool"], [*selected]))}
         return api_object("DeviceTaintRule", f"{self._prefix}rule-{number}", spec=made)
 

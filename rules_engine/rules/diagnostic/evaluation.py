@@ -63,7 +63,8 @@ _METHODS: Mapping[str, frozenset[str]] = {
     "devicePlugins": frozenset({"Pod"}),
     # Each object that was read may show GPUs or a text, and none shows that there are none.
     "gpus": frozenset({"Node"}),
-    **dict.fromkeys(("drivers", "deviceTaints"), frozenset({"Node", "ResourceSlice"})),
+    "drivers": frozenset({"Node", "ResourceSlice"}),
+    "deviceTaints": frozenset({"Node", "ResourceSlice", "DeviceTaintRule"}),
     "texts": frozenset(),
     "badConditions": frozenset(),
     # Without namespaces it is still evaluated: few pods select namespaces by their labels.

@@ -8,6 +8,7 @@ import pytest
 
 from rules_engine.cluster.read.inventory import Inventory
 from rules_engine.model.kubernetes.cluster import Classes, Cluster
+from rules_engine.model.kubernetes.devices import Devices
 from rules_engine.model.kubernetes.quantity import Quantity
 from rules_engine.model.problems.source import Location
 from rules_engine.model.rules.decision import Action
@@ -136,7 +137,8 @@ def test_defaults_are_the_folder_and_a_cluster_without_nodes(folder: Path) -> No
     case = "{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {message: none}}"
     test = only(folder, rule("RuleTest", f"{{cases: [{case}]}}"))
     assert test.rules == (str(folder / "set"),)
-    assert test.cluster == Cluster(classes=Classes({}, {}))
+    unread = {"resourceclaims": "", "resourceclaimtemplates": ""}
+    assert test.cluster == Cluster(classes=Classes({}, {}), devices=Devices(unread=unread))
     (found,) = test.cases
     assert found.namespace == "default"
     assert (found.expect.allowed, found.expect.warnings, found.expect.decided_by) == (None, None, None)

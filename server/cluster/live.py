@@ -26,7 +26,7 @@ from rules_engine.model.kubernetes.cluster import (
     read_priority_class,
     read_runtime_class,
 )
-from rules_engine.model.kubernetes.device_objects import SliceReader
+from rules_engine.model.kubernetes.device_objects import DEVICE_GROUP, SliceReader
 from rules_engine.model.kubernetes.devices import Claim, DeviceClass, DeviceTaintRule, ResourceSlice
 from rules_engine.model.kubernetes.kept_fields import RESERVATION
 from rules_engine.model.kubernetes.native_objects import annotation_of
@@ -84,7 +84,6 @@ PODS = Collection(
 )
 
 
-DEVICE_GROUP = "resource.k8s.io"
 DEVICE_CLASSES = Collection("deviceclasses", api_path("deviceclasses", group=DEVICE_GROUP))
 RESOURCE_SLICES = Collection("resourceslices", api_path("resourceslices", group=DEVICE_GROUP))
 RESOURCE_CLAIMS = Collection("resourceclaims", api_path("resourceclaims", group=DEVICE_GROUP))

@@ -153,11 +153,13 @@ def lacks_devices(
     for claim in claims:
         if sum(min([one.count or 0 for one in request]) for request in claim.requests) > MAX_CLAIM_DEVICES:
             return False
-        wanted: Counter[tuple[DeviceClass, DeviceClass | None]] = Counter()
+        # Only requests that accept the same devices compete for them in any case.
+        wanted: Counter[tuple[DeviceClass, Alternative]] = Counter()
         for one, *others in claim.requests:
             if others or one.detail.admin:
                 continue
-            wanted[one.device_class, one.also] += one.count or 0
+            alike = one.device_class, replace(one.detail, name="", count=None)
+            wanted[alike] += one.count or 0
             free = 0
             for pool, device in pool_devices(pools):
                 spend(1)
@@ -165,10 +167,12 @@ def lacks_devices(
                 if _is_taken(device, uses):
                     continue
                 try:
-                    free += _matches(one, pool, device, matches) and _fits(one.detail, pool.driver, device, uses)
+                    fits = _matches(one, pool, device, matches) and _fits(one.detail, pool.driver, device, uses)
                 except SelectorError:
                     return False  # only the search knows whether it evaluates the selector there
-            if free < wanted[one.device_class, one.also]:
+                # Several requests may use one shared device.
+                free += wanted[alike] if fits and device.shared else fits
+            if free < wanted[alike]:
                 return True
     return False
 

@@ -41,7 +41,7 @@ from rules_engine.language.yaml.nodes import ListNode, MapNode, ScalarNode, Yaml
 from rules_engine.model.json.lenient import Object, as_mapping, text_member
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kubernetes.cluster_objects import ClusterObjects
-from rules_engine.model.kubernetes.device_objects import DEVICE_GROUP
+from rules_engine.model.kubernetes.device_objects import CLAIM_KINDS, DEVICE_GROUP
 from rules_engine.model.kubernetes.names import DEFAULT_NAMESPACE
 from rules_engine.model.problems.codes import Code
 from rules_engine.model.problems.problem import Problem, Problems, sort_problems, unknown_pods, warn_of
@@ -197,7 +197,8 @@ def _part(
     sources: Sources = MappingProxyType({}),
     claims: Iterable[Json] = (),
 ) -> PodPart:
-    return PodPart(() if problems.failed else tuple(pods), sort_problems(problems.items), sources, tuple(claims))
+    found = tuple(each for each in claims if text_member(as_mapping(each), "kind") in CLAIM_KINDS)
+    return PodPart(() if problems.failed else tuple(pods), sort_problems(problems.items), sources, found)
 
 
 def _find_pods(root: YamlNode, problems: Problems, table: WorkloadTable) -> Sequence[Manifest]:

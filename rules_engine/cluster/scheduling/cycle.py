@@ -54,8 +54,8 @@ class SchedulingCycle:
         self._scores = Scores(self.scheduler, options)
         self._preemption = Preemption(self.scheduler, self._choice, self.budgets)
 
-    def bind(self, pod: BoundPod, released: Sequence[Claim] = ()) -> None:
-        """Add a pod to its node, whether it fits there or not; `released`: its claims, if it had been there."""
+    def bind(self, pod: BoundPod, released: Sequence[Claim] | None = None) -> None:
+        """Add a pod to its node, whether it fits there or not; `released`: its claims, if it returns."""
         self.scheduler.bind(pod.node, pod.pod.requirements)
         self.devices.bind(pod.name, pod.node, pod.pod.requirements, released)
         self._scores.count(pod.node, pod.pod.preferences, 1)

@@ -245,6 +245,10 @@ class TestClaims:
         assert not lacks(claim(wanted(10, admin=True)))
         assert not lacks(claim(wanted(10), wanted(None, "q"))), "its devices may make the search give up"
         assert not lacks(claim(wanted(10)), pools=[*one, pool(device("x", BAD), name="q")])
+        assert not lacks(claim(wanted(1, "p", tolerations=(tolerant,)), wanted(9, "q"))), "they accept other devices"
+        shared = pool(device("x", "card", shared=True))
+        assert not lacks(claim(wanted(1, "p"), wanted(1, "q")), pools=[shared])
+        assert lacks(claim(wanted(1, "p")), pools=[pool(device("x", "slice"))])
         either = DeviceClaim(((*claim(wanted(10)).requests[0], *claim(wanted(1)).requests[0]),))
         assert not lacks(either)
         with pytest.raises(CostExceeded):

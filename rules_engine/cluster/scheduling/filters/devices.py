@@ -8,7 +8,6 @@ allocation if the pod fits nowhere.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 
 from msgspec import Struct, field
 from msgspec.structs import replace as replace_members
@@ -82,8 +81,8 @@ class DevicesError(Exception):
 class _Wanted(Struct, frozen=True, kw_only=True):
     """The claims of a pod: those that have devices, and the specs of the others, with their names if they exist.
 
-    `rejection`: why kube-scheduler rejects the pod before it looks at any node, or "". `unread`: kinds that may have
-    a claim of the pod.
+    `rejection`: why kube-scheduler rejects the pod before it looks at any node, or "". `unread`: the claims
+    and templates that were not read, as messages.
     """
 
     allocated: tuple[Claim, ...] = ()
@@ -95,7 +94,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
 class _EqualRequests(Struct, eq=False):
     """The nodes for pods of equal requests: nodes with a current answer, by score or by reason, and failures.
 
-    `answers`: the score or the reason by what devices the nodes have, and which are in use.
+    `answers`: the score, or None if too few devices are free, by the devices of a node and their use.
     """
 
     known: NodeSet = 0
@@ -247,11 +246,10 @@ class DeviceUse:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
             kind = self._kinds[key] = _EqualRequests()
-        for number in chain(
-            [each for each in kind.failures if searched >> each & 1], numbers_of(searched & ~kind.known)
-        ):
-            if number in kind.failures:
-                raise DevicesError(kind.failures[number])
+        for number, why in kind.failures.items():
+            if searched >> number & 1:
+                raise DevicesError(why)
+        for number in numbers_of(searched & ~kind.known):
             pools = self._pools[number]
             problems = [pool.problem for pool in pools if pool.problem]
             state = self.offers.shape(pools, self.offers.taken(pools)), *self._classes_on(number, pod), *problems
@@ -289,9 +287,9 @@ class DeviceUse:
         }
 
     def _allocate(self, pod: Requirements, wanted: _Wanted, number: int) -> Sequence[Sequence[AllocatedDevice]] | None:
-        """Return devices of a node for the claims of a pod without any, and last for its extended resources.
+        """Return a node's devices for each unallocated claim of a pod and, last, for its extended resources.
 
-        None: it has too few; empty: which ones is not modelled. Raises DevicesError.
+        None: too few are free. Empty: a claim is not modelled. Raises DevicesError.
         """
         requests = create_requests(pod.devices, self._classes_on(number, pod))
         count = sum(request.count or 0 for request in requests)
@@ -318,12 +316,12 @@ class DeviceUse:
         except (CostlyError, CostExceeded):
             raise DevicesError(STEPS_EXCEEDED) from None
 
-    def bind(self, name: str, number: int, pod: Requirements, released: Sequence[Claim] = ()) -> None:
-        """Give a pod its claims on its node: those that it `released`, or that are reserved for it, or new devices."""
+    def bind(self, name: str, number: int, pod: Requirements, released: Sequence[Claim] | None = None) -> None:
+        """Bind a pod's claims on its node: the `released` ones, or those reserved for it, or else new devices."""
         if not self._needs(pod):
             return
-        claims = released or [self._claims[each] for each in self._of_pod.get(name, ())]
-        if not claims:
+        claims = [self._claims[each] for each in self._of_pod.get(name, ())] if released is None else released
+        if released is None and not claims:
             wanted = self._find_claims(pod)
             try:
                 found = self._allocate(pod, wanted, number) or ()

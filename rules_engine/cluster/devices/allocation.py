@@ -277,6 +277,7 @@ class _AllocationSearch:
             yield self._satisfy(claim + 1, 0)
         else:
             for alternative in self._claims[claim].requests[request]:
+                self._spend(1)
                 count, positions = alternative.count, self._every
                 if count is None:
                     positions = self._all[alternative]

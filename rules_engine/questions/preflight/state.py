@@ -19,7 +19,7 @@ from rules_engine.cluster.nodes.autoscalers import DECLARED, autoscalers_of, unk
 from rules_engine.cluster.nodes.reservations import PodKey
 from rules_engine.cluster.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.cluster.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
-from rules_engine.cluster.scheduling.scheduler import never_ends
+from rules_engine.cluster.scheduling.scheduler import MANY_STEPS, never_ends
 from rules_engine.cluster.scheduling.scheduling import NO_AFFINE_POD, NO_VOLUME, OTHER_VOLUME_NODE
 from rules_engine.cluster.state_taints import without_state_taints
 from rules_engine.language.cel import CostExceeded
@@ -146,10 +146,12 @@ class ClusterState:
         if other := next(filter(None, map(scheduler_for, requested)), None):
             return (f"whether a webhook sets schedulerName: {other.name}",)
         autoscalers = autoscalers_of(self.simulation.objects)
-        if admitted is None or not autoscalers:
+        if admitted is None or not (autoscalers or admitted.requirements.claims):
             return ()
         with suppress(CostExceeded):  # too many labels would be compared
             answer = self.play.cycle.explain(admitted)
+            if MANY_STEPS in answer.not_modelled:
+                return (MANY_STEPS,)
             lacks = (nodes for by in answer.excluded.values() for why, nodes in by.items() if why in _LACKED)
             if not (answer.rejected or answer.failure or answer.by_name is not None or answer.every in lacks):
                 declared = self.could_hold(admitted) >> len(self.simulation.objects.nodes)

@@ -246,6 +246,14 @@ def test_nodes_of_equal_devices_are_searched_once() -> None:
     assert steps(50) == steps(1) > 0
 
 
+def test_a_claim_that_a_pod_names_twice_is_one() -> None:
+    subject = _cycle(*CARDS, resource_claim("shared", spec=claim_spec(2)))
+    made = _pod(x="claim:shared", y="claim:shared")
+    assert _run(subject, made) == ["a"]
+    subject.devices.release("ml/p0")
+    assert not subject.devices.offers.allocated
+
+
 def test_pods_that_return_get_the_claims_that_they_released() -> None:
     subject = _cycle(*CARDS, ONE, resource_claim("shared", spec=claim_spec(1)))
     made = _pod(x="claim:shared")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cluster.scheduling import cycle
+from rules_engine.cluster.scheduling.filters import devices as filters
 from tests.support.authoring import cli, injection, ladder, validation, write
 from tests.support.programs import ROOT
 
@@ -991,3 +992,15 @@ def test_other_rules_have_no_rungs() -> None:
     rules = f"{RULES}---\n{injection('more', gpuResource=MIDDLE)}"
     found = workload(job(f"{MIDDLE}: 1"), rules=rules, code=1)
     assert [change["text"] for change in found["wouldStart"] if change["kind"] == "Rung"] == [f"with 1 {SMALL}"]
+
+
+def test_a_claim_that_takes_many_steps_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "MAX_STEPS", 0)
+    request = re.sub(r"requests: .*\}\]", "requests: [{name: r, exactly: {deviceClassName: any}}]", CONFIGURED)
+    pool = "driver: d, allNodes: true, pool: {name: p, generation: 1, resourceSliceCount: 1}"
+    on = cluster_text(
+        "{kind: DeviceClass, metadata: {name: any}, spec: {}}",
+        f"{{kind: ResourceSlice, metadata: {{name: s}}, spec: {{{pool}, devices: [{{name: a}}]}}}}",
+    )
+    found = workload(f"{request}---\n{pod('cpu: 1', resourceClaims=CLAIMS)}", on=on, code=3)
+    assert found["unknown"] == ["requests for devices that take many steps to allocate"]

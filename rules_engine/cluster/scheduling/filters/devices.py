@@ -234,7 +234,7 @@ class DeviceUse:
                 return _Wanted(rejection=why)
             if claim and claim.allocated:
                 allocated.append(claim)
-            elif spec:
+            elif spec and not (claim and name in dict(specs)):  # several entries may name one claim
                 specs.append((name if claim else "", spec))
         return _Wanted(allocated=tuple(allocated), specs=tuple(specs), unread=tuple(unread))
 

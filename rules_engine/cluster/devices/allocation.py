@@ -277,11 +277,12 @@ class _AllocationSearch:
             yield self._satisfy(claim + 1, 0)
         else:
             for alternative in self._claims[claim].requests[request]:
-                self._spend(1)
                 count, positions = alternative.count, self._every
                 if count is None:
                     positions = self._all[alternative]
                     count = len(positions)
+                if not (count and positions):  # no device is tried, and thus charged
+                    self._spend(1)
                 if positions:
                     yield self._choose(claim, request, alternative, positions, count, 0)
 

@@ -356,9 +356,9 @@ class TestCounting:
 class TestSteps:
     def test_a_search_of_too_many_steps_is_given_up(self) -> None:
         one = pool(*[device(f"d{number}", "card") for number in range(4)])
-        assert found([one], cards(3), steps=4) == keys("d0", "d1", "d2")
+        assert found([one], cards(3), steps=3) == keys("d0", "d1", "d2")
         with pytest.raises(CostExceeded):
-            found([one], cards(4), steps=4)
+            found([one], cards(4), steps=3)
 
     @pytest.mark.parametrize("tainted", [False, True])
     def test_a_count_of_too_many_steps_is_not_exact(self, tainted: bool) -> None:

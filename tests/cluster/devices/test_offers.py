@@ -256,7 +256,7 @@ class TestUnknown:
         assert serve(found, slices=10) is Served.NO
 
     def test_pods_without_claims_use_what_few_steps_find(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(offering, "ANSWER_COST", 7)
+        monkeypatch.setattr(offering, "ANSWER_COST", 6)
         cards = [device(f"c{number}", "card") for number in range(9)]
         assert amounts(
             offered(plain(*cards), classes=(DeviceClass(name="c", resource=CARDS),), used={CARDS: 8}), CARDS

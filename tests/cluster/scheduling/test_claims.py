@@ -246,6 +246,14 @@ def test_nodes_of_equal_devices_are_searched_once() -> None:
     assert steps(50) == steps(1) > 0
 
 
+def test_a_claim_that_was_made_for_a_pod_ends_with_it() -> None:
+    subject = _cycle(*CARDS, ONE)
+    before = {**subject.devices._claims}
+    _run(subject, _pod(x="one"))
+    subject.devices.release("ml/p0")
+    assert (subject.devices._claims, subject.devices._users) == (before, {})
+
+
 def test_a_claim_that_a_pod_names_twice_is_one() -> None:
     subject = _cycle(*CARDS, resource_claim("shared", spec=claim_spec(2)))
     made = _pod(x="claim:shared", y="claim:shared")

@@ -366,7 +366,10 @@ class DeviceUse:
             if not self._users[claim.name]:
                 self.offers.give_back(claim.uses)
                 self._forget(claim.uses)
-                self._claims[claim.name] = replace_members(claim, allocated=False, uses=(), terms=None)
+                if claim.name in self._devices.claims:
+                    self._claims[claim.name] = replace_members(claim, allocated=False, uses=(), terms=None)
+                else:  # it was made for the pod
+                    del self._claims[claim.name], self._users[claim.name]
         return released
 
     def _forget(self, changed: Held) -> None:

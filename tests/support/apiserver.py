@@ -189,6 +189,11 @@ class ApiServer:
         """Add faults for the next lists (or watches), one each."""
         self._faults[collection, watch].extend(faults)
 
+    def mend(self, collection: str) -> None:
+        """Remove the faults of the next lists."""
+        with self.changed:
+            self._faults[collection, False].clear()
+
     def send(self, collection: str, *events: bytes | Fault | End) -> None:
         """Send bytes, or a fault, on the open watches of a collection."""
         with self.changed:

@@ -94,11 +94,12 @@ def test_the_taints_of_rules_of_any_version_keep_pods_away(api: ApiServer, missi
     api.put("resourceslices", cards("two", 1))
     api.put("devicetaintrules", taint_rule("r", pool="one", device="gpu-0"))
     # An API server without any of the three versions has no rules.
-    api.fail("devicetaintrules", *[Status(404)] * missing)
+    api.fail("devicetaintrules", *[Status(404)] * (100 if missing == 3 else missing))
     with viewing(api, NEEDS) as view:
         if missing == 3:
             assert free(view.synced()) == {"one": 2, "two": 1}
             assert view.live.absent == []
+            api.mend("devicetaintrules")
         view.until(lambda cluster: free(cluster) == {"one": 1, "two": 1})
         api.put("devicetaintrules", taint_rule("all"))
         view.until(lambda cluster: free(cluster) == {})
